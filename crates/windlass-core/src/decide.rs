@@ -1,0 +1,262 @@
+//! What follows from the outcome of an attempt.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::payload::Payload;
+use crate::retry::RetryPolicy;
+
+/// The longest message of a failure that is kept, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 4_096;
+
+/// Why an attempt failed, as it is recorded and shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What kind of failure it is; retry policies and programs branch on it.
+    pub code: FailureCode,
+    /// What a person reads.
+    pub message: String,
+    /// Whether another attempt could end otherwise, by the handler's word.
+    pub is_retryable: bool,
+}
+
+impl Failure {
+    /// A failure worth another attempt.
+    pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        if message.len() > MESSAGE_BYTES_MAX {
+            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+            message.push('…');
+        }
+        Failure { code, message, is_retryable: true }
+    }
+
+    /// The same failure, but no attempt will mend it.
+    #[must_use]
+    pub fn permanent(mut self) -> Self {
+        self.is_retryable = false;
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code.word(), self.message)
+    }
+}
+
+/// The kind of a failure.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum FailureCode {
+    /// The handler returned an error without a code.
+    Error,
+    /// The handler panicked.
+    Panic,
+    /// The attempt took longer than its timeout.
+    Timeout,
+    /// The worker's lease ran out: it died, hung or was cut off.
+    LeaseExpired,
+    /// The worker was drained and the grace period ended before the attempt did.
+    Interrupted,
+    /// The input or a parent's output does not fit the type the handler reads, or
+    /// the output cannot be stored.
+    Payload,
+    /// A code of the handler's own.
+    Custom(String),
+}
+
+impl FailureCode {
+    /// The word that is stored and shown.
+    pub fn word(&self) -> &str {
+        match self {
+            FailureCode::Error => "error",
+            FailureCode::Panic => "panic",
+            FailureCode::Timeout => "timeout",
+            FailureCode::LeaseExpired => "lease_expired",
+            FailureCode::Interrupted => "interrupted",
+            FailureCode::Payload => "payload",
+            FailureCode::Custom(word) => word,
+        }
+    }
+}
+
+impl From<String> for FailureCode {
+    fn from(word: String) -> Self {
+        match word.as_str() {
+            "error" => FailureCode::Error,
+            "panic" => FailureCode::Panic,
+            "timeout" => FailureCode::Timeout,
+            "lease_expired" => FailureCode::LeaseExpired,
+            "interrupted" => FailureCode::Interrupted,
+            "payload" => FailureCode::Payload,
+            _ => FailureCode::Custom(word),
+        }
+    }
+}
+
+impl From<FailureCode> for String {
+    fn from(code: FailureCode) -> String {
+        match code {
+            FailureCode::Custom(word) => word,
+            FailureCode::Error
+            | FailureCode::Panic
+            | FailureCode::Timeout
+            | FailureCode::LeaseExpired
+            | FailureCode::Interrupted
+            | FailureCode::Payload => code.word().to_owned(),
+        }
+    }
+}
+
+/// How an attempt ended, as the worker saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The handler returned a value.
+    Returned(Payload),
+    /// The handler did not: it returned an error, panicked, took too long or was
+    /// interrupted.
+    Failed(Failure),
+    /// The task's condition was false; the handler was not called.
+    ConditionFalse,
+}
+
+/// What the store is to do about a running task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Decision {
+    /// Record the output; the task has succeeded.
+    Succeed(Payload),
+    /// The task has failed for good.
+    Fail(Failure),
+    /// Try again, this long from now by the store's clock.
+    Retry {
+        /// Why this attempt failed.
+        failure: Failure,
+        /// The pause until the next attempt.
+        delay: Duration,
+    },
+    /// The task does not run.
+    Skip,
+}
+
+/// Decides what follows from the outcome of attempt number `attempt` (from 1).
+///
+/// `jitter` is a random number from 0 to 1, see [`RetryPolicy::delay_after`].
+///
+/// ```
+/// use windlass_core::{Decision, Failure, FailureCode, Outcome, RetryPolicy, decide};
+///
+/// let policy = RetryPolicy::exponential().attempts(2);
+/// let failure = Failure::new(FailureCode::Error, "connection refused");
+/// let first = decide(&policy, 1, Outcome::Failed(failure.clone()), 0.0);
+/// assert!(matches!(first, Decision::Retry { .. }));
+/// let second = decide(&policy, 2, Outcome::Failed(failure.clone()), 0.0);
+/// assert_eq!(second, Decision::Fail(failure));
+/// ```
+pub fn decide(policy: &RetryPolicy, attempt: u32, outcome: Outcome, jitter: f64) -> Decision {
+    match outcome {
+        Outcome::Returned(output) => Decision::Succeed(output),
+        Outcome::ConditionFalse => Decision::Skip,
+        Outcome::Failed(failure) => {
+            if !failure.is_retryable || !policy.retries_code(failure.code.word()) {
+                return Decision::Fail(failure);
+            }
+            match policy.delay_after(attempt, jitter) {
+                None => Decision::Fail(failure),
+                // A drained worker's task is the next worker's at once.
+                Some(_) if failure.code == FailureCode::Interrupted => {
+                    Decision::Retry { failure, delay: Duration::ZERO }
+                }
+                Some(delay) => Decision::Retry { failure, delay },
+            }
+        }
+    }
+}
+
+/// Decides what follows when the lease of attempt number `attempt` (from 1) ran
+/// out: `None` if the task goes back to its queue at once, or the failure it ends
+/// with when no attempt is left.
+pub fn decide_lease_expired(max_attempts: u32, attempt: u32) -> Option<Failure> {
+    if attempt < max_attempts {
+        return None;
+    }
+    let message = format!("the worker of attempt {attempt} of {max_attempts} was lost");
+    Some(Failure::new(FailureCode::LeaseExpired, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(failure: Failure) -> Outcome {
+        Outcome::Failed(failure)
+    }
+
+    #[test]
+    fn a_value_succeeds_and_a_false_condition_skips() {
+        let policy = RetryPolicy::none();
+        let output = Payload::encode(&1).unwrap();
+        let decision = decide(&policy, 1, Outcome::Returned(output.clone()), 0.0);
+        assert_eq!(decision, Decision::Succeed(output));
+        assert_eq!(decide(&policy, 1, Outcome::ConditionFalse, 0.0), Decision::Skip);
+    }
+
+    #[test]
+    fn permanent_failures_and_listed_codes_fail_at_once() {
+        let policy = RetryPolicy::exponential().never_for(["declined", "timeout"]);
+        for failure in [
+            Failure::new(FailureCode::Error, "no such card").permanent(),
+            Failure::new(FailureCode::Custom("declined".into()), "no funds"),
+            Failure::new(FailureCode::Timeout, "after 5s"),
+        ] {
+            let decision = decide(&policy, 1, failed(failure.clone()), 0.0);
+            assert_eq!(decision, Decision::Fail(failure));
+        }
+    }
+
+    #[test]
+    fn every_attempt_but_the_last_is_retried_with_the_policys_pause() {
+        let policy = RetryPolicy::exponential().attempts(3).jitter(0.0);
+        let failure = Failure::new(FailureCode::Panic, "index out of bounds");
+        for (attempt, seconds) in [(1, 1), (2, 2)] {
+            let delay = Duration::from_secs(seconds);
+            let decision = decide(&policy, attempt, failed(failure.clone()), 0.0);
+            assert_eq!(decision, Decision::Retry { failure: failure.clone(), delay });
+        }
+        assert_eq!(decide(&policy, 3, failed(failure.clone()), 0.0), Decision::Fail(failure));
+    }
+
+    #[test]
+    fn an_interrupted_attempt_is_tried_again_at_once_while_attempts_last() {
+        let policy = RetryPolicy::exponential().attempts(2);
+        let failure = Failure::new(FailureCode::Interrupted, "worker drained");
+        let decision = decide(&policy, 1, failed(failure.clone()), 0.0);
+        let delay = Duration::ZERO;
+        assert_eq!(decision, Decision::Retry { failure: failure.clone(), delay });
+        assert_eq!(decide(&policy, 2, failed(failure.clone()), 0.0), Decision::Fail(failure));
+    }
+
+    #[test]
+    fn a_lost_worker_costs_an_attempt() {
+        assert_eq!(decide_lease_expired(2, 1), None);
+        let failure = decide_lease_expired(2, 2).expect("no attempt is left");
+        assert_eq!(failure.code, FailureCode::LeaseExpired);
+        assert_eq!(failure.message, "the worker of attempt 2 of 2 was lost");
+    }
+
+    #[test]
+    fn a_long_message_is_cut_at_a_character() {
+        let failure = Failure::new(FailureCode::Error, "é".repeat(MESSAGE_BYTES_MAX));
+        assert!(failure.message.len() <= MESSAGE_BYTES_MAX + '…'.len_utf8());
+        assert!(failure.message.ends_with("é…"));
+    }
+
+    #[test]
+    fn codes_survive_their_word() {
+        for word in ["error", "panic", "timeout", "lease_expired", "interrupted", "payload", "x"] {
+            assert_eq!(FailureCode::from(word.to_owned()).word(), word);
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Workflows as data: a DAG of tasks that was checked.
+//!
+//! A [`DefinitionDraft`] is what someone wrote down, a [`Definition`] is what
+//! passed every check and can be run. Handlers are not part of it: they belong to
+//! workers, the definition belongs to the store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Priority, TaskIndex, Version};
+use crate::name::{NameError, QueueName, TaskName, WorkflowName};
+use crate::retry::{RetryError, RetryPolicy, WAIT_MAX};
+
+/// The most tasks of a workflow.
+pub const TASKS_MAX: usize = 50_000;
+
+/// The most edges between the tasks of a workflow.
+pub const EDGES_MAX: usize = 500_000;
+
+/// What a task does when its turn comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskKind {
+    /// A worker runs a handler.
+    Handler,
+    /// Nothing runs; the task succeeds after this time.
+    Sleep(Duration),
+    /// A worker runs a handler after everything else has ended, if a task failed.
+    OnFailure,
+}
+
+/// Which ends of a task's parents let it run. It is judged when all of them have
+/// ended; a task that does not run is skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trigger {
+    /// All parents succeeded.
+    #[default]
+    AllSucceeded,
+    /// All parents ended, in whatever way.
+    AllFinished,
+    /// At least one parent failed.
+    AnyFailed,
+    /// No parent failed; skipped ones are fine.
+    NoneFailed,
+}
+
+/// One task of a [`Definition`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskSpec {
+    /// The name, unique within the workflow.
+    pub name: TaskName,
+    /// What it does.
+    pub kind: TaskKind,
+    /// The tasks that must end first, sorted.
+    pub parents: Vec<TaskIndex>,
+    /// Which ends of the parents let it run.
+    pub trigger: Trigger,
+    /// How often it is tried.
+    pub retry: RetryPolicy,
+    /// How long one attempt may take.
+    pub timeout: Option<Duration>,
+    /// The queue it waits in.
+    pub queue: QueueName,
+    /// Its priority, relative to the run's.
+    pub priority: Priority,
+}
+
+/// A workflow that passed every check.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    name: WorkflowName,
+    version: Version,
+    tasks: Vec<Arc<TaskSpec>>,
+    children: Vec<Vec<TaskIndex>>,
+    on_failure: Option<TaskIndex>,
+}
+
+impl Definition {
+    /// The name of the workflow.
+    pub fn name(&self) -> &WorkflowName {
+        &self.name
+    }
+
+    /// The version of the definition.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The tasks, in the order of their indices.
+    pub fn tasks(&self) -> &[Arc<TaskSpec>] {
+        &self.tasks
+    }
+
+    /// The task at an index of this definition.
+    pub fn task(&self, index: TaskIndex) -> &Arc<TaskSpec> {
+        &self.tasks[index.as_usize()]
+    }
+
+    /// The tasks that have `index` among their parents.
+    pub fn children(&self, index: TaskIndex) -> &[TaskIndex] {
+        &self.children[index.as_usize()]
+    }
+
+    /// The task that runs when another failed.
+    pub fn on_failure(&self) -> Option<TaskIndex> {
+        self.on_failure
+    }
+
+    /// The index of the task with this name.
+    pub fn index_of(&self, name: &str) -> Option<TaskIndex> {
+        let position = self.tasks.iter().position(|task| task.name.as_str() == name)?;
+        Some(TaskIndex::from_usize(position))
+    }
+
+    /// Every index, in order.
+    pub fn indices(&self) -> impl Iterator<Item = TaskIndex> + use<> {
+        (0..self.tasks.len()).map(TaskIndex::from_usize)
+    }
+
+    /// The first difference that would make runs of one definition wrong under
+    /// the other, as a sentence; `None` if only policies differ.
+    pub fn shape_difference(&self, other: &Definition) -> Option<String> {
+        for (mine, theirs) in self.tasks.iter().zip(&other.tasks) {
+            if mine.name != theirs.name {
+                return Some(format!("task {:?} is {:?} there", mine.name, theirs.name));
+            }
+            if mine.parents != theirs.parents {
+                return Some(format!("task {:?} has other parents there", mine.name));
+            }
+            if mine.kind != theirs.kind || mine.trigger != theirs.trigger {
+                return Some(format!("task {:?} is of another kind there", mine.name));
+            }
+        }
+        let (here, there) = (self.tasks.len(), other.tasks.len());
+        (here != there).then(|| format!("it has {here} tasks here and {there} there"))
+    }
+}
+
+/// A task as someone wrote it down; parents are named.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskDraft {
+    /// The name, to be unique within the workflow.
+    pub name: String,
+    /// What it does.
+    pub kind: TaskKind,
+    /// The names of the tasks that must end first.
+    pub parents: Vec<String>,
+    /// Which ends of the parents let it run.
+    pub trigger: Trigger,
+    /// How often it is tried.
+    pub retry: RetryPolicy,
+    /// How long one attempt may take.
+    pub timeout: Option<Duration>,
+    /// The queue it waits in.
+    pub queue: String,
+    /// Its priority, relative to the run's.
+    pub priority: Priority,
+}
+
+impl TaskDraft {
+    /// A task of this kind without parents and with the default policies.
+    pub fn new(name: impl Into<String>, kind: TaskKind) -> Self {
+        TaskDraft {
+            name: name.into(),
+            kind,
+            parents: Vec::new(),
+            trigger: Trigger::default(),
+            retry: RetryPolicy::default(),
+            timeout: None,
+            queue: crate::name::DEFAULT.to_owned(),
+            priority: Priority::default(),
+        }
+    }
+
+    /// Adds a parent by its name.
+    #[must_use]
+    pub fn after(mut self, parent: impl Into<String>) -> Self {
+        self.parents.push(parent.into());
+        self
+    }
+}
+
+/// A workflow as someone wrote it down.
+///
+/// ```
+/// use windlass_core::definition::{DefinitionDraft, TaskDraft, TaskKind};
+///
+/// let draft = DefinitionDraft::new("order")
+///     .task(TaskDraft::new("charge", TaskKind::Handler))
+///     .task(TaskDraft::new("ship", TaskKind::Handler).after("charge"));
+/// let definition = draft.build()?;
+/// assert_eq!(definition.tasks().len(), 2);
+///
+/// let cyclic = DefinitionDraft::new("loop")
+///     .task(TaskDraft::new("a", TaskKind::Handler).after("b"))
+///     .task(TaskDraft::new("b", TaskKind::Handler).after("a"));
+/// let error = cyclic.build().unwrap_err();
+/// assert_eq!(error.to_string(), r#"workflow "loop" has a cycle: "a" → "b" → "a""#);
+/// # Ok::<(), windlass_core::DefinitionError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DefinitionDraft {
+    /// The name of the workflow.
+    pub name: String,
+    /// The version of the definition.
+    pub version: Version,
+    /// The tasks.
+    pub tasks: Vec<TaskDraft>,
+}
+
+/// A workflow that cannot be run, with the culprit.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DefinitionError {
+    /// The workflow's own name cannot be used.
+    #[error(transparent)]
+    WorkflowName(NameError),
+    /// There is nothing to run.
+    #[error("workflow {workflow:?} has no tasks")]
+    NoTasks {
+        /// The workflow.
+        workflow: String,
+    },
+    /// There are more tasks than the limit allows.
+    #[error("workflow {workflow:?} has {count} tasks, the limit is {TASKS_MAX}")]
+    TooManyTasks {
+        /// The workflow.
+        workflow: String,
+        /// How many there are.
+        count: usize,
+    },
+    /// There are more edges than the limit allows.
+    #[error("workflow {workflow:?} has {count} edges, the limit is {EDGES_MAX}")]
+    TooManyEdges {
+        /// The workflow.
+        workflow: String,
+        /// How many there are.
+        count: usize,
+    },
+    /// One task is wrong in itself.
+    #[error("workflow {workflow:?}, task {task:?}: {problem}")]
+    Task {
+        /// The workflow.
+        workflow: String,
+        /// The task.
+        task: String,
+        /// What is wrong with it.
+        problem: TaskProblem,
+    },
+    /// Tasks wait for each other.
+    #[error("workflow {workflow:?} has a cycle: {}", arrows(path))]
+    Cycle {
+        /// The workflow.
+        workflow: String,
+        /// The tasks of one cycle, the first one again at the end.
+        path: Vec<String>,
+    },
+}
+
+fn arrows(path: &[String]) -> String {
+    path.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" → ")
+}
+
+/// What is wrong with one task of a definition.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskProblem {
+    /// Its name or its queue's name cannot be used.
+    #[error(transparent)]
+    Name(NameError),
+    /// Another task has the same name.
+    #[error("the name is used twice")]
+    DuplicateName,
+    /// It waits for itself.
+    #[error("it is its own parent")]
+    SelfEdge,
+    /// It waits for a task that is not there.
+    #[error("its parent {0:?} is not a task of this workflow")]
+    UnknownParent(String),
+    /// Its retry policy makes no sense.
+    #[error(transparent)]
+    Retry(RetryError),
+    /// No attempt could ever succeed.
+    #[error("the timeout is zero")]
+    ZeroTimeout,
+    /// It would sleep longer than anything may wait.
+    #[error("it sleeps {0:?}, the limit is {WAIT_MAX:?}")]
+    SleepTooLong(Duration),
+    /// There may be one on-failure task only.
+    #[error("{0:?} is the on-failure task already")]
+    SecondOnFailure(String),
+    /// An on-failure task comes after everything, so an edge would say less.
+    #[error("an on-failure task cannot have parents")]
+    OnFailureWithParents,
+    /// An on-failure task comes after everything, so nothing can wait for it.
+    #[error("its parent {0:?} is the on-failure task")]
+    ChildOfOnFailure(String),
+    /// It reads an output that may not exist when it runs.
+    #[error(
+        "it reads the output of {0:?}, but may run when that did not succeed; read it as optional"
+    )]
+    ReadsUncertainParent(String),
+    /// It names a parent by the handle of another workflow.
+    #[error("its parent {0:?} belongs to another workflow")]
+    ForeignParent(String),
+}
+
+impl DefinitionDraft {
+    /// A workflow of version 1 without tasks.
+    pub fn new(name: impl Into<String>) -> Self {
+        DefinitionDraft { name: name.into(), version: Version::FIRST, tasks: Vec::new() }
+    }
+
+    /// Adds a task.
+    #[must_use]
+    pub fn task(mut self, task: TaskDraft) -> Self {
+        self.tasks.push(task);
+        self
+    }
+
+    /// Checks everything. The time it takes grows linearly with tasks and edges.
+    pub fn build(self) -> Result<Definition, DefinitionError> {
+        let name = WorkflowName::new(&self.name).map_err(DefinitionError::WorkflowName)?;
+        self.check_sizes()?;
+        let indices = self.index_names()?;
+        let mut specs = Vec::with_capacity(self.tasks.len());
+        let mut on_failure: Option<TaskIndex> = None;
+        for (position, draft) in self.tasks.iter().enumerate() {
+            let wrong = |problem| self.wrong(draft, problem);
+            let spec = draft.check(&indices, &self.tasks).map_err(wrong)?;
+            if spec.kind == TaskKind::OnFailure {
+                if let Some(first) = on_failure {
+                    let first = self.tasks[first.as_usize()].name.clone();
+                    return Err(wrong(TaskProblem::SecondOnFailure(first)));
+                }
+                on_failure = Some(TaskIndex::from_usize(position));
+            }
+            specs.push(Arc::new(spec));
+        }
+        let children = children_of(&specs);
+        if let Some(cycle) = find_cycle(&specs, &children) {
+            let path = cycle.iter().map(|i| self.tasks[i.as_usize()].name.clone()).collect();
+            return Err(DefinitionError::Cycle { workflow: self.name, path });
+        }
+        Ok(Definition { name, version: self.version, tasks: specs, children, on_failure })
+    }
+
+    fn check_sizes(&self) -> Result<(), DefinitionError> {
+        let workflow = self.name.clone();
+        if self.tasks.is_empty() {
+            return Err(DefinitionError::NoTasks { workflow });
+        }
+        let count = self.tasks.len();
+        if count > TASKS_MAX {
+            return Err(DefinitionError::TooManyTasks { workflow, count });
+        }
+        let count = self.tasks.iter().map(|task| task.parents.len()).sum();
+        if count > EDGES_MAX {
+            return Err(DefinitionError::TooManyEdges { workflow, count });
+        }
+        Ok(())
+    }
+
+    fn index_names(&self) -> Result<HashMap<&str, TaskIndex>, DefinitionError> {
+        let mut indices = HashMap::with_capacity(self.tasks.len());
+        for (position, task) in self.tasks.iter().enumerate() {
+            if indices.insert(task.name.as_str(), TaskIndex::from_usize(position)).is_some() {
+                return Err(self.wrong(task, TaskProblem::DuplicateName));
+            }
+        }
+        Ok(indices)
+    }
+
+    fn wrong(&self, task: &TaskDraft, problem: TaskProblem) -> DefinitionError {
+        let (workflow, task) = (self.name.clone(), task.name.clone());
+        DefinitionError::Task { workflow, task, problem }
+    }
+}
+
+impl TaskDraft {
+    fn check(
+        &self,
+        indices: &HashMap<&str, TaskIndex>,
+        tasks: &[TaskDraft],
+    ) -> Result<TaskSpec, TaskProblem> {
+        let name = TaskName::new(&self.name).map_err(TaskProblem::Name)?;
+        let queue = QueueName::new(&self.queue).map_err(TaskProblem::Name)?;
+        self.retry.validate().map_err(TaskProblem::Retry)?;
+        if self.timeout == Some(Duration::ZERO) {
+            return Err(TaskProblem::ZeroTimeout);
+        }
+        match self.kind {
+            TaskKind::Sleep(duration) if duration > WAIT_MAX => {
+                return Err(TaskProblem::SleepTooLong(duration));
+            }
+            TaskKind::OnFailure if !self.parents.is_empty() => {
+                return Err(TaskProblem::OnFailureWithParents);
+            }
+            TaskKind::Handler | TaskKind::Sleep(_) | TaskKind::OnFailure => {}
+        }
+        let mut parents = Vec::with_capacity(self.parents.len());
+        for parent in &self.parents {
+            if *parent == self.name {
+                return Err(TaskProblem::SelfEdge);
+            }
+            let index = *indices
+                .get(parent.as_str())
+                .ok_or_else(|| TaskProblem::UnknownParent(parent.clone()))?;
+            if tasks[index.as_usize()].kind == TaskKind::OnFailure {
+                return Err(TaskProblem::ChildOfOnFailure(parent.clone()));
+            }
+            parents.push(index);
+        }
+        parents.sort_unstable();
+        parents.dedup();
+        Ok(TaskSpec {
+            name,
+            kind: self.kind,
+            parents,
+            trigger: self.trigger,
+            retry: self.retry.clone(),
+            timeout: self.timeout,
+            queue,
+            priority: self.priority,
+        })
+    }
+}
+
+fn children_of(tasks: &[Arc<TaskSpec>]) -> Vec<Vec<TaskIndex>> {
+    let mut children = vec![Vec::new(); tasks.len()];
+    for (position, task) in tasks.iter().enumerate() {
+        for parent in &task.parents {
+            children[parent.as_usize()].push(TaskIndex::from_usize(position));
+        }
+    }
+    children
+}
+
+/// One cycle if there is any, in the direction of the edges, closed.
+fn find_cycle(tasks: &[Arc<TaskSpec>], children: &[Vec<TaskIndex>]) -> Option<Vec<TaskIndex>> {
+    let mut waiting: Vec<usize> = tasks.iter().map(|task| task.parents.len()).collect();
+    let mut free: Vec<usize> = (0..tasks.len()).filter(|i| waiting[*i] == 0).collect();
+    let mut sorted = 0;
+    while let Some(task) = free.pop() {
+        sorted += 1;
+        for child in &children[task] {
+            let left = &mut waiting[child.as_usize()];
+            *left -= 1;
+            if *left == 0 {
+                free.push(child.as_usize());
+            }
+        }
+    }
+    if sorted == tasks.len() {
+        return None;
+    }
+    // Every task that is left has a parent that is left: walking up must meet itself.
+    let start = waiting.iter().position(|left| *left > 0)?;
+    let mut seen_at = vec![usize::MAX; tasks.len()];
+    let mut path = Vec::new();
+    let mut task = start;
+    while seen_at[task] == usize::MAX {
+        seen_at[task] = path.len();
+        path.push(TaskIndex::from_usize(task));
+        task = tasks[task].parents.iter().map(|p| p.as_usize()).find(|p| waiting[*p] > 0)?;
+    }
+    let mut cycle = path.split_off(seen_at[task]);
+    // The walk went against the edges; begin with the task that was written first.
+    cycle.reverse();
+    let first = cycle.iter().enumerate().min_by_key(|(_, index)| **index).map_or(0, |(at, _)| at);
+    cycle.rotate_left(first);
+    cycle.push(cycle[0]);
+    Some(cycle)
+}

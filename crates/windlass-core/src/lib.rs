@@ -1,0 +1,41 @@
+//! The pure domain of Windlass.
+//!
+//! Everything here is a function of its arguments: there is no IO, no clock and
+//! no randomness. `now`, jitter and ids are passed in. A store (in memory or in
+//! PostgreSQL) applies what this crate decides.
+//!
+//! | module | answers |
+//! |---|---|
+//! | [`definition`] | is this DAG a valid workflow? |
+//! | [`state`] | which state follows from a state and a command? |
+//! | [`retry`] | when is the next attempt, if there is one? |
+//! | [`decide`] | what follows from the outcome of an attempt? |
+//! | [`progress`] | what follows for the rest of the run when a task ends? |
+//! | [`fairness`] | whose turn is it? |
+//! | [`event`] | how is it written down? |
+
+pub mod decide;
+pub mod definition;
+pub mod event;
+pub mod fairness;
+pub mod id;
+pub mod name;
+pub mod payload;
+pub mod progress;
+pub mod retry;
+pub mod state;
+pub mod time;
+
+pub use decide::{Decision, Outcome, decide, decide_lease_expired};
+pub use definition::{Definition, DefinitionDraft, DefinitionError, TaskKind, TaskSpec, Trigger};
+pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
+pub use fairness::{Tag, Weight, next_tag};
+pub use id::{ClaimSeq, EventId, Fence, Priority, RunId, TaskId, TaskIndex, Version, WorkerId};
+pub use name::{IdempotencyKey, NameError, QueueName, TaskName, Tenant, WorkflowName};
+pub use payload::{Payload, PayloadError};
+pub use progress::{Effect, Progress};
+pub use retry::{RetryError, RetryPolicy};
+pub use state::{IllegalTransition, RunCommand, RunState, TaskCommand, TaskState};
+pub use time::Timestamp;
+
+pub use decide::{Failure, FailureCode};

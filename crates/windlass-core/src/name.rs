@@ -1,0 +1,177 @@
+//! Names that come from users, checked once where they enter.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest name of a workflow, task, queue or tenant, in bytes.
+pub const NAME_BYTES_MAX: usize = 200;
+
+/// The longest idempotency key, in bytes.
+pub const KEY_BYTES_MAX: usize = 400;
+
+/// A name that cannot be used, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// The name has no characters.
+    #[error("{what} name is empty")]
+    Empty {
+        /// What was to be named.
+        what: &'static str,
+    },
+    /// The name is too long.
+    #[error("{what} name {start:?}… has {bytes} bytes, the limit is {max}")]
+    TooLong {
+        /// What was to be named.
+        what: &'static str,
+        /// How the name begins.
+        start: String,
+        /// The length it has.
+        bytes: usize,
+        /// The length it may have.
+        max: usize,
+    },
+    /// The name has a character that no store or terminal can be trusted with.
+    #[error("{what} name {name:?} has a control character at byte {position}")]
+    ControlCharacter {
+        /// What was to be named.
+        what: &'static str,
+        /// The whole name.
+        name: String,
+        /// Where the character is.
+        position: usize,
+    },
+}
+
+fn check(what: &'static str, name: &str, max: usize) -> Result<(), NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty { what });
+    }
+    if name.len() > max {
+        let start = name.chars().take(24).collect();
+        let bytes = name.len();
+        return Err(NameError::TooLong { what, start, bytes, max });
+    }
+    if let Some(position) = name.find(char::is_control) {
+        let name = name.to_owned();
+        return Err(NameError::ControlCharacter { what, name, position });
+    }
+    Ok(())
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $max:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "Arc<str>", into = "Arc<str>")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks the name: not empty, not too long, no control characters.
+            pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
+                let name = name.as_ref();
+                check($what, name, $max)?;
+                Ok(Self(name.into()))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<Arc<str>> for $name {
+            type Error = NameError;
+
+            fn try_from(name: Arc<str>) -> Result<Self, NameError> {
+                check($what, &name, $max)?;
+                Ok(Self(name))
+            }
+        }
+
+        impl From<$name> for Arc<str> {
+            fn from(name: $name) -> Arc<str> {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+name! {
+    /// The name of a workflow.
+    WorkflowName, "workflow", NAME_BYTES_MAX
+}
+name! {
+    /// The name of a task within its workflow.
+    TaskName, "task", NAME_BYTES_MAX
+}
+name! {
+    /// The name of a lane of ready tasks.
+    QueueName, "queue", NAME_BYTES_MAX
+}
+name! {
+    /// Whoever must not be starved by, nor see, the others.
+    Tenant, "tenant", NAME_BYTES_MAX
+}
+name! {
+    /// The caller's name for a start: one run per tenant, workflow and key.
+    IdempotencyKey, "idempotency key", KEY_BYTES_MAX
+}
+
+/// The name of the queue and of the tenant where none was given.
+pub const DEFAULT: &str = "default";
+
+impl Default for QueueName {
+    fn default() -> Self {
+        QueueName(DEFAULT.into())
+    }
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Tenant(DEFAULT.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_name_is_accepted_and_one_byte_more_is_not() {
+        assert!(TaskName::new("x".repeat(NAME_BYTES_MAX)).is_ok());
+        let error = TaskName::new("x".repeat(NAME_BYTES_MAX + 1)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "task name \"xxxxxxxxxxxxxxxxxxxxxxxx\"… has 201 bytes, the limit is 200"
+        );
+    }
+
+    #[test]
+    fn empty_names_and_control_characters_are_refused() {
+        let empty = QueueName::new("").unwrap_err();
+        assert_eq!(empty.to_string(), "queue name is empty");
+        let nul = Tenant::new("ac\0me").unwrap_err();
+        assert_eq!(nul.to_string(), r#"tenant name "ac\0me" has a control character at byte 2"#);
+    }
+
+    #[test]
+    fn a_name_from_outside_is_checked_too() {
+        assert!(serde_json::from_str::<TaskName>("\"charge\"").is_ok());
+        assert!(serde_json::from_str::<TaskName>("\"a\\nb\"").is_err());
+    }
+}

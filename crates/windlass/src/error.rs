@@ -1,0 +1,130 @@
+//! The one error of the public interface.
+
+use std::fmt;
+
+use windlass_core::{DefinitionError, NameError, PayloadError};
+
+use crate::store::StoreError;
+
+/// What went wrong, for programs: branch on [`kind`](Error::kind), show
+/// [`code`](Error::code) (each has a page in `docs/errors/`), repeat if
+/// [`is_retryable`](Error::is_retryable).
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+}
+
+/// The kinds of errors a caller may tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A workflow's definition is wrong.
+    Definition,
+    /// A name, key, priority, weight or delay is outside its limits.
+    Argument,
+    /// A value has no JSON form, is too large, or is not of the type it is read as.
+    Payload,
+    /// There is no such run or workflow.
+    NotFound,
+    /// The thing exists in a state that does not allow it.
+    Conflict,
+    /// The worker lost its lease.
+    LeaseLost,
+    /// The store cannot be reached; the outcome of the request is unknown.
+    Unavailable,
+    /// The stored data contradicts itself.
+    Corrupt,
+    /// A run did not end in time.
+    Timeout,
+}
+
+impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [ErrorKind; 9] = [
+        ErrorKind::Definition,
+        ErrorKind::Argument,
+        ErrorKind::Payload,
+        ErrorKind::NotFound,
+        ErrorKind::Conflict,
+        ErrorKind::LeaseLost,
+        ErrorKind::Unavailable,
+        ErrorKind::Corrupt,
+        ErrorKind::Timeout,
+    ];
+
+    /// The code that is shown everywhere, such as `WL-0004`.
+    pub const fn code(self) -> &'static str {
+        match self {
+            ErrorKind::Definition => "WL-0001",
+            ErrorKind::Argument => "WL-0002",
+            ErrorKind::Payload => "WL-0003",
+            ErrorKind::NotFound => "WL-0004",
+            ErrorKind::Conflict => "WL-0005",
+            ErrorKind::LeaseLost => "WL-0006",
+            ErrorKind::Unavailable => "WL-0007",
+            ErrorKind::Corrupt => "WL-0008",
+            ErrorKind::Timeout => "WL-0009",
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error { kind, message: message.into() }
+    }
+
+    /// What kind of error it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Its code, such as `WL-0004`.
+    pub fn code(&self) -> &'static str {
+        self.kind.code()
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Timeout)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}]", self.message, self.code())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        let kind = match &error {
+            StoreError::NotFound(_) => ErrorKind::NotFound,
+            StoreError::Conflict(_) => ErrorKind::Conflict,
+            StoreError::LeaseLost(_) => ErrorKind::LeaseLost,
+            StoreError::Unavailable(_) => ErrorKind::Unavailable,
+            StoreError::Corrupt(_) => ErrorKind::Corrupt,
+        };
+        Error::new(kind, error.to_string())
+    }
+}
+
+impl From<DefinitionError> for Error {
+    fn from(error: DefinitionError) -> Self {
+        Error::new(ErrorKind::Definition, error.to_string())
+    }
+}
+
+impl From<NameError> for Error {
+    fn from(error: NameError) -> Self {
+        Error::new(ErrorKind::Argument, error.to_string())
+    }
+}
+
+impl Error {
+    pub(crate) fn payload(what: impl fmt::Display, error: PayloadError) -> Self {
+        Error::new(ErrorKind::Payload, format!("{what} {error}"))
+    }
+}

@@ -1,0 +1,245 @@
+//! The verbs of a worker: all it ever says to Windlass.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use windlass_core::{
+    ClaimSeq, Decision, Failure, Fence, Payload, QueueName, TaskId, TaskIndex, TaskName, TaskSpec,
+    TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
+};
+
+use super::StoreError;
+
+/// What a worker talks to: a store, or a server that has one.
+///
+/// A worker joins, then claims, finishes and heartbeats until it leaves. One
+/// lease covers all its tasks: it is kept by heartbeats alone, and when it runs
+/// out the tasks are taken away and the worker's id is dead for ever. Every write
+/// names the fence of the claim it belongs to and is refused when a newer one
+/// exists. All verbs may be repeated when their answer was lost.
+#[async_trait]
+pub trait WorkerLink: Send + Sync + 'static {
+    /// Begins a worker's life and its lease.
+    async fn join(&self, hello: Hello) -> Result<(), StoreError>;
+
+    /// Leases ready tasks to a worker: by priority, then fair between tenants,
+    /// then oldest first, and only those it has handlers for.
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError>;
+
+    /// Applies decisions about running tasks, each with everything that follows
+    /// from it for its run. The answers are in the order of the requests.
+    async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError>;
+
+    /// Hands tasks back that were claimed and not run; the attempt does not count.
+    async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError>;
+
+    /// Keeps the lease, and compares what the worker holds with what it should.
+    async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError>;
+
+    /// Ends a worker's life: what it still holds goes back to the queues as if its
+    /// lease had run out.
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError>;
+
+    /// Hints that tasks became ready.
+    fn work_hints(&self) -> Hints;
+}
+
+/// A worker introduces itself.
+#[derive(Clone, Debug)]
+pub struct Hello {
+    /// Its id, used for this life only.
+    pub worker: WorkerId,
+    /// What people call it.
+    pub name: String,
+    /// How many tasks it runs at once.
+    pub slots: u32,
+    /// How long after its last heartbeat its tasks are taken away.
+    pub lease: Duration,
+}
+
+/// A workflow and version a worker has handlers for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HandlerKey {
+    /// The name of the workflow.
+    pub workflow: WorkflowName,
+    /// Its version; runs of other versions are left alone.
+    pub version: Version,
+}
+
+/// A worker asks for tasks.
+#[derive(Clone, Debug)]
+pub struct ClaimRequest {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The number of this claim, larger than that of every earlier one.
+    pub seq: ClaimSeq,
+    /// The queues it serves.
+    pub queues: Arc<[QueueName]>,
+    /// What it can run.
+    pub handlers: Arc<[HandlerKey]>,
+    /// The most tasks it wants: its free slots.
+    pub limit: usize,
+}
+
+/// A task leased to a worker, with every fact that running it and deciding about
+/// it needs.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The task.
+    pub task: TaskId,
+    /// The fence of this lease.
+    pub fence: Fence,
+    /// The number of this attempt, from 1.
+    pub attempt: u32,
+    /// The workflow.
+    pub workflow: WorkflowName,
+    /// The version of the workflow.
+    pub version: Version,
+    /// The task's name and policies.
+    pub spec: Arc<TaskSpec>,
+    /// The tenant of the run.
+    pub tenant: Tenant,
+    /// The input of the run.
+    pub input: Payload,
+    /// How the parents ended, sorted by their index.
+    pub parents: Vec<ParentEnd>,
+    /// For an on-failure task: which tasks of the run failed, and why.
+    pub failures: Vec<(TaskName, Failure)>,
+}
+
+/// How a parent of a claimed task ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParentEnd {
+    /// The parent.
+    pub index: TaskIndex,
+    /// Its state.
+    pub state: TaskState,
+    /// Its output, if it succeeded.
+    pub output: Option<Payload>,
+}
+
+/// A decision about a running task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    /// The task.
+    pub task: TaskId,
+    /// The fence of the claim that ran it.
+    pub fence: Fence,
+    /// What is to be done.
+    pub decision: Decision,
+}
+
+/// A task handed back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The task.
+    pub task: TaskId,
+    /// The fence of the claim.
+    pub fence: Fence,
+    /// How long nobody shall claim it.
+    pub delay: Duration,
+}
+
+/// The answer to a completion or a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was applied.
+    Accepted,
+    /// It had been applied before; the answer must have been lost.
+    AcceptedAlready,
+    /// It was not applied and never will be.
+    Refused(Refusal),
+}
+
+/// Why a write of a worker was refused, or why a task it held is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The lease went to another claim, or back to the queue.
+    LeaseLost,
+    /// The run was cancelled.
+    RunCancelled,
+    /// There is no such task.
+    UnknownTask,
+}
+
+/// A worker says that it lives and what it does.
+#[derive(Clone, Debug)]
+pub struct Heartbeat {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Up to this claim the worker knows all answers, or has given up on them.
+    /// Tasks that were leased to it by these claims and that it does not hold go
+    /// back to their queues.
+    pub settled: ClaimSeq,
+    /// The tasks it holds: those that run, and those whose completion has not been
+    /// answered yet.
+    pub held: Vec<Held>,
+    /// What handlers said of their progress since the last heartbeat.
+    pub progress: Vec<ProgressNote>,
+}
+
+/// A task that a worker believes to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The task.
+    pub task: TaskId,
+    /// The fence it was claimed with.
+    pub fence: Fence,
+}
+
+/// A handler's note on how far it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgressNote {
+    /// The task and fence it belongs to.
+    pub held: Held,
+    /// The note.
+    pub note: Payload,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeartbeatAnswer {
+    /// The tasks of `held` that are not the worker's any more.
+    pub lost: Vec<Lost>,
+    /// When the lease ends if no heartbeat follows.
+    pub lease_until: Option<Timestamp>,
+}
+
+/// A task a worker holds no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The task, and the fence that is stale.
+    pub held: Held,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+/// A stream of hints that something changed.
+///
+/// A hint may be lost or come for nothing: whoever waits for one also polls. It
+/// is taken before looking, so that a change after the look is not missed.
+#[derive(Clone, Debug)]
+pub struct Hints(watch::Receiver<u64>);
+
+impl Hints {
+    /// Hints that follow a counter: each change of it is one.
+    pub fn new(receiver: watch::Receiver<u64>) -> Self {
+        Hints(receiver)
+    }
+
+    /// Forgets the hints so far: the next [`changed`](Hints::changed) waits for a
+    /// later one.
+    pub fn take(&mut self) {
+        self.0.mark_unchanged();
+    }
+
+    /// Waits for a hint that was not taken. If none can come any more it waits for
+    /// ever. Cancel safe.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

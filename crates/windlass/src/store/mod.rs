@@ -1,0 +1,167 @@
+//! Where runs live.
+//!
+//! A store is verbs, not rows: each operation is one transaction that leaves
+//! everything consistent, and each can be repeated after an answer was lost.
+//! [`WorkerLink`] holds the verbs a worker needs; a remote worker has only those.
+//! [`Store`] adds the verbs of clients and of the background duties.
+//!
+//! This module does not decide anything: what follows from an outcome is computed
+//! in `windlass-core` and applied here.
+
+mod link;
+mod records;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use windlass_core::{Definition, Event, EventId, RunId, RunState, Tenant, Timestamp, Weight};
+
+pub use link::{
+    Answer, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello,
+    Hints, Lost, ParentEnd, ProgressNote, Refusal, Release, WorkerLink,
+};
+pub use records::{NewRun, RunCursor, RunFilter, RunPage, RunRecord, Started, TaskRecord};
+
+/// The most items of one batch: runs to start, tasks to claim, completions to
+/// apply, timers to promote.
+pub const BATCH_MAX: usize = 10_000;
+
+/// The most rows of one page of a list.
+pub const PAGE_MAX: usize = 1_000;
+
+/// The most metadata pairs of a run.
+pub const METADATA_PAIRS_MAX: usize = 64;
+
+/// What a store answers when it cannot do what it was asked for.
+///
+/// The variants are named by what the caller can do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// There is no such thing; asking again does not help.
+    #[error("{0} does not exist")]
+    NotFound(String),
+    /// The thing is in a state that does not allow it.
+    #[error("{0}")]
+    Conflict(String),
+    /// The worker is not, or no longer, known: it must join again.
+    #[error("the lease of worker {0} was lost")]
+    LeaseLost(windlass_core::WorkerId),
+    /// The outcome is unknown; repeat the same request later.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// The stored data contradicts itself.
+    #[error("the store is corrupt: {0}")]
+    Corrupt(String),
+}
+
+impl StoreError {
+    /// Whether the same request may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            StoreError::Unavailable(_) => true,
+            StoreError::NotFound(_)
+            | StoreError::Conflict(_)
+            | StoreError::LeaseLost(_)
+            | StoreError::Corrupt(_) => false,
+        }
+    }
+}
+
+/// What a sweep of a background duty did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sweep {
+    /// How many tasks it moved.
+    pub moved: usize,
+    /// When the next one is due, if there is one. Now or in the past if the batch
+    /// was full and there is more to do.
+    pub next_at: Option<Timestamp>,
+}
+
+/// The verbs of clients and of the background duties.
+///
+/// Every verb is atomic, and safe to repeat when its answer was lost.
+#[async_trait]
+pub trait Store: WorkerLink {
+    /// Makes a definition known, so that runs of it can be started.
+    ///
+    /// A definition of the same name and version may be registered again with
+    /// other policies (retry, timeout, queue, priority), which hold for runs
+    /// started from then on; with other tasks or edges it is a
+    /// [`StoreError::Conflict`].
+    async fn register(&self, definition: Arc<Definition>) -> Result<(), StoreError>;
+
+    /// Starts runs: each with all its tasks, the first ones ready, or not at all.
+    ///
+    /// The answers are in the order of the requests. A run id or an idempotency
+    /// key that is there already answers with the run it names; with another
+    /// workflow, tenant or input it is a [`StoreError::Conflict`].
+    async fn start_runs(
+        &self,
+        runs: Vec<NewRun>,
+    ) -> Result<Vec<Result<Started, StoreError>>, StoreError>;
+
+    /// Makes scheduled tasks whose time has come ready, and ends sleeps that are
+    /// over, at most `limit`.
+    async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError>;
+
+    /// Takes the tasks of workers whose lease ran out away from them, at most
+    /// `limit`: back to their queue, or failed if no attempt is left.
+    async fn reap(&self, limit: usize) -> Result<Sweep, StoreError>;
+
+    /// Cancels a run and all its tasks that have not ended.
+    ///
+    /// A cancelled run stays cancelled (not an error); one that ended otherwise is
+    /// a [`StoreError::Conflict`].
+    async fn cancel_run(&self, run: RunId, reason: Option<String>) -> Result<(), StoreError>;
+
+    /// Begins a failed run's next round: its failed tasks and what depends on
+    /// them run again. Answers the number of the round.
+    ///
+    /// `round` is the round that failed: repeated after a lost answer, the verb
+    /// answers the same round again instead of starting another.
+    async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError>;
+
+    /// One run.
+    async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError>;
+
+    /// The tasks of a run in the order of their indices, none if there is no such
+    /// run.
+    async fn list_tasks(&self, run: RunId) -> Result<Vec<TaskRecord>, StoreError>;
+
+    /// A page of runs, the newest first.
+    async fn list_runs(&self, filter: RunFilter) -> Result<RunPage, StoreError>;
+
+    /// The events of a run after `after`, the oldest first, at most `limit`.
+    async fn list_events(
+        &self,
+        run: RunId,
+        after: Option<EventId>,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError>;
+
+    /// Sets a tenant's share in all queues, for tasks that become ready from now.
+    async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError>;
+
+    /// The time by the store's clock, which decides about everything that is due.
+    async fn now(&self) -> Result<Timestamp, StoreError>;
+
+    /// Hints that something is due earlier than the last sweep said.
+    fn timer_hints(&self) -> Hints;
+
+    /// Hints that a run ended.
+    fn run_hints(&self) -> Hints;
+}
+
+/// Refuses a batch over the limit.
+pub(crate) fn check_batch(len: usize) -> Result<(), StoreError> {
+    if len > BATCH_MAX {
+        let text = format!("a batch of {len} is over the limit of {BATCH_MAX}");
+        return Err(StoreError::Conflict(text));
+    }
+    Ok(())
+}
+
+/// Why a run in this state cannot be retried or cancelled.
+pub(crate) fn wrong_state(run: RunId, state: RunState, wanted: &str) -> StoreError {
+    StoreError::Conflict(format!("run {run} is {state}, only a {wanted} run can be"))
+}

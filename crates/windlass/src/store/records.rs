@@ -1,0 +1,136 @@
+//! What a store is given and what it gives back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass_core::{
+    Failure, Fence, IdempotencyKey, Payload, Priority, RunId, RunState, TaskIndex, TaskName,
+    TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
+};
+
+/// A run to start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewRun {
+    /// The id it is to have, chosen by the caller.
+    pub id: RunId,
+    /// The workflow.
+    pub workflow: WorkflowName,
+    /// The version of the workflow.
+    pub version: Version,
+    /// Whose run it is.
+    pub tenant: Tenant,
+    /// The input.
+    pub input: Payload,
+    /// The caller's name for this start.
+    pub key: Option<IdempotencyKey>,
+    /// How long the first tasks wait.
+    pub delay: Duration,
+    /// The priority that its tasks' priorities are relative to.
+    pub priority: Priority,
+    /// Whatever the caller wants to find again.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// The answer to a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// The run: the new one, or the one that was there.
+    pub run: RunId,
+    /// Whether this start made it.
+    pub is_new: bool,
+}
+
+/// A run as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunRecord {
+    /// The run.
+    pub id: RunId,
+    /// The workflow.
+    pub workflow: WorkflowName,
+    /// The version of the workflow.
+    pub version: Version,
+    /// Whose run it is.
+    pub tenant: Tenant,
+    /// Where it is.
+    pub state: RunState,
+    /// The input.
+    pub input: Payload,
+    /// The caller's name for the start.
+    pub key: Option<IdempotencyKey>,
+    /// The priority.
+    pub priority: Priority,
+    /// The caller's metadata.
+    pub metadata: BTreeMap<String, String>,
+    /// 1, and one more for every retry.
+    pub round: u32,
+    /// How many tasks have not ended. An on-failure task counts from the moment it
+    /// may run.
+    pub open_tasks: u32,
+    /// When it was started.
+    pub created_at: Timestamp,
+    /// When it ended, if it has.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// A task as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskRecord {
+    /// Its place in the definition.
+    pub index: TaskIndex,
+    /// Its name.
+    pub name: TaskName,
+    /// Where it is.
+    pub state: TaskState,
+    /// How many attempts of this round were begun.
+    pub attempt: u32,
+    /// The fence of its newest claim, 0 before the first.
+    pub fence: Fence,
+    /// How many parents have not ended.
+    pub pending_parents: u32,
+    /// When it may go on, while it is scheduled.
+    pub available_at: Option<Timestamp>,
+    /// Who has it, while it is running.
+    pub worker: Option<WorkerId>,
+    /// Its output, once it succeeded.
+    pub output: Option<Payload>,
+    /// Why its newest failed attempt failed.
+    pub failure: Option<Failure>,
+    /// What its handler last said of its progress.
+    pub progress: Option<Payload>,
+}
+
+/// Which runs to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Only runs of this workflow.
+    pub workflow: Option<WorkflowName>,
+    /// Only runs of this tenant.
+    pub tenant: Option<Tenant>,
+    /// Only runs in this state.
+    pub state: Option<RunState>,
+    /// Only runs with this metadata pair.
+    pub metadata: Option<(String, String)>,
+    /// Where the previous page ended.
+    pub after: Option<RunCursor>,
+    /// The most runs of the page, up to [`PAGE_MAX`](super::PAGE_MAX); 0 is that
+    /// limit.
+    pub limit: usize,
+}
+
+/// A place in a list of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunCursor {
+    /// When the last run of the page was started.
+    pub created_at: Timestamp,
+    /// Its id, for runs started at the same time.
+    pub id: RunId,
+}
+
+/// A page of runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunPage {
+    /// The runs, the newest first.
+    pub runs: Vec<RunRecord>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<RunCursor>,
+}
