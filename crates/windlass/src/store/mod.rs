@@ -9,6 +9,7 @@
 //! in `windlass-core` and applied here.
 
 mod link;
+pub mod memory;
 mod records;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub use link::{
     Answer, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello,
     Hints, Lost, ParentEnd, ProgressNote, Refusal, Release, WorkerLink,
 };
+pub use memory::MemoryStore;
 pub use records::{NewRun, RunCursor, RunFilter, RunPage, RunRecord, Started, TaskRecord};
 
 /// The most items of one batch: runs to start, tasks to claim, completions to
@@ -162,6 +164,6 @@ pub(crate) fn check_batch(len: usize) -> Result<(), StoreError> {
 }
 
 /// Why a run in this state cannot be retried or cancelled.
-pub(crate) fn wrong_state(run: RunId, state: RunState, wanted: &str) -> StoreError {
-    StoreError::Conflict(format!("run {run} is {state}, only a {wanted} run can be"))
+pub(crate) fn wrong_state(run: RunId, state: RunState, wanted: &str, done: &str) -> StoreError {
+    StoreError::Conflict(format!("run {run} is {state}, only a {wanted} run can be {done}"))
 }

@@ -1,0 +1,102 @@
+//! Deliberate bugs, for the simulation to catch.
+//!
+//! A simulation that finds nothing proves nothing unless it is seen to find what
+//! is there. Each bug here is a mistake that engines of this kind have shipped.
+//! Without the feature `planted-bugs` every question below is `false` at compile
+//! time and no bug can be chosen.
+
+/// A mistake that can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PlantedBug {
+    /// A finish is accepted from whoever sends it while the task is running.
+    FinishWithoutFence,
+    /// A claim takes the task off its queue in one step and marks it in another.
+    ClaimInTwoSteps,
+    /// The descendants of a failed task are not settled.
+    FailureWithoutCascade,
+    /// The reaper fails a task without settling its descendants.
+    ReapWithoutCascade,
+    /// A heartbeat keeps the lease of whoever has the task now, dead workers'
+    /// heartbeats included.
+    HeartbeatWithoutFence,
+    /// Tasks of a claim whose answer was lost stay with the worker for ever.
+    LostClaimsForgotten,
+    /// The pause before a retry lives in the worker's memory.
+    BackoffInMemory,
+    /// A worker that never sent a heartbeat never expires.
+    FirstHeartbeatNeverExpires,
+    /// The reaper requeues a task whose attempts are used up.
+    ReapWithoutAttemptLimit,
+    /// A hand-back costs an attempt.
+    ReleaseCostsAttempt,
+    /// Retrying a run starts the fences anew.
+    RetryResetsFence,
+    /// Timers fire a little early.
+    EarlyTimers,
+    /// A timer is consumed in one step and takes effect in another.
+    TimerConsumedEffectLost,
+    /// A tenant's turn is computed from the largest tag that waits.
+    TagFromUnclaimedMaximum,
+    /// A repeated finish is counted again.
+    RepeatedFinishCounts,
+    /// A task becomes ready when its first parent has ended.
+    ReadyAfterFirstParent,
+    /// Cancelling a run forgets its timers.
+    CancelForgetsTimers,
+    /// A draining worker stops its heartbeat before its tasks have ended.
+    DrainStopsHeartbeat,
+    /// A draining worker goes on claiming.
+    DrainKeepsClaiming,
+    /// A worker looks for tasks only when it is hinted to.
+    HintsWithoutPolling,
+}
+
+impl PlantedBug {
+    /// Every bug.
+    pub const ALL: [PlantedBug; 20] = [
+        PlantedBug::FinishWithoutFence,
+        PlantedBug::ClaimInTwoSteps,
+        PlantedBug::FailureWithoutCascade,
+        PlantedBug::ReapWithoutCascade,
+        PlantedBug::HeartbeatWithoutFence,
+        PlantedBug::LostClaimsForgotten,
+        PlantedBug::BackoffInMemory,
+        PlantedBug::FirstHeartbeatNeverExpires,
+        PlantedBug::ReapWithoutAttemptLimit,
+        PlantedBug::ReleaseCostsAttempt,
+        PlantedBug::RetryResetsFence,
+        PlantedBug::EarlyTimers,
+        PlantedBug::TimerConsumedEffectLost,
+        PlantedBug::TagFromUnclaimedMaximum,
+        PlantedBug::RepeatedFinishCounts,
+        PlantedBug::ReadyAfterFirstParent,
+        PlantedBug::CancelForgetsTimers,
+        PlantedBug::DrainStopsHeartbeat,
+        PlantedBug::DrainKeepsClaiming,
+        PlantedBug::HintsWithoutPolling,
+    ];
+}
+
+/// The bug that is planted, if any.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Planted {
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<PlantedBug>,
+}
+
+impl Planted {
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn new(bug: Option<PlantedBug>) -> Self {
+        Planted { bug }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn has(self, bug: PlantedBug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(crate) const fn has(self, _bug: PlantedBug) -> bool {
+        false
+    }
+}

@@ -1,0 +1,105 @@
+//! What people do to runs.
+
+use std::sync::Arc;
+
+use windlass_core::{
+    Fence, Progress, RunCommand, RunEventKind, RunId, RunState, TaskCommand, TaskEventKind,
+    TaskState,
+};
+
+use super::run::Run;
+use super::state::{Shared, State};
+use crate::planted::PlantedBug;
+use crate::store::{StoreError, wrong_state};
+
+impl State {
+    fn run(&mut self, id: RunId) -> Result<(&mut Run, &mut Shared), StoreError> {
+        match self.runs.get_mut(&id) {
+            Some(run) => Ok((run, &mut self.shared)),
+            None => Err(StoreError::NotFound(format!("run {id}"))),
+        }
+    }
+
+    pub(super) fn cancel_run(
+        &mut self,
+        id: RunId,
+        reason: Option<String>,
+    ) -> Result<(), StoreError> {
+        let (run, shared) = self.run(id)?;
+        match run.state {
+            RunState::Cancelled => Ok(()),
+            RunState::Running => run.cancel(shared, reason),
+            RunState::Succeeded | RunState::Failed => {
+                Err(wrong_state(id, run.state, "running", "cancelled"))
+            }
+        }
+    }
+
+    pub(super) fn retry_run(&mut self, id: RunId, round: u32) -> Result<u32, StoreError> {
+        let (run, shared) = self.run(id)?;
+        if run.round == round + 1 {
+            return Ok(run.round);
+        }
+        if run.round != round {
+            let text = format!("run {id} is in round {}, not in round {round}", run.round);
+            return Err(StoreError::Conflict(text));
+        }
+        match run.state {
+            RunState::Failed => run.retry(shared),
+            RunState::Running | RunState::Succeeded | RunState::Cancelled => {
+                Err(wrong_state(id, run.state, "failed", "retried"))
+            }
+        }
+    }
+}
+
+impl Run {
+    fn cancel(&mut self, shared: &mut Shared, reason: Option<String>) -> Result<(), StoreError> {
+        let definition = Arc::clone(&self.definition);
+        for index in definition.indices() {
+            let id = self.task_id(index);
+            let task = self.task(index);
+            if task.state.is_final() {
+                continue;
+            }
+            if let Some(worker) = task.holder.take() {
+                shared.unlease(worker, id);
+            }
+            if task.state == TaskState::Ready
+                && let Some(place) = task.place.take()
+            {
+                shared.ready.withdraw(&place);
+            }
+            if let Some(until) = task.available_at.take()
+                && !shared.planted.has(PlantedBug::CancelForgetsTimers)
+            {
+                shared.unschedule(until, id);
+            }
+            self.move_task(shared, index, TaskCommand::Cancel, TaskEventKind::Cancelled)?;
+        }
+        self.progress = Progress::recompute(&definition, &self.states());
+        self.move_run(shared, RunCommand::Cancel, RunEventKind::Cancelled { reason })
+    }
+
+    fn retry(&mut self, shared: &mut Shared) -> Result<u32, StoreError> {
+        self.round += 1;
+        let round = self.round;
+        self.move_run(shared, RunCommand::Retry, RunEventKind::Retried { round })?;
+        let definition = Arc::clone(&self.definition);
+        for index in Progress::to_reset(&definition, &self.states()) {
+            let task = self.task(index);
+            task.attempt = 0;
+            task.output = None;
+            task.failure = None;
+            task.note = None;
+            if shared.planted.has(PlantedBug::RetryResetsFence) {
+                task.fence = Fence(0);
+            }
+            self.move_task(shared, index, TaskCommand::Reset, TaskEventKind::Reset)?;
+        }
+        let (progress, effects) = Progress::restart(&definition, &self.states());
+        self.progress = progress;
+        self.apply_effects(shared, effects)?;
+        Ok(round)
+    }
+}

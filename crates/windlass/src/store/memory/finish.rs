@@ -1,0 +1,145 @@
+//! What workers say of the tasks they hold.
+
+use windlass_core::{Decision, Fence, TaskCommand, TaskEventKind, TaskId, TaskState, Timestamp};
+
+use super::run::Run;
+use super::state::{Shared, State};
+use crate::planted::PlantedBug;
+use crate::store::{Answer, Completion, Held, Refusal, Release, StoreError};
+
+impl State {
+    pub(super) fn finish(&mut self, completion: Completion) -> Result<Answer, StoreError> {
+        let held = Held { task: completion.task, fence: completion.fence };
+        if let Some(answer) = self.judge(held) {
+            return Ok(answer);
+        }
+        let Some(run) = self.runs.get_mut(&held.task.run) else {
+            return Ok(Answer::Refused(Refusal::UnknownTask));
+        };
+        run.give_up_lease(&mut self.shared, held.task, held.fence);
+        run.apply_decision(&mut self.shared, held.task, completion.decision)?;
+        Ok(Answer::Accepted)
+    }
+
+    pub(super) fn release(&mut self, release: &Release) -> Result<Answer, StoreError> {
+        let held = Held { task: release.task, fence: release.fence };
+        if let Some(answer) = self.judge(held) {
+            return Ok(answer);
+        }
+        let until = (!release.delay.is_zero()).then(|| self.shared.now + release.delay);
+        self.hand_back(release.task, until)?;
+        Ok(Answer::Accepted)
+    }
+
+    /// The answer to a write with this fence, `None` if it is to be applied.
+    fn judge(&mut self, held: Held) -> Option<Answer> {
+        let run = self.runs.get_mut(&held.task.run);
+        let task = run.and_then(|run| run.tasks.get_mut(held.task.index.as_usize()));
+        let Some(task) = task else {
+            return Some(Answer::Refused(Refusal::UnknownTask));
+        };
+        let planted = self.shared.planted;
+        if task.answered == Some(held.fence) {
+            if planted.has(PlantedBug::RepeatedFinishCounts) {
+                self.count_again(held.task);
+            }
+            return Some(Answer::AcceptedAlready);
+        }
+        if planted.has(PlantedBug::FinishWithoutFence) && task.state == TaskState::Running {
+            return None;
+        }
+        self.holder(held).err().map(Answer::Refused)
+    }
+
+    /// Puts a task that was not run back where it stood, or off until a time.
+    pub(super) fn hand_back(
+        &mut self,
+        id: TaskId,
+        until: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        let Some(run) = self.runs.get_mut(&id.run) else {
+            return Err(StoreError::Corrupt(format!("task {id} is leased without a run")));
+        };
+        let fence = run.task(id.index).fence;
+        run.give_up_lease(&mut self.shared, id, fence);
+        run.hand_back(&mut self.shared, id, until)
+    }
+}
+
+impl Run {
+    fn give_up_lease(&mut self, shared: &mut Shared, id: TaskId, fence: Fence) {
+        let task = self.task(id.index);
+        task.answered = Some(fence);
+        if let Some(worker) = task.holder.take() {
+            shared.unlease(worker, id);
+        }
+    }
+
+    fn hand_back(
+        &mut self,
+        shared: &mut Shared,
+        id: TaskId,
+        until: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        let costs_attempt = shared.planted.has(PlantedBug::ReleaseCostsAttempt);
+        let task = self.task(id.index);
+        task.attempt -= u32::from(!costs_attempt);
+        let kind = TaskEventKind::Released { until };
+        match until {
+            Some(until) => {
+                self.move_task(shared, id.index, TaskCommand::Defer, kind)?;
+                self.schedule(shared, id.index, until);
+            }
+            None => {
+                let place = task.place.clone();
+                self.move_task(shared, id.index, TaskCommand::Release, kind)?;
+                match place {
+                    Some(place) => shared.ready.put_back(id, &place),
+                    None => self.enqueue(shared, id.index),
+                }
+                shared.wakes.work = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_decision(
+        &mut self,
+        shared: &mut Shared,
+        id: TaskId,
+        decision: Decision,
+    ) -> Result<(), StoreError> {
+        let index = id.index;
+        match decision {
+            Decision::Succeed(output) => {
+                self.task(index).output = Some(output);
+                self.end_task(shared, index, TaskCommand::Succeed, TaskEventKind::Succeeded)
+            }
+            Decision::Skip => {
+                self.end_task(shared, index, TaskCommand::Skip, TaskEventKind::Skipped)
+            }
+            Decision::Fail(failure) => {
+                self.task(index).failure = Some(failure.clone());
+                let kind = TaskEventKind::Failed { failure };
+                self.end_task(shared, index, TaskCommand::Fail, kind)
+            }
+            Decision::Retry { failure, delay } => {
+                let max_attempts = self.definition.task(index).retry.max_attempts();
+                if self.task(index).attempt >= max_attempts {
+                    // Whoever decided knew another policy; the bound is this one.
+                    return self.apply_decision(shared, id, Decision::Fail(failure));
+                }
+                self.task(index).failure = Some(failure.clone());
+                let until = shared.now + delay;
+                let kind = TaskEventKind::Retrying { failure, until };
+                self.move_task(shared, index, TaskCommand::Retry, kind)?;
+                if shared.planted.has(PlantedBug::BackoffInMemory) {
+                    self.task(index).available_at = Some(until);
+                    return Ok(());
+                }
+                self.schedule(shared, index, until);
+                Ok(())
+            }
+        }
+    }
+}

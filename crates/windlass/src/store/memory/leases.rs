@@ -1,0 +1,256 @@
+//! Workers, their claims and their leases.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use windlass_core::{
+    Fence, TaskCommand, TaskEventKind, TaskId, TaskKind, TaskState, WorkerId, decide_lease_expired,
+};
+
+use super::run::Run;
+use super::state::{Shared, State, Worker};
+use crate::planted::PlantedBug;
+use crate::store::{
+    ClaimRequest, Claimed, Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ParentEnd, Refusal,
+    StoreError, Sweep,
+};
+
+impl State {
+    pub(super) fn join(&mut self, hello: &Hello) {
+        let mut lease_until = self.shared.now + hello.lease;
+        if self.shared.planted.has(PlantedBug::FirstHeartbeatNeverExpires) {
+            lease_until = windlass_core::Timestamp::MAX;
+        }
+        let lease = hello.lease;
+        let tasks = BTreeMap::new();
+        let worker = Worker { lease, lease_until, is_dead: false, tasks };
+        self.shared.workers.entry(hello.worker).or_insert(worker);
+        self.shared.wakes.timers = true;
+    }
+
+    /// Takes tasks off their queues for a claim, one of each queue in turn so that
+    /// a busy queue does not starve the others.
+    pub(super) fn take_ready(&mut self, request: &ClaimRequest) -> Result<Vec<TaskId>, StoreError> {
+        if self.shared.live_worker(request.worker).is_none() {
+            return Err(StoreError::LeaseLost(request.worker));
+        }
+        let mut queues: Vec<_> = request.queues.iter().collect();
+        let first = request.seq.0 as usize % queues.len().max(1);
+        queues.rotate_left(first);
+        let mut taken = Vec::new();
+        while taken.len() < request.limit && !queues.is_empty() {
+            queues.retain(|queue| {
+                if taken.len() == request.limit {
+                    return true;
+                }
+                let next = self.shared.ready.pop(queue, &request.handlers);
+                taken.extend(next);
+                next.is_some()
+            });
+        }
+        Ok(taken)
+    }
+
+    /// Leases the tasks that were taken to the worker.
+    pub(super) fn lease(
+        &mut self,
+        request: &ClaimRequest,
+        taken: Vec<TaskId>,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let mut claimed = Vec::with_capacity(taken.len());
+        for id in taken {
+            let Some(run) = self.runs.get_mut(&id.run) else {
+                return Err(StoreError::Corrupt(format!("task {id} is ready without a run")));
+            };
+            claimed.push(run.claim(&mut self.shared, id, request)?);
+        }
+        Ok(claimed)
+    }
+
+    pub(super) fn extend(&mut self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
+        if self.shared.planted.has(PlantedBug::HeartbeatWithoutFence) {
+            return Ok(self.extend_without_fence(&heartbeat));
+        }
+        let now = self.shared.now;
+        let Some(worker) = self.shared.live_worker(heartbeat.worker) else {
+            return Err(StoreError::LeaseLost(heartbeat.worker));
+        };
+        worker.lease_until = now + worker.lease;
+        let lease_until = Some(worker.lease_until);
+        let held: BTreeMap<TaskId, Fence> =
+            heartbeat.held.iter().map(|held| (held.task, held.fence)).collect();
+        let is_orphan = |(task, (fence, seq)): &(&TaskId, &(Fence, _))| {
+            *seq <= heartbeat.settled && held.get(task) != Some(fence)
+        };
+        let orphans: Vec<TaskId> =
+            worker.tasks.iter().map(|(t, l)| (t, l)).filter(is_orphan).map(|(t, _)| *t).collect();
+        for note in heartbeat.progress {
+            if let Ok(run) = self.holder(note.held)
+                && let Some(task) = run.tasks.get_mut(note.held.task.index.as_usize())
+            {
+                task.note = Some(note.note);
+            }
+        }
+        let lost = |held: &Held| {
+            let refusal = self.holder(*held).err()?;
+            Some(Lost { held: *held, refusal })
+        };
+        let lost = heartbeat.held.iter().filter_map(lost).collect();
+        if !self.shared.planted.has(PlantedBug::LostClaimsForgotten) {
+            for task in orphans {
+                self.hand_back(task, None)?;
+            }
+        }
+        Ok(HeartbeatAnswer { lost, lease_until })
+    }
+
+    /// The run of a task, if the fence is that of its present lease.
+    pub(super) fn holder(&mut self, held: Held) -> Result<&mut Run, Refusal> {
+        let Some(run) = self.runs.get_mut(&held.task.run) else {
+            return Err(Refusal::UnknownTask);
+        };
+        let Some(task) = run.tasks.get(held.task.index.as_usize()) else {
+            return Err(Refusal::UnknownTask);
+        };
+        match task.state {
+            TaskState::Running if task.fence == held.fence => Ok(run),
+            TaskState::Cancelled => Err(Refusal::RunCancelled),
+            TaskState::Pending
+            | TaskState::Scheduled
+            | TaskState::Ready
+            | TaskState::Running
+            | TaskState::Succeeded
+            | TaskState::Failed
+            | TaskState::Skipped => Err(Refusal::LeaseLost),
+        }
+    }
+
+    pub(super) fn leave(&mut self, worker: WorkerId) -> Result<(), StoreError> {
+        let now = self.shared.now;
+        let Some(row) = self.shared.workers.get_mut(&worker) else {
+            return Ok(());
+        };
+        row.lease_until = row.lease_until.min(now);
+        row.is_dead = true;
+        self.reap_worker(worker, usize::MAX).map(|_| ())
+    }
+
+    pub(super) fn reap(&mut self, limit: usize) -> Result<Sweep, StoreError> {
+        let now = self.shared.now;
+        let expired = |worker: &Worker| worker.is_dead || worker.lease_until <= now;
+        let dead = self.shared.workers.iter().filter(|(_, worker)| expired(worker));
+        let dead: Vec<WorkerId> = dead.map(|(id, _)| *id).collect();
+        let mut moved = 0;
+        for worker in dead {
+            moved += self.reap_worker(worker, limit - moved)?;
+        }
+        let next = |worker: &Worker| if worker.is_dead { now } else { worker.lease_until };
+        let next_at = self.shared.workers.values().map(next).min();
+        Ok(Sweep { moved, next_at })
+    }
+
+    /// Takes up to `limit` tasks away from a dead worker, and forgets it when it
+    /// has none left.
+    fn reap_worker(&mut self, worker: WorkerId, limit: usize) -> Result<usize, StoreError> {
+        let Some(row) = self.shared.workers.get_mut(&worker) else {
+            return Ok(0);
+        };
+        row.is_dead = true;
+        let lease_until = row.lease_until;
+        let tasks: Vec<TaskId> = row.tasks.keys().take(limit).copied().collect();
+        for id in &tasks {
+            row.tasks.remove(id);
+        }
+        if row.tasks.is_empty() {
+            self.shared.workers.remove(&worker);
+        }
+        for id in &tasks {
+            let Some(run) = self.runs.get_mut(&id.run) else {
+                return Err(StoreError::Corrupt(format!("task {id} is leased without a run")));
+            };
+            let kind = TaskEventKind::LeaseExpired { worker, lease_until, failure: None };
+            run.expire(&mut self.shared, *id, kind)?;
+        }
+        Ok(tasks.len())
+    }
+}
+
+impl Run {
+    fn claim(
+        &mut self,
+        shared: &mut Shared,
+        id: TaskId,
+        request: &ClaimRequest,
+    ) -> Result<Claimed, StoreError> {
+        let task = self.task(id.index);
+        task.fence = task.fence.next();
+        task.attempt += 1;
+        task.note = None;
+        task.holder = Some(request.worker);
+        let (fence, attempt) = (task.fence, task.attempt);
+        if let Some(worker) = shared.workers.get_mut(&request.worker) {
+            worker.tasks.insert(id, (fence, request.seq));
+        }
+        let kind = TaskEventKind::Started { worker: request.worker };
+        self.move_task(shared, id.index, TaskCommand::Claim, kind)?;
+        let spec = Arc::clone(self.definition.task(id.index));
+        let parent = |index: &windlass_core::TaskIndex| {
+            let task = &self.tasks[index.as_usize()];
+            ParentEnd { index: *index, state: task.state, output: task.output.clone() }
+        };
+        let parents = spec.parents.iter().map(parent).collect();
+        let failures = match spec.kind {
+            TaskKind::OnFailure => self.failures(),
+            TaskKind::Handler | TaskKind::Sleep(_) => Vec::new(),
+        };
+        Ok(Claimed {
+            task: id,
+            fence,
+            attempt,
+            workflow: self.definition.name().clone(),
+            version: self.definition.version(),
+            spec,
+            tenant: self.tenant.clone(),
+            input: self.input.clone(),
+            parents,
+            failures,
+        })
+    }
+
+    fn failures(&self) -> Vec<(windlass_core::TaskName, windlass_core::Failure)> {
+        let tasks = self.definition.tasks().iter().zip(&self.tasks);
+        let failed = tasks.filter(|(_, task)| task.state == TaskState::Failed);
+        failed.filter_map(|(spec, task)| Some((spec.name.clone(), task.failure.clone()?))).collect()
+    }
+
+    /// A lease ran out: back to the queue, or failed if no attempt is left.
+    fn expire(
+        &mut self,
+        shared: &mut Shared,
+        id: TaskId,
+        kind: TaskEventKind,
+    ) -> Result<(), StoreError> {
+        let max_attempts = self.definition.task(id.index).retry.max_attempts();
+        let task = self.task(id.index);
+        task.holder = None;
+        let mut failed = decide_lease_expired(max_attempts, task.attempt);
+        if shared.planted.has(PlantedBug::ReapWithoutAttemptLimit) {
+            failed = None;
+        }
+        let TaskEventKind::LeaseExpired { worker, lease_until, .. } = kind else {
+            return Err(StoreError::Corrupt(format!("task {id} expired by {kind:?}")));
+        };
+        let kind = TaskEventKind::LeaseExpired { worker, lease_until, failure: failed.clone() };
+        match failed {
+            None => {
+                self.move_task(shared, id.index, TaskCommand::Expire, kind)?;
+                self.enqueue(shared, id.index);
+                Ok(())
+            }
+            Some(failure) => {
+                self.task(id.index).failure = Some(failure);
+                self.end_task(shared, id.index, TaskCommand::Fail, kind)
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The planted mistakes that take more than a line, see [`crate::planted`].
+
+use std::sync::Arc;
+
+use windlass_core::{Effect, TaskId, TaskIndex, TaskState, WorkerId};
+
+use super::run::Run;
+use super::state::State;
+use crate::store::{Heartbeat, HeartbeatAnswer};
+
+impl State {
+    /// Whoever says to hold a task prolongs the lease of its present holder.
+    pub(super) fn extend_without_fence(&mut self, heartbeat: &Heartbeat) -> HeartbeatAnswer {
+        let now = self.shared.now;
+        let tasks = heartbeat.held.iter().map(|held| held.task);
+        let holder = |id: TaskId| self.runs.get(&id.run)?.tasks[id.index.as_usize()].holder;
+        let mut workers: Vec<WorkerId> = tasks.filter_map(holder).collect();
+        workers.push(heartbeat.worker);
+        for worker in workers {
+            if let Some(worker) = self.shared.workers.get_mut(&worker) {
+                worker.lease_until = now + worker.lease;
+            }
+        }
+        HeartbeatAnswer::default()
+    }
+
+    /// The parents' counters of the children move again for a finish that was
+    /// applied before.
+    pub(super) fn count_again(&mut self, id: TaskId) {
+        let Some(run) = self.runs.get_mut(&id.run) else { return };
+        let state = run.tasks[id.index.as_usize()].state;
+        let definition = Arc::clone(&run.definition);
+        let waits = |child: &TaskIndex| run.progress.parents(*child).pending > 0;
+        let can_count = state.is_final() && run.progress.open() > 0;
+        if can_count && definition.children(id.index).iter().all(waits) {
+            let effects = run.progress.end(&definition, id.index, state);
+            // Whatever comes of it is for the simulation to see, not for the caller.
+            let _ = run.apply_effects(&mut self.shared, effects);
+        }
+    }
+}
+
+impl Run {
+    /// Children become ready although other parents have not ended.
+    pub(super) fn unblock_early(&self, ended: TaskIndex, effects: &mut Vec<Effect>) {
+        let state = |index: &TaskIndex| self.tasks[index.as_usize()].state;
+        let is_pending = |index: &TaskIndex| state(index) == TaskState::Pending;
+        effects.retain(|effect| match effect {
+            Effect::Unblock(child) => is_pending(child),
+            Effect::Skip(_) | Effect::EndRun(_) => true,
+        });
+        if state(&ended) != TaskState::Succeeded {
+            return;
+        }
+        for child in self.definition.children(ended).iter().filter(|child| is_pending(child)) {
+            let early = Effect::Unblock(*child);
+            if !effects.contains(&early) && !effects.contains(&Effect::Skip(*child)) {
+                effects.push(early);
+            }
+        }
+    }
+}

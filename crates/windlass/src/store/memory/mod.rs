@@ -1,0 +1,238 @@
+//! A complete store in memory: for users' tests, for simulation, for trying
+//! Windlass out.
+//!
+//! It keeps every promise of the [`Store`] trait except that of surviving the
+//! process. Each verb takes one lock, so each is one transaction.
+
+mod control;
+mod finish;
+mod leases;
+mod mistakes;
+mod queries;
+mod queue;
+mod run;
+mod start;
+mod state;
+mod timers;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use windlass_core::{Definition, Event, EventId, RunId, Tenant, Timestamp, Weight, WorkerId};
+
+use self::state::{State, Wakes};
+use super::{
+    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, Hints, NewRun,
+    Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep, TaskRecord,
+    WorkerLink, check_batch,
+};
+use crate::clock::{Clock, RuntimeClock};
+use crate::planted::{Planted, PlantedBug};
+
+/// The time between the two steps of a planted mistake that splits a verb.
+const MISTAKE_GAP: Duration = Duration::from_millis(5);
+
+/// A store in memory.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use windlass::store::{MemoryStore, RunFilter, Store};
+///
+/// let store = MemoryStore::new();
+/// let page = store.list_runs(RunFilter::default()).await?;
+/// assert!(page.runs.is_empty());
+/// # Ok(()) }
+/// ```
+pub struct MemoryStore {
+    state: Mutex<State>,
+    clock: Arc<dyn Clock>,
+    work: watch::Sender<u64>,
+    timers: watch::Sender<u64>,
+    runs: watch::Sender<u64>,
+    planted: Planted,
+}
+
+impl MemoryStore {
+    /// An empty store on the runtime's clock.
+    pub fn new() -> Self {
+        MemoryStore::with_clock(Arc::new(RuntimeClock::new()))
+    }
+
+    /// An empty store on a clock of the caller's.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        MemoryStore::build(clock, Planted::default())
+    }
+
+    /// An empty store with a deliberate bug.
+    #[cfg(feature = "planted-bugs")]
+    pub fn with_bug(clock: Arc<dyn Clock>, bug: Option<PlantedBug>) -> Self {
+        MemoryStore::build(clock, Planted::new(bug))
+    }
+
+    fn build(clock: Arc<dyn Clock>, planted: Planted) -> Self {
+        MemoryStore {
+            state: Mutex::new(State::new(clock.now(), planted)),
+            clock,
+            work: watch::Sender::new(0),
+            timers: watch::Sender::new(0),
+            runs: watch::Sender::new(0),
+            planted,
+        }
+    }
+
+    /// Runs one verb: under the lock, at one time, with the hints sent after it.
+    fn transact<T>(&self, verb: impl FnOnce(&mut State) -> T) -> T {
+        let (result, wakes) = {
+            // A panic inside a verb is a bug of ours; the data is still the best we have.
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.shared.now = state.shared.now.max(self.clock.now());
+            let result = verb(&mut state);
+            (result, std::mem::take(&mut state.shared.wakes))
+        };
+        self.send_hints(wakes);
+        result
+    }
+
+    fn send_hints(&self, wakes: Wakes) {
+        let Wakes { work, timers, runs } = wakes;
+        for (is_owed, sender) in [(work, &self.work), (timers, &self.timers), (runs, &self.runs)] {
+            if is_owed {
+                sender.send_modify(|count| *count += 1);
+            }
+        }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        MemoryStore::new()
+    }
+}
+
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl WorkerLink for MemoryStore {
+    async fn join(&self, hello: Hello) -> Result<(), StoreError> {
+        self.transact(|state| state.join(&hello));
+        Ok(())
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        check_batch(request.limit)?;
+        if self.planted.has(PlantedBug::ClaimInTwoSteps) {
+            let taken = self.transact(|state| state.take_ready(&request))?;
+            tokio::time::sleep(MISTAKE_GAP).await;
+            return self.transact(|state| state.lease(&request, taken));
+        }
+        self.transact(|state| {
+            let taken = state.take_ready(&request)?;
+            state.lease(&request, taken)
+        })
+    }
+
+    async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(completions.len())?;
+        self.transact(|state| completions.into_iter().map(|c| state.finish(c)).collect())
+    }
+
+    async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(releases.len())?;
+        self.transact(|state| releases.iter().map(|r| state.release(r)).collect())
+    }
+
+    async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
+        self.transact(|state| state.extend(heartbeat))
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.transact(|state| state.leave(worker))
+    }
+
+    fn work_hints(&self) -> Hints {
+        Hints::new(self.work.subscribe())
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn register(&self, definition: Arc<Definition>) -> Result<(), StoreError> {
+        self.transact(|state| state.register(definition))
+    }
+
+    async fn start_runs(
+        &self,
+        runs: Vec<NewRun>,
+    ) -> Result<Vec<Result<Started, StoreError>>, StoreError> {
+        check_batch(runs.len())?;
+        Ok(self.transact(|state| runs.into_iter().map(|run| state.start(run)).collect()))
+    }
+
+    async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError> {
+        if self.planted.has(PlantedBug::TimerConsumedEffectLost) {
+            let due = self.transact(|state| state.take_due(limit));
+            tokio::time::sleep(MISTAKE_GAP).await;
+            return self.transact(|state| state.promote(due));
+        }
+        self.transact(|state| {
+            let due = state.take_due(limit);
+            state.promote(due)
+        })
+    }
+
+    async fn reap(&self, limit: usize) -> Result<Sweep, StoreError> {
+        self.transact(|state| state.reap(limit))
+    }
+
+    async fn cancel_run(&self, run: RunId, reason: Option<String>) -> Result<(), StoreError> {
+        self.transact(|state| state.cancel_run(run, reason))
+    }
+
+    async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError> {
+        self.transact(|state| state.retry_run(run, round))
+    }
+
+    async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {
+        Ok(self.transact(|state| state.get_run(run)))
+    }
+
+    async fn list_tasks(&self, run: RunId) -> Result<Vec<TaskRecord>, StoreError> {
+        Ok(self.transact(|state| state.list_tasks(run)))
+    }
+
+    async fn list_runs(&self, filter: RunFilter) -> Result<RunPage, StoreError> {
+        Ok(self.transact(|state| state.list_runs(&filter)))
+    }
+
+    async fn list_events(
+        &self,
+        run: RunId,
+        after: Option<EventId>,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        Ok(self.transact(|state| state.list_events(run, after, limit)))
+    }
+
+    async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError> {
+        self.transact(|state| state.shared.weights.insert(tenant, weight));
+        Ok(())
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.transact(|state| state.shared.now))
+    }
+
+    fn timer_hints(&self) -> Hints {
+        Hints::new(self.timers.subscribe())
+    }
+
+    fn run_hints(&self) -> Hints {
+        Hints::new(self.runs.subscribe())
+    }
+}

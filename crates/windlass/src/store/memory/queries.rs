@@ -1,0 +1,54 @@
+//! Reading without changing.
+
+use windlass_core::{Event, EventId, RunId};
+
+use super::run::Run;
+use super::state::State;
+use crate::store::{PAGE_MAX, RunCursor, RunFilter, RunPage, RunRecord, TaskRecord};
+
+impl State {
+    pub(super) fn get_run(&self, run: RunId) -> Option<RunRecord> {
+        self.runs.get(&run).map(Run::record)
+    }
+
+    pub(super) fn list_tasks(&self, run: RunId) -> Vec<TaskRecord> {
+        self.runs.get(&run).map(Run::task_records).unwrap_or_default()
+    }
+
+    pub(super) fn list_events(
+        &self,
+        run: RunId,
+        after: Option<EventId>,
+        limit: usize,
+    ) -> Vec<Event> {
+        let Some(run) = self.runs.get(&run) else { return Vec::new() };
+        let first = run.events.partition_point(|event| Some(event.id) <= after);
+        run.events[first..].iter().take(limit.min(PAGE_MAX)).cloned().collect()
+    }
+
+    pub(super) fn list_runs(&self, filter: &RunFilter) -> RunPage {
+        let limit = match filter.limit {
+            0 => PAGE_MAX,
+            limit => limit.min(PAGE_MAX),
+        };
+        let newest_first = self.by_age.iter().rev();
+        let after = filter.after.map(|cursor| (cursor.created_at, cursor.id));
+        let mut matching = newest_first
+            .filter(|place| after.is_none_or(|after| **place < after))
+            .filter_map(|(_, id)| self.runs.get(id))
+            .filter(|run| matches(filter, run));
+        let runs: Vec<RunRecord> = matching.by_ref().take(limit).map(Run::record).collect();
+        let has_more = matching.next().is_some();
+        let last = runs.last().filter(|_| has_more);
+        let next = last.map(|run| RunCursor { created_at: run.created_at, id: run.id });
+        RunPage { runs, next }
+    }
+}
+
+fn matches(filter: &RunFilter, run: &Run) -> bool {
+    let RunFilter { workflow, tenant, state, metadata, after: _, limit: _ } = filter;
+    workflow.as_ref().is_none_or(|name| name == run.definition.name())
+        && tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
+        && state.is_none_or(|state| state == run.state)
+        && metadata.as_ref().is_none_or(|(key, value)| run.metadata.get(key) == Some(value))
+}

@@ -1,0 +1,129 @@
+//! The ready tasks, in the order in which they are claimed.
+//!
+//! A queue has a lane for each priority, and each lane its own virtual time: if
+//! the lanes shared one, a newcomer in a low lane would be tagged behind all that
+//! the high lane has served and wait behind the low lane's whole backlog.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use windlass_core::{Priority, QueueName, Tag, TaskId, Tenant, Weight, next_tag};
+
+use crate::planted::{Planted, PlantedBug};
+use crate::store::HandlerKey;
+
+/// Where a task stands in its queue.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) queue: QueueName,
+    pub(super) priority: Priority,
+    pub(super) tenant: Tenant,
+    pub(super) handler: HandlerKey,
+    slot: Slot,
+}
+
+/// The order within a lane: by tag, then by age.
+type Slot = (Tag, u64);
+
+#[derive(Default)]
+struct Lane {
+    virtual_time: Tag,
+    tenants: HashMap<Tenant, BTreeSet<Slot>>,
+    ready: BTreeMap<HandlerKey, BTreeMap<Slot, (TaskId, Tenant)>>,
+}
+
+/// What a task needs to be placed.
+pub(super) struct Entry {
+    pub(super) task: TaskId,
+    pub(super) queue: QueueName,
+    pub(super) priority: Priority,
+    pub(super) tenant: Tenant,
+    pub(super) handler: HandlerKey,
+    pub(super) weight: Weight,
+}
+
+/// All queues of a store.
+#[derive(Default)]
+pub(super) struct ReadyQueues {
+    lanes: BTreeMap<QueueName, BTreeMap<Reverse<Priority>, Lane>>,
+    age: u64,
+    planted: Planted,
+}
+
+impl ReadyQueues {
+    pub(super) fn new(planted: Planted) -> Self {
+        ReadyQueues { planted, ..ReadyQueues::default() }
+    }
+
+    /// Gives a task its place, behind those of its tenant.
+    pub(super) fn push(&mut self, entry: Entry) -> Place {
+        let Entry { task, queue, priority, tenant, handler, weight } = entry;
+        let lane = self.lanes.entry(queue.clone()).or_default();
+        let lane = lane.entry(Reverse(priority)).or_default();
+        let last = lane.tenants.get(&tenant).and_then(|slots| slots.last()).map(|slot| slot.0);
+        let virtual_time = if self.planted.has(PlantedBug::TagFromUnclaimedMaximum) {
+            let largest = lane.tenants.values().filter_map(|slots| slots.last()).max();
+            largest.map_or(lane.virtual_time, |slot| slot.0)
+        } else {
+            lane.virtual_time
+        };
+        self.age += 1;
+        let slot = (next_tag(last, virtual_time, weight), self.age);
+        let place = Place { queue, priority, tenant, handler, slot };
+        self.put_back(task, &place);
+        place
+    }
+
+    /// Puts a task that was taken back where it stood.
+    pub(super) fn put_back(&mut self, task: TaskId, place: &Place) {
+        let lane = self.lanes.entry(place.queue.clone()).or_default();
+        let lane = lane.entry(Reverse(place.priority)).or_default();
+        lane.tenants.entry(place.tenant.clone()).or_default().insert(place.slot);
+        let waiting = (task, place.tenant.clone());
+        lane.ready.entry(place.handler.clone()).or_default().insert(place.slot, waiting);
+    }
+
+    /// Takes a task off its queue without having served it.
+    pub(super) fn withdraw(&mut self, place: &Place) {
+        let lanes = self.lanes.get_mut(&place.queue);
+        if let Some(lane) = lanes.and_then(|lanes| lanes.get_mut(&Reverse(place.priority))) {
+            lane.remove(&place.tenant, &place.handler, place.slot);
+        }
+    }
+
+    /// Takes the next task of a queue that one of the handlers can run.
+    pub(super) fn pop(&mut self, queue: &QueueName, handlers: &[HandlerKey]) -> Option<TaskId> {
+        let lanes = self.lanes.get_mut(queue)?;
+        lanes.values_mut().find_map(|lane| lane.pop(handlers))
+    }
+}
+
+impl Lane {
+    fn pop(&mut self, handlers: &[HandlerKey]) -> Option<TaskId> {
+        let first = |handler| {
+            let (slot, waiting) = self.ready.get(handler)?.first_key_value()?;
+            Some((*slot, waiting, handler))
+        };
+        let next = handlers.iter().filter_map(first).min_by_key(|(slot, ..)| *slot);
+        let (slot, (task, tenant), handler) = next?;
+        let (task, tenant) = (*task, tenant.clone());
+        self.virtual_time = self.virtual_time.max(slot.0);
+        self.remove(&tenant, handler, slot);
+        Some(task)
+    }
+
+    fn remove(&mut self, tenant: &Tenant, handler: &HandlerKey, slot: Slot) {
+        if let Some(slots) = self.tenants.get_mut(tenant) {
+            slots.remove(&slot);
+            if slots.is_empty() {
+                self.tenants.remove(tenant);
+            }
+        }
+        if let Some(ready) = self.ready.get_mut(handler) {
+            ready.remove(&slot);
+            if ready.is_empty() {
+                self.ready.remove(handler);
+            }
+        }
+    }
+}

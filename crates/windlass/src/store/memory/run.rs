@@ -1,0 +1,309 @@
+//! One run in memory, and the only place where its tasks change their state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::{
+    Definition, Effect, Event, EventBody, Failure, Fence, IdempotencyKey, Payload, Priority,
+    Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, TaskCommand, TaskEvent,
+    TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Tenant, Timestamp, WorkerId,
+};
+
+use super::queue::{Entry, Place};
+use super::state::Shared;
+use crate::planted::PlantedBug;
+use crate::store::{HandlerKey, NewRun, RunRecord, StoreError, TaskRecord};
+
+pub(super) struct Run {
+    pub(super) id: RunId,
+    pub(super) definition: Arc<Definition>,
+    pub(super) tenant: Tenant,
+    pub(super) input: Payload,
+    pub(super) key: Option<IdempotencyKey>,
+    priority: Priority,
+    pub(super) metadata: BTreeMap<String, String>,
+    pub(super) state: RunState,
+    pub(super) round: u32,
+    pub(super) created_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    pub(super) progress: Progress,
+    pub(super) tasks: Vec<Task>,
+    pub(super) events: Vec<Event>,
+}
+
+pub(super) struct Task {
+    pub(super) state: TaskState,
+    pub(super) attempt: u32,
+    pub(super) fence: Fence,
+    /// The fence of the newest completion or release that was applied.
+    pub(super) answered: Option<Fence>,
+    pub(super) available_at: Option<Timestamp>,
+    /// Who has it while it is running.
+    pub(super) holder: Option<WorkerId>,
+    /// Where it stands while ready, and where it stood while running.
+    pub(super) place: Option<Place>,
+    pub(super) output: Option<Payload>,
+    pub(super) failure: Option<Failure>,
+    pub(super) note: Option<Payload>,
+}
+
+impl Task {
+    fn new() -> Self {
+        Task {
+            state: TaskState::Pending,
+            attempt: 0,
+            fence: Fence(0),
+            answered: None,
+            available_at: None,
+            holder: None,
+            place: None,
+            output: None,
+            failure: None,
+            note: None,
+        }
+    }
+}
+
+impl Run {
+    /// A new run with its first tasks ready, or scheduled if it has a delay.
+    pub(super) fn start(
+        new: NewRun,
+        definition: Arc<Definition>,
+        shared: &mut Shared,
+    ) -> Result<Run, StoreError> {
+        let (progress, effects) = Progress::start(&definition);
+        let tasks = definition.tasks().iter().map(|_| Task::new()).collect();
+        let mut run = Run {
+            id: new.id,
+            definition,
+            tenant: new.tenant,
+            input: new.input,
+            key: new.key,
+            priority: new.priority,
+            metadata: new.metadata,
+            state: RunState::Running,
+            round: 1,
+            created_at: shared.now,
+            ended_at: None,
+            progress,
+            tasks,
+            events: Vec::new(),
+        };
+        let started = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
+        run.push_event(shared, EventBody::Run(started));
+        for effect in effects {
+            run.apply_effect(shared, effect, new.delay)?;
+        }
+        Ok(run)
+    }
+
+    pub(super) fn task_id(&self, index: TaskIndex) -> TaskId {
+        TaskId { run: self.id, index }
+    }
+
+    pub(super) fn task(&mut self, index: TaskIndex) -> &mut Task {
+        &mut self.tasks[index.as_usize()]
+    }
+
+    pub(super) fn states(&self) -> Vec<TaskState> {
+        self.tasks.iter().map(|task| task.state).collect()
+    }
+
+    pub(super) fn handler_key(&self) -> HandlerKey {
+        HandlerKey { workflow: self.definition.name().clone(), version: self.definition.version() }
+    }
+
+    fn push_event(&mut self, shared: &mut Shared, body: EventBody) {
+        let id = shared.next_event_id();
+        self.events.push(Event { id, run: self.id, at: shared.now, body });
+    }
+
+    /// Moves a task by the table of transitions and writes it down. The caller has
+    /// set the task's fence and attempt to what they are after the move.
+    pub(super) fn move_task(
+        &mut self,
+        shared: &mut Shared,
+        index: TaskIndex,
+        command: TaskCommand,
+        kind: TaskEventKind,
+    ) -> Result<(), StoreError> {
+        let id = self.task_id(index);
+        let name = self.definition.task(index).name.clone();
+        let task = self.task(index);
+        let from = task.state;
+        let to = from.apply(command).map_err(|e| StoreError::Corrupt(format!("task {id}: {e}")))?;
+        task.state = to;
+        let (fence, attempt) = (task.fence, task.attempt);
+        let event = TaskEvent { task: index, name, kind, from, to, fence, attempt };
+        self.push_event(shared, EventBody::Task(event));
+        Ok(())
+    }
+
+    /// Moves the run by the table of transitions and writes it down.
+    pub(super) fn move_run(
+        &mut self,
+        shared: &mut Shared,
+        command: RunCommand,
+        kind: RunEventKind,
+    ) -> Result<(), StoreError> {
+        let from = self.state;
+        let to = from
+            .apply(command)
+            .map_err(|e| StoreError::Corrupt(format!("run {}: {e}", self.id)))?;
+        self.state = to;
+        self.ended_at = to.is_final().then_some(shared.now);
+        shared.wakes.runs |= to.is_final();
+        self.push_event(shared, EventBody::Run(RunEvent { kind, from: Some(from), to }));
+        Ok(())
+    }
+
+    /// Gives a task a place in its queue; the move is the caller's.
+    pub(super) fn enqueue(&mut self, shared: &mut Shared, index: TaskIndex) {
+        let spec = self.definition.task(index);
+        let entry = Entry {
+            task: self.task_id(index),
+            queue: spec.queue.clone(),
+            priority: self.priority.plus(spec.priority),
+            tenant: self.tenant.clone(),
+            handler: self.handler_key(),
+            weight: shared.weight(&self.tenant),
+        };
+        let place = shared.ready.push(entry);
+        self.task(index).place = Some(place);
+        shared.wakes.work = true;
+    }
+
+    /// Sets a task's due time; the move is the caller's.
+    pub(super) fn schedule(&mut self, shared: &mut Shared, index: TaskIndex, until: Timestamp) {
+        let id = self.task_id(index);
+        self.task(index).available_at = Some(until);
+        shared.schedule(until, id);
+    }
+
+    /// A task's parents have ended as it wants: queue it, now or after a time.
+    fn unblock(
+        &mut self,
+        shared: &mut Shared,
+        index: TaskIndex,
+        delay: Duration,
+    ) -> Result<(), StoreError> {
+        let until = match self.definition.task(index).kind {
+            TaskKind::Sleep(duration) => {
+                let until = shared.now + delay + duration;
+                let kind = TaskEventKind::Sleeping { until };
+                self.move_task(shared, index, TaskCommand::Schedule, kind)?;
+                until
+            }
+            TaskKind::Handler | TaskKind::OnFailure if delay.is_zero() => {
+                self.move_task(shared, index, TaskCommand::Queue, TaskEventKind::Queued)?;
+                self.enqueue(shared, index);
+                return Ok(());
+            }
+            TaskKind::Handler | TaskKind::OnFailure => {
+                let until = shared.now + delay;
+                let kind = TaskEventKind::Delayed { until };
+                self.move_task(shared, index, TaskCommand::Schedule, kind)?;
+                until
+            }
+        };
+        self.schedule(shared, index, until);
+        Ok(())
+    }
+
+    fn apply_effect(
+        &mut self,
+        shared: &mut Shared,
+        effect: Effect,
+        delay: Duration,
+    ) -> Result<(), StoreError> {
+        match effect {
+            Effect::Unblock(index) => self.unblock(shared, index, delay),
+            Effect::Skip(index) => {
+                self.move_task(shared, index, TaskCommand::Skip, TaskEventKind::Skipped)
+            }
+            Effect::EndRun(verdict) => {
+                let command = match verdict {
+                    RunState::Failed => RunCommand::Fail,
+                    RunState::Succeeded => RunCommand::Succeed,
+                    RunState::Running | RunState::Cancelled => {
+                        let text = format!("run {} ended {verdict} by itself", self.id);
+                        return Err(StoreError::Corrupt(text));
+                    }
+                };
+                self.move_run(shared, command, RunEventKind::Ended)
+            }
+        }
+    }
+
+    pub(super) fn apply_effects(
+        &mut self,
+        shared: &mut Shared,
+        effects: Vec<Effect>,
+    ) -> Result<(), StoreError> {
+        effects.into_iter().try_for_each(|effect| self.apply_effect(shared, effect, Duration::ZERO))
+    }
+
+    /// Ends a task and does everything that follows from it for the run.
+    pub(super) fn end_task(
+        &mut self,
+        shared: &mut Shared,
+        index: TaskIndex,
+        command: TaskCommand,
+        kind: TaskEventKind,
+    ) -> Result<(), StoreError> {
+        let is_reaped = matches!(kind, TaskEventKind::LeaseExpired { .. });
+        self.move_task(shared, index, command, kind)?;
+        let state = self.tasks[index.as_usize()].state;
+        if state == TaskState::Failed
+            && (shared.planted.has(PlantedBug::FailureWithoutCascade)
+                || is_reaped && shared.planted.has(PlantedBug::ReapWithoutCascade))
+        {
+            return Ok(());
+        }
+        let definition = Arc::clone(&self.definition);
+        let mut effects = self.progress.end(&definition, index, state);
+        if shared.planted.has(PlantedBug::ReadyAfterFirstParent) {
+            self.unblock_early(index, &mut effects);
+        }
+        self.apply_effects(shared, effects)
+    }
+
+    pub(super) fn record(&self) -> RunRecord {
+        RunRecord {
+            id: self.id,
+            workflow: self.definition.name().clone(),
+            version: self.definition.version(),
+            tenant: self.tenant.clone(),
+            state: self.state,
+            input: self.input.clone(),
+            key: self.key.clone(),
+            priority: self.priority,
+            metadata: self.metadata.clone(),
+            round: self.round,
+            open_tasks: if self.state.is_final() { 0 } else { self.progress.open() },
+            created_at: self.created_at,
+            ended_at: self.ended_at,
+        }
+    }
+
+    pub(super) fn task_records(&self) -> Vec<TaskRecord> {
+        let record = |(position, task): (usize, &Task)| {
+            let index = TaskIndex::from_usize(position);
+            TaskRecord {
+                index,
+                name: self.definition.task(index).name.clone(),
+                state: task.state,
+                attempt: task.attempt,
+                fence: task.fence,
+                pending_parents: self.progress.parents(index).pending,
+                available_at: task.available_at,
+                worker: task.holder,
+                output: task.output.clone(),
+                failure: task.failure.clone(),
+                progress: task.note.clone(),
+            }
+        };
+        self.tasks.iter().enumerate().map(record).collect()
+    }
+}

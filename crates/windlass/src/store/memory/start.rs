@@ -1,0 +1,85 @@
+//! Definitions and starts.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use windlass_core::{Definition, RunId};
+
+use super::run::Run;
+use super::state::State;
+use crate::store::{METADATA_PAIRS_MAX, NewRun, Started, StoreError};
+
+impl State {
+    pub(super) fn register(&mut self, definition: Arc<Definition>) -> Result<(), StoreError> {
+        let (name, version) = (definition.name().clone(), definition.version());
+        match self.definitions.entry((name, version)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(definition);
+            }
+            Entry::Occupied(mut known) => {
+                if let Some(difference) = definition.shape_difference(known.get()) {
+                    let name = definition.name();
+                    return Err(StoreError::Conflict(format!(
+                        "workflow {name:?} version {version} is registered with another shape: \
+                         {difference}; give the new one another version"
+                    )));
+                }
+                known.insert(definition);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn start(&mut self, new: NewRun) -> Result<Started, StoreError> {
+        let pairs = new.metadata.len();
+        if pairs > METADATA_PAIRS_MAX {
+            return Err(StoreError::Conflict(format!(
+                "run {} has {pairs} metadata pairs, the limit is {METADATA_PAIRS_MAX}",
+                new.id
+            )));
+        }
+        if let Some(existing) = self.find_existing(&new)? {
+            return Ok(Started { run: existing, is_new: false });
+        }
+        let name = (new.workflow.clone(), new.version);
+        let Some(definition) = self.definitions.get(&name) else {
+            let what = format!("workflow {:?} version {}", new.workflow, new.version);
+            return Err(StoreError::NotFound(what));
+        };
+        let definition = Arc::clone(definition);
+        let run = Run::start(new, definition, &mut self.shared)?;
+        let id = run.id;
+        self.by_age.insert((run.created_at, id));
+        if let Some(key) = run.key.clone() {
+            let workflow = run.definition.name().clone();
+            self.keys.insert((run.tenant.clone(), workflow, key), id);
+        }
+        self.runs.insert(id, run);
+        Ok(Started { run: id, is_new: true })
+    }
+
+    /// The run that this start names already, by its id or by its key.
+    fn find_existing(&self, new: &NewRun) -> Result<Option<RunId>, StoreError> {
+        let by_key = new.key.as_ref().and_then(|key| {
+            let key = (new.tenant.clone(), new.workflow.clone(), key.clone());
+            self.keys.get(&key)
+        });
+        let named = self.runs.get(&new.id).map(|run| run.id);
+        let Some(run) = named.or(by_key.copied()).and_then(|id| self.runs.get(&id)) else {
+            return Ok(None);
+        };
+        let is_same = run.tenant == new.tenant
+            && *run.definition.name() == new.workflow
+            && run.input == new.input
+            && run.key == new.key;
+        if is_same {
+            return Ok(Some(run.id));
+        }
+        let by = match &new.key {
+            Some(key) if named.is_none() => format!("idempotency key {key:?}"),
+            Some(_) | None => format!("run id {}", new.id),
+        };
+        let text = format!("{by} was used for run {} with another start", run.id);
+        Err(StoreError::Conflict(text))
+    }
+}

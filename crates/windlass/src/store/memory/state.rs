@@ -1,0 +1,120 @@
+//! What a memory store knows, and what its verbs share.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::{
+    ClaimSeq, Definition, EventId, Fence, IdempotencyKey, RunId, TaskId, Tenant, Timestamp,
+    Version, Weight, WorkerId, WorkflowName,
+};
+
+use super::queue::ReadyQueues;
+use super::run::Run;
+use crate::planted::Planted;
+
+/// Everything. Runs are apart from what they share, so that a run and the rest can
+/// be changed together.
+pub(super) struct State {
+    pub(super) definitions: HashMap<(WorkflowName, Version), Arc<Definition>>,
+    pub(super) runs: HashMap<RunId, Run>,
+    pub(super) by_age: BTreeSet<(Timestamp, RunId)>,
+    pub(super) keys: HashMap<(Tenant, WorkflowName, IdempotencyKey), RunId>,
+    pub(super) shared: Shared,
+}
+
+pub(super) struct Shared {
+    /// The time of the verb under way.
+    pub(super) now: Timestamp,
+    pub(super) ready: ReadyQueues,
+    pub(super) workers: BTreeMap<WorkerId, Worker>,
+    due: BTreeSet<(Timestamp, TaskId)>,
+    pub(super) weights: HashMap<Tenant, Weight>,
+    pub(super) wakes: Wakes,
+    last_event: EventId,
+    pub(super) planted: Planted,
+}
+
+/// Which hints the verb under way owes.
+#[derive(Default)]
+pub(super) struct Wakes {
+    pub(super) work: bool,
+    pub(super) timers: bool,
+    pub(super) runs: bool,
+}
+
+pub(super) struct Worker {
+    pub(super) lease: Duration,
+    pub(super) lease_until: Timestamp,
+    /// The lease ran out, and not all of its tasks have been taken away yet.
+    pub(super) is_dead: bool,
+    pub(super) tasks: BTreeMap<TaskId, (Fence, ClaimSeq)>,
+}
+
+impl State {
+    pub(super) fn new(now: Timestamp, planted: Planted) -> Self {
+        State {
+            definitions: HashMap::new(),
+            runs: HashMap::new(),
+            by_age: BTreeSet::new(),
+            keys: HashMap::new(),
+            shared: Shared {
+                now,
+                ready: ReadyQueues::new(planted),
+                workers: BTreeMap::new(),
+                due: BTreeSet::new(),
+                weights: HashMap::new(),
+                wakes: Wakes::default(),
+                last_event: EventId(0),
+                planted,
+            },
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn next_event_id(&mut self) -> EventId {
+        self.last_event = self.last_event.next();
+        self.last_event
+    }
+
+    pub(super) fn weight(&self, tenant: &Tenant) -> Weight {
+        self.weights.get(tenant).copied().unwrap_or_default()
+    }
+
+    pub(super) fn schedule(&mut self, until: Timestamp, task: TaskId) {
+        let was_first = self.due.first().is_none_or(|(first, _)| until < *first);
+        self.due.insert((until, task));
+        self.wakes.timers |= was_first;
+    }
+
+    pub(super) fn unschedule(&mut self, until: Timestamp, task: TaskId) {
+        self.due.remove(&(until, task));
+    }
+
+    /// Takes the first task that is due at `horizon`.
+    pub(super) fn pop_due(&mut self, horizon: Timestamp) -> Option<TaskId> {
+        let (until, task) = *self.due.first()?;
+        if until > horizon {
+            return None;
+        }
+        self.due.pop_first();
+        Some(task)
+    }
+
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(until, _)| *until)
+    }
+
+    /// Whether the worker joined and its lease was not found to have run out.
+    pub(super) fn live_worker(&mut self, worker: WorkerId) -> Option<&mut Worker> {
+        self.workers.get_mut(&worker).filter(|worker| !worker.is_dead)
+    }
+
+    /// Forgets that a worker holds a task.
+    pub(super) fn unlease(&mut self, worker: WorkerId, task: TaskId) {
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.tasks.remove(&task);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What was scheduled and is due.
+
+use std::time::Duration;
+
+use windlass_core::{TaskCommand, TaskEventKind, TaskId, TaskKind};
+
+use super::run::Run;
+use super::state::{Shared, State};
+use crate::planted::PlantedBug;
+use crate::store::{StoreError, Sweep};
+
+impl State {
+    /// Takes tasks whose time has come, the earliest first.
+    pub(super) fn take_due(&mut self, limit: usize) -> Vec<TaskId> {
+        let mut horizon = self.shared.now;
+        if self.shared.planted.has(PlantedBug::EarlyTimers) {
+            horizon = horizon + Duration::from_millis(50);
+        }
+        std::iter::from_fn(|| self.shared.pop_due(horizon)).take(limit).collect()
+    }
+
+    /// Makes the tasks that were taken ready, or ends them if they were sleeps.
+    pub(super) fn promote(&mut self, due: Vec<TaskId>) -> Result<Sweep, StoreError> {
+        let moved = due.len();
+        for id in due {
+            let Some(run) = self.runs.get_mut(&id.run) else {
+                return Err(StoreError::Corrupt(format!("task {id} is scheduled without a run")));
+            };
+            run.promote(&mut self.shared, id)?;
+        }
+        Ok(Sweep { moved, next_at: self.shared.next_due() })
+    }
+}
+
+impl Run {
+    fn promote(&mut self, shared: &mut Shared, id: TaskId) -> Result<(), StoreError> {
+        self.task(id.index).available_at = None;
+        match self.definition.task(id.index).kind {
+            TaskKind::Sleep(_) => {
+                self.end_task(shared, id.index, TaskCommand::Wake, TaskEventKind::Woken)
+            }
+            TaskKind::Handler | TaskKind::OnFailure => {
+                self.move_task(shared, id.index, TaskCommand::Promote, TaskEventKind::Queued)?;
+                self.enqueue(shared, id.index);
+                Ok(())
+            }
+        }
+    }
+}
