@@ -1,0 +1,217 @@
+//! What a command line asks for.
+//!
+//! Read by hand: four commands with five options between them do not earn a
+//! dependency that everyone compiles before the first test.
+
+use crate::Failure;
+
+/// What `cargo xtask help` prints, and what follows a command line that makes no
+/// sense.
+pub(crate) const HELP: &str = "\
+Usage: cargo xtask <command>
+
+Commands:
+  test [--quick]     everything a change must pass: format, lints, tests, doc tests,
+                     examples, docs, tidy, a minute of simulation and the planted bugs;
+                     --quick leaves the simulation and the planted bugs out
+  simulate --seeds N [--first-seed S]
+                     simulate N seeds, from S on (default: windlass-sim's own choice)
+  simulate --seconds N
+                     simulate as many seeds as fit in N seconds
+  simulate --bugs [--seeds N]
+                     show that the simulation catches every planted bug
+  tidy               check what no compiler does: file lengths, spaces, error pages, links,
+                     the README's program
+  readme             copy crates/windlass/examples/readme.rs into README.md
+  help               print this
+
+Exit codes: 0 all is well, 1 a check failed, 2 the command line made no sense.
+";
+
+/// A command of this program.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Print [`HELP`].
+    Help,
+    /// Run everything a change must pass.
+    Test {
+        /// Whether the simulation is left out.
+        is_quick: bool,
+    },
+    /// Run the simulation.
+    Simulate(Simulation),
+    /// Check the texts of the workspace.
+    Tidy,
+    /// Copy the example into the README.
+    Readme,
+}
+
+/// What to simulate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Simulation {
+    /// So many seeds.
+    Seeds {
+        /// How many.
+        count: u64,
+        /// The first of them.
+        first: Option<u64>,
+    },
+    /// As many seeds as fit in a time.
+    Seconds(u64),
+    /// The planted bugs, which must all be caught.
+    Bugs {
+        /// How many seeds each bug may survive.
+        seeds: Option<u64>,
+    },
+}
+
+impl Simulation {
+    /// The arguments of `windlass-sim` for it.
+    pub(crate) fn arguments(self) -> Vec<String> {
+        let (verb, options) = match self {
+            Simulation::Seeds { count, first } => {
+                ("run", [Some(("--seeds", count)), first.map(|seed| ("--first-seed", seed))])
+            }
+            Simulation::Seconds(seconds) => ("run", [Some(("--seconds", seconds)), None]),
+            Simulation::Bugs { seeds } => ("bugs", [seeds.map(|count| ("--seeds", count)), None]),
+        };
+        let mut arguments = vec![verb.to_owned()];
+        for (name, number) in options.into_iter().flatten() {
+            arguments.extend([name.to_owned(), number.to_string()]);
+        }
+        arguments
+    }
+}
+
+/// Reads the arguments behind `cargo xtask`.
+pub(crate) fn parse(arguments: &[String]) -> Result<Command, Failure> {
+    let Some((command, options)) = arguments.split_first() else {
+        return Err(Failure::Usage("no command was given".into()));
+    };
+    match command.as_str() {
+        "test" => parse_test(options),
+        "simulate" => parse_simulate(options).map(Command::Simulate),
+        "tidy" => without_options(command, options, Command::Tidy),
+        "readme" => without_options(command, options, Command::Readme),
+        "help" | "--help" | "-h" => Ok(Command::Help),
+        unknown => Err(Failure::Usage(format!("unknown command {unknown:?}"))),
+    }
+}
+
+fn without_options(name: &str, options: &[String], command: Command) -> Result<Command, Failure> {
+    match options {
+        [] => Ok(command),
+        [first, ..] => Err(unknown_option(name, first)),
+    }
+}
+
+fn parse_test(options: &[String]) -> Result<Command, Failure> {
+    let mut is_quick = false;
+    for option in options {
+        match option.as_str() {
+            "--quick" => is_quick = true,
+            unknown => return Err(unknown_option("test", unknown)),
+        }
+    }
+    Ok(Command::Test { is_quick })
+}
+
+fn parse_simulate(options: &[String]) -> Result<Simulation, Failure> {
+    let (mut bugs, mut seeds, mut first, mut seconds) = (false, None, None, None);
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match option.as_str() {
+            "--bugs" => bugs = true,
+            "--seeds" => seeds = Some(number(option, options.next())?),
+            "--first-seed" => first = Some(number(option, options.next())?),
+            "--seconds" => seconds = Some(number(option, options.next())?),
+            unknown => return Err(unknown_option("simulate", unknown)),
+        }
+    }
+    match (bugs, seeds, first, seconds) {
+        (true, seeds, None, None) => Ok(Simulation::Bugs { seeds }),
+        (false, Some(count), first, None) => Ok(Simulation::Seeds { count, first }),
+        (false, None, None, Some(seconds)) => Ok(Simulation::Seconds(seconds)),
+        (false, None, None, None) => {
+            Err(Failure::Usage("simulate needs --seeds, --seconds or --bugs".into()))
+        }
+        (true, _, _, _) => Err(Failure::Usage("simulate --bugs goes with --seeds only".into())),
+        (false, None, Some(_), None) => {
+            Err(Failure::Usage("simulate --first-seed goes with --seeds only".into()))
+        }
+        (false, _, _, Some(_)) => {
+            Err(Failure::Usage("simulate --seconds goes with no other option".into()))
+        }
+    }
+}
+
+fn number(option: &str, value: Option<&String>) -> Result<u64, Failure> {
+    let Some(value) = value else {
+        return Err(Failure::Usage(format!("{option} needs a number")));
+    };
+    value.parse().map_err(|_| Failure::Usage(format!("{option} needs a number, not {value:?}")))
+}
+
+fn unknown_option(command: &str, option: &str) -> Failure {
+    Failure::Usage(format!("{command} has no option {option:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Command, Failure> {
+        let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        parse(&arguments)
+    }
+
+    fn simulator_line(line: &str) -> String {
+        match read(line).unwrap() {
+            Command::Simulate(simulation) => simulation.arguments().join(" "),
+            other @ (Command::Help | Command::Test { .. } | Command::Tidy | Command::Readme) => {
+                panic!("{other:?}")
+            }
+        }
+    }
+
+    #[test]
+    fn each_command_is_read() {
+        assert_eq!(read("test"), Ok(Command::Test { is_quick: false }));
+        assert_eq!(read("test --quick"), Ok(Command::Test { is_quick: true }));
+        assert_eq!(read("tidy"), Ok(Command::Tidy));
+        assert_eq!(read("readme"), Ok(Command::Readme));
+        for line in ["help", "--help", "-h"] {
+            assert_eq!(read(line), Ok(Command::Help));
+        }
+    }
+
+    #[test]
+    fn a_simulation_is_passed_on_in_the_words_of_the_simulator() {
+        assert_eq!(simulator_line("simulate --seeds 10"), "run --seeds 10");
+        let replay = "simulate --first-seed 18446744073709551615 --seeds 1";
+        assert_eq!(simulator_line(replay), "run --seeds 1 --first-seed 18446744073709551615");
+        assert_eq!(simulator_line("simulate --seconds 60"), "run --seconds 60");
+        assert_eq!(simulator_line("simulate --bugs"), "bugs");
+        assert_eq!(simulator_line("simulate --bugs --seeds 7"), "bugs --seeds 7");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_culprit() {
+        for (line, what) in [
+            ("", "no command was given"),
+            ("tests", "unknown command \"tests\""),
+            ("test --fast", "test has no option \"--fast\""),
+            ("tidy now", "tidy has no option \"now\""),
+            ("simulate", "simulate needs --seeds, --seconds or --bugs"),
+            ("simulate --seeds", "--seeds needs a number"),
+            ("simulate --seeds many", "--seeds needs a number, not \"many\""),
+            ("simulate --seeds -1", "--seeds needs a number, not \"-1\""),
+            ("simulate --first-seed 4", "simulate --first-seed goes with --seeds only"),
+            ("simulate --bugs --first-seed 4", "simulate --bugs goes with --seeds only"),
+            ("simulate --bugs --seconds 4", "simulate --bugs goes with --seeds only"),
+            ("simulate --seconds 4 --seeds 4", "simulate --seconds goes with no other option"),
+        ] {
+            assert_eq!(read(line), Err(Failure::Usage(what.into())), "{line}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The steps of `cargo xtask test`, each announced, timed and repeatable by hand.
+//!
+//! Compiling is what takes the time, so the steps are cut for it:
+//!
+//! - Everything runs with `--workspace --all-features`. cargo unites the features
+//!   of a dependency over the packages it is asked for: a step for one package, or
+//!   with fewer features, would build tokio and all above it once more.
+//! - For the same reason the examples are built with `cargo build --workspace` and
+//!   run as files; `cargo run --package windlass` would unite other features.
+//! - Tests, doc tests and examples share the code of the dependencies, lints and
+//!   docs their metadata; cargo cannot share between the two kinds. Docs leave
+//!   dev-dependencies out, so what only those turn on features of is looked at
+//!   again; that takes seconds.
+//! - The simulation is the only release build, once for both of its steps.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Failure;
+use crate::arguments::Simulation;
+use crate::tidy;
+
+/// How long an example may run. Each is a program of a README or a guide and takes
+/// seconds; the rest is room for a machine that is busy.
+const EXAMPLE_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// How often a running example is looked at.
+const EXAMPLE_POLL: Duration = Duration::from_millis(20);
+
+/// How long `cargo xtask test` simulates.
+const TEST_SIMULATION: Simulation = Simulation::Seconds(60);
+
+const EXAMPLES: &str = "crates/windlass/examples";
+
+/// One step of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Step {
+    name: &'static str,
+    work: Work,
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Work {
+    /// cargo is called with these arguments.
+    Cargo(Vec<String>),
+    /// rustdoc is called through cargo, and its warnings are errors.
+    Rustdoc(Vec<String>),
+    /// Every example is built and must end well.
+    Examples,
+    /// The texts are checked.
+    Tidy,
+}
+
+/// Runs everything a change must pass, up to the first failure.
+pub(crate) fn test(root: &Path, is_quick: bool) -> Result<(), Failure> {
+    let began = Instant::now();
+    let steps = suite(is_quick, has_nextest());
+    for step in &steps {
+        step.run(root)?;
+    }
+    println!("all {} steps passed in {}", steps.len(), seconds(began));
+    Ok(())
+}
+
+/// Runs the simulation.
+pub(crate) fn simulate(root: &Path, simulation: &Simulation) -> Result<(), Failure> {
+    Step { name: "simulation", work: simulator(*simulation) }.run(root)
+}
+
+/// The steps of the test, in order: what fails fast or often comes first.
+fn suite(is_quick: bool, has_nextest: bool) -> Vec<Step> {
+    let cargo = |line: &str| Work::Cargo(words(line));
+    let tests = if has_nextest {
+        "nextest run --workspace --all-features"
+    } else {
+        "test --workspace --all-features --lib --bins --tests"
+    };
+    let mut steps = vec![
+        Step { name: "format", work: cargo("fmt --all --check") },
+        Step {
+            name: "lints",
+            work: cargo("clippy --workspace --all-targets --all-features -- -D warnings"),
+        },
+        Step { name: "tests", work: cargo(tests) },
+        Step { name: "doc tests", work: cargo("test --workspace --all-features --doc") },
+        Step { name: "examples", work: Work::Examples },
+        Step {
+            name: "docs",
+            work: Work::Rustdoc(words("doc --workspace --no-deps --all-features")),
+        },
+        Step { name: "tidy", work: Work::Tidy },
+    ];
+    if !is_quick {
+        let bugs = Simulation::Bugs { seeds: None };
+        steps.push(Step { name: "simulation", work: simulator(TEST_SIMULATION) });
+        steps.push(Step { name: "planted bugs", work: simulator(bugs) });
+    }
+    steps
+}
+
+fn simulator(simulation: Simulation) -> Work {
+    let mut line = words("run --release --quiet --package windlass-sim --");
+    line.extend(simulation.arguments());
+    Work::Cargo(line)
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+impl Step {
+    fn run(&self, root: &Path) -> Result<(), Failure> {
+        let began = Instant::now();
+        let line = self.work.line();
+        println!("== {}: {line}", self.name);
+        match &self.work {
+            Work::Cargo(arguments) => call(self.name, &line, cargo(root).args(arguments))?,
+            Work::Rustdoc(arguments) => {
+                let mut command = cargo(root);
+                command.args(arguments).env("RUSTDOCFLAGS", "-D warnings");
+                call(self.name, &line, &mut command)?;
+            }
+            Work::Examples => run_examples(root)?,
+            Work::Tidy => tidy::tidy(root)?,
+        }
+        println!("== {}: passed in {}", self.name, seconds(began));
+        Ok(())
+    }
+}
+
+impl Work {
+    /// What a person types to do the same.
+    fn line(&self) -> String {
+        match self {
+            Work::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
+            Work::Rustdoc(arguments) => {
+                format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", arguments.join(" "))
+            }
+            Work::Examples => format!("every example in {EXAMPLES}"),
+            Work::Tidy => "cargo xtask tidy".to_owned(),
+        }
+    }
+}
+
+/// The cargo that runs this program, so that all steps use one toolchain.
+fn cargo(root: &Path) -> Command {
+    let mut command =
+        Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    command.current_dir(root);
+    command
+}
+
+fn has_nextest() -> bool {
+    let mut command = cargo(Path::new("."));
+    command.args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn call(name: &str, line: &str, command: &mut Command) -> Result<(), Failure> {
+    let status = command
+        .status()
+        .map_err(|error| Failure::Check(format!("{name} cannot be run ({line}): {error}")))?;
+    judge(name, status, line)
+}
+
+/// A step that did not exit with 0 failed; its message says how to repeat it.
+fn judge(name: &str, status: ExitStatus, line: &str) -> Result<(), Failure> {
+    if status.success() {
+        return Ok(());
+    }
+    // "exit status: 101", or the signal that ended it.
+    Err(Failure::Check(format!("{name} failed ({status}); to repeat it: {line}")))
+}
+
+fn seconds(began: Instant) -> String {
+    format!("{:.1} s", began.elapsed().as_secs_f64())
+}
+
+/// Builds all examples, then runs each.
+fn run_examples(root: &Path) -> Result<(), Failure> {
+    let names = example_names(&root.join(EXAMPLES))?;
+    let build = words("build --workspace --all-features --examples");
+    let line = format!("cargo {}", build.join(" "));
+    call("building the examples", &line, cargo(root).args(&build))?;
+    let directory = built_examples()?;
+    for name in &names {
+        println!("-- example {name}");
+        let line = format!("cargo run --package windlass --all-features --example {name}");
+        let program = directory.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+        let mut child = Command::new(&program).current_dir(root).spawn().map_err(|error| {
+            Failure::Check(format!("example {name} cannot be run ({line}): {error}"))
+        })?;
+        let status = wait(&mut child, EXAMPLE_TIME_MAX).map_err(|error| {
+            Failure::Check(format!("example {name} {error}; to repeat it: {line}"))
+        })?;
+        judge(&format!("example {name}"), status, &line)?;
+    }
+    println!("-- examples that ended well: {}", names.len());
+    Ok(())
+}
+
+/// The names of the examples, sorted: files that end in `.rs` and directories with a
+/// `main.rs`. None if there is no such directory.
+fn example_names(directory: &Path) -> Result<Vec<String>, Failure> {
+    let unreadable = |error| Failure::Check(format!("cannot list {EXAMPLES}: {error}"));
+    if !directory.exists() {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let is_example =
+            path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").is_file();
+        if let (true, Some(name)) = (is_example, path.file_stem().and_then(|name| name.to_str())) {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Where cargo puts examples: beside this program, which it built the same way.
+fn built_examples() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Check(format!("cannot find the built examples: {error}")))?;
+    Ok(program.with_file_name("examples"))
+}
+
+/// Waits for a child, and ends it when it takes longer than `time_max`.
+fn wait(child: &mut Child, time_max: Duration) -> Result<ExitStatus, String> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+            return Ok(status);
+        }
+        if began.elapsed() > time_max {
+            child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
+            return Err(format!("ran longer than {time_max:?}"));
+        }
+        std::thread::sleep(EXAMPLE_POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(steps: &[Step]) -> Vec<&str> {
+        steps.iter().map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn the_quick_test_is_the_whole_test_without_the_simulation() {
+        let (quick, whole) = (suite(true, true), suite(false, true));
+        assert_eq!(whole[..quick.len()], quick[..]);
+        assert_eq!(names(&whole[quick.len()..]), ["simulation", "planted bugs"]);
+    }
+
+    #[test]
+    fn every_compiling_step_of_the_quick_test_unites_the_same_features() {
+        for has_nextest in [false, true] {
+            for step in suite(true, has_nextest) {
+                let line = step.work.line();
+                match step.work {
+                    Work::Cargo(_) | Work::Rustdoc(_) if step.name != "format" => {
+                        assert!(line.contains("--workspace"), "{line}");
+                        assert!(line.contains("--all-features"), "{line}");
+                    }
+                    Work::Cargo(_) | Work::Rustdoc(_) | Work::Examples | Work::Tidy => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_is_announced_as_the_command_that_repeats_it() {
+        let steps = suite(false, false);
+        let line = |name| steps.iter().find(|step| step.name == name).unwrap().work.line();
+        assert_eq!(line("tests"), "cargo test --workspace --all-features --lib --bins --tests");
+        assert_eq!(
+            line("docs"),
+            "RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --no-deps --all-features"
+        );
+        assert_eq!(
+            line("simulation"),
+            "cargo run --release --quiet --package windlass-sim -- run --seconds 60"
+        );
+        assert_eq!(
+            line("planted bugs"),
+            "cargo run --release --quiet --package windlass-sim -- bugs"
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_failed_step_names_itself_its_exit_and_how_to_repeat_it() {
+        use std::os::unix::process::ExitStatusExt;
+
+        let exit = |code: i32| ExitStatus::from_raw(code << 8);
+        assert_eq!(judge("lints", exit(0), "cargo clippy"), Ok(()));
+        let what = "lints failed (exit status: 101); to repeat it: cargo clippy";
+        assert_eq!(judge("lints", exit(101), "cargo clippy"), Err(Failure::Check(what.into())));
+    }
+
+    #[test]
+    fn examples_are_found_by_their_files_and_directories() {
+        let directory = std::env::temp_dir().join(format!("xtask-examples-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("order/shared")).unwrap();
+        for file in ["readme.rs", "fair.rs", "notes.md", "order/main.rs", "order/shared/mod.rs"] {
+            std::fs::write(directory.join(file), "").unwrap();
+        }
+        let found = example_names(&directory);
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(found, Ok(vec!["fair".to_owned(), "order".to_owned(), "readme".to_owned()]));
+        assert_eq!(example_names(&directory), Ok(Vec::new()));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_program_that_does_not_end_is_ended() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let error = wait(&mut child, Duration::ZERO).unwrap_err();
+        assert_eq!(error, "ran longer than 0ns");
+        assert!(child.try_wait().unwrap().is_some());
+    }
+}
