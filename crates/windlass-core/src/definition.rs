@@ -219,6 +219,12 @@ pub enum DefinitionError {
     /// The workflow's own name cannot be used.
     #[error(transparent)]
     WorkflowName(NameError),
+    /// The workflow's version is not a version.
+    #[error("workflow {workflow:?} has version 0, versions begin at 1")]
+    ZeroVersion {
+        /// The workflow.
+        workflow: String,
+    },
     /// There is nothing to run.
     #[error("workflow {workflow:?} has no tasks")]
     NoTasks {
@@ -304,6 +310,13 @@ pub enum TaskProblem {
         "it reads the output of {0:?}, but may run when that did not succeed; read it as optional"
     )]
     ReadsUncertainParent(String),
+    /// Its priority is not one.
+    #[error(
+        "priority {0} is not within {min} to {max}",
+        min = Priority::MIN.get(),
+        max = Priority::MAX.get()
+    )]
+    Priority(i16),
     /// It names a parent by the handle of another workflow.
     #[error("its parent {0:?} belongs to another workflow")]
     ForeignParent(String),

@@ -1,0 +1,198 @@
+//! What a handler knows about the attempt it runs in.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use windlass_core::{Fence, Payload, RunId, TaskName, Tenant, Version, WorkflowName};
+
+use crate::error::Error;
+use crate::store::Claimed;
+
+/// One attempt of a task, shared between the worker that runs it and the context
+/// its handler holds.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) claimed: Claimed,
+    cancelled: CancellationToken,
+    draining: CancellationToken,
+    progress: Mutex<Option<Payload>>,
+}
+
+impl Attempt {
+    /// An attempt that ends when `cancelled` is and should hurry when `draining` is.
+    pub(crate) fn new(
+        claimed: Claimed,
+        cancelled: CancellationToken,
+        draining: CancellationToken,
+    ) -> Self {
+        Attempt { claimed, cancelled, draining, progress: Mutex::new(None) }
+    }
+
+    /// The newest note of the handler that was not taken yet.
+    pub(crate) fn take_progress(&self) -> Option<Payload> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn note_progress(&self, note: Payload) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(note);
+    }
+}
+
+/// What a handler is handed: the run's input, and what it needs to know about the
+/// attempt. Cheap to clone.
+///
+/// # Handlers may run more than once
+///
+/// A task that succeeded is never run again, but an attempt may be cut off after
+/// its effects and before its end is recorded, and is then tried again. A worker
+/// that lost its lease without noticing may even still run an attempt while
+/// another worker runs the next one. The record is safe, because every write of a
+/// worker carries the [`fence`](Ctx::fence) and an older one is refused. A
+/// handler that writes to a system of its own can be as safe by doing the same:
+/// store the fence with the data, and write only if the stored one is not larger.
+///
+/// ```
+/// use windlass::{Ctx, TaskError};
+/// # struct Order { id: u64 }
+/// # struct Database;
+/// # impl Database { async fn execute(&self, _: &str, _: (u64, u64)) -> Result<(), TaskError> { Ok(()) } }
+///
+/// async fn reserve(ctx: Ctx<Order>, database: &Database) -> Result<(), TaskError> {
+///     let sql = "insert into reservations (id, fence) values ($1, $2)
+///         on conflict (id) do update set fence = excluded.fence
+///         where reservations.fence <= excluded.fence";
+///     database.execute(sql, (ctx.input().id, ctx.fence().0)).await
+/// }
+/// ```
+pub struct Ctx<I> {
+    attempt: Arc<Attempt>,
+    input: Arc<I>,
+}
+
+impl<I> Ctx<I> {
+    pub(crate) fn new(attempt: Arc<Attempt>, input: I) -> Self {
+        Ctx { attempt, input: Arc::new(input) }
+    }
+
+    /// The input of the run.
+    pub fn input(&self) -> &I {
+        &self.input
+    }
+
+    /// The run the task belongs to.
+    pub fn run_id(&self) -> RunId {
+        self.attempt.claimed.task.run
+    }
+
+    /// The name of the workflow.
+    pub fn workflow(&self) -> &WorkflowName {
+        &self.attempt.claimed.workflow
+    }
+
+    /// The version of the workflow the run was started with.
+    pub fn version(&self) -> Version {
+        self.attempt.claimed.version
+    }
+
+    /// The name of the task.
+    pub fn task(&self) -> &TaskName {
+        &self.attempt.claimed.spec.name
+    }
+
+    /// Whose run it is.
+    pub fn tenant(&self) -> &Tenant {
+        &self.attempt.claimed.tenant
+    }
+
+    /// The number of this attempt, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt.claimed.attempt
+    }
+
+    /// The number of attempts the retry policy allows, the first one included.
+    pub fn max_attempts(&self) -> u32 {
+        self.attempt.claimed.spec.retry.max_attempts()
+    }
+
+    /// Whether no attempt follows if this one fails.
+    pub fn is_last_attempt(&self) -> bool {
+        self.attempt() >= self.max_attempts()
+    }
+
+    /// The fence of this attempt, larger than that of every earlier attempt of the
+    /// task. Write it with your own data to keep an outlived attempt from
+    /// overwriting what its successor wrote, as shown [above](Ctx).
+    pub fn fence(&self) -> Fence {
+        self.attempt.claimed.fence
+    }
+
+    /// Whether the result is not wanted any more: the run was cancelled, the
+    /// attempt took too long or its lease was lost.
+    pub fn is_cancelled(&self) -> bool {
+        self.attempt.cancelled.is_cancelled()
+    }
+
+    /// Waits until the result is not wanted any more. Cancel safe.
+    ///
+    /// ```
+    /// # use windlass::{Ctx, TaskError};
+    /// # async fn download(_: &str) -> Result<u64, TaskError> { Ok(7) }
+    /// # async fn remove_partial_file() {}
+    /// async fn fetch(ctx: Ctx<String>) -> Result<u64, TaskError> {
+    ///     tokio::select! {
+    ///         bytes = download(ctx.input()) => bytes,
+    ///         () = ctx.cancelled() => {
+    ///             remove_partial_file().await;
+    ///             Err(TaskError::new("cancelled"))
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub async fn cancelled(&self) {
+        self.attempt.cancelled.cancelled().await;
+    }
+
+    /// Whether the worker is shutting down: it waits for this attempt, but not
+    /// longer than its grace period.
+    pub fn is_draining(&self) -> bool {
+        self.attempt.draining.is_cancelled()
+    }
+
+    /// Waits until the worker is shutting down. Cancel safe.
+    pub async fn draining(&self) {
+        self.attempt.draining.cancelled().await;
+    }
+
+    /// Says how far the attempt is. The worker's next heartbeat passes it on; of
+    /// several notes between two heartbeats the last one counts.
+    ///
+    /// An error of kind [`Payload`](crate::ErrorKind::Payload) if the note has no
+    /// JSON form or is too large.
+    pub fn progress(&self, note: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+        let payload = Payload::encode(note).map_err(|error| {
+            Error::payload(format_args!("progress of task {:?}", self.task()), error)
+        })?;
+        self.attempt.note_progress(payload);
+        Ok(())
+    }
+}
+
+impl<I> Clone for Ctx<I> {
+    fn clone(&self) -> Self {
+        Ctx { attempt: Arc::clone(&self.attempt), input: Arc::clone(&self.input) }
+    }
+}
+
+impl<I> fmt::Debug for Ctx<I> {
+    /// Names the attempt. The input is left out: it may hold what no log should.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ctx")
+            .field("run", &self.run_id())
+            .field("task", self.task())
+            .field("attempt", &self.attempt())
+            .field("fence", &self.fence())
+            .finish_non_exhaustive()
+    }
+}

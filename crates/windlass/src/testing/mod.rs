@@ -1,0 +1,19 @@
+//! The test kit: a whole engine on virtual time.
+//!
+//! [`TestEngine`] is the everyday part: it runs workflows on a store in memory,
+//! lets days pass in microseconds, crashes and freezes workers at points of your
+//! choice, and hands out histories to make assertions on. [`Process`] and
+//! [`invariants`] are what simulations are made of.
+
+mod engine;
+mod history;
+pub mod invariants;
+mod process;
+mod script;
+
+pub use engine::TestEngine;
+pub use history::History;
+pub use process::Process;
+pub use script::Refused;
+
+pub use crate::worker::Point;

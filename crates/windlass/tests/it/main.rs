@@ -1,0 +1,3 @@
+//! Windlass as its users see it.
+
+mod builder;
