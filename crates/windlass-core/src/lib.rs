@@ -9,7 +9,7 @@
 //! | [`definition`] | is this DAG a valid workflow? |
 //! | [`state`] | which state follows from a state and a command? |
 //! | [`retry`] | when is the next attempt, if there is one? |
-//! | [`decide`] | what follows from the outcome of an attempt? |
+//! | [`mod@decide`] | what follows from the outcome of an attempt? |
 //! | [`progress`] | what follows for the rest of the run when a task ends? |
 //! | [`fairness`] | whose turn is it? |
 //! | [`event`] | how is it written down? |

@@ -1,21 +1,65 @@
 //! Durable workflows on plain PostgreSQL.
+//!
+//! A [`Workflow`] is a typed DAG of tasks; a run of it is started with
+//! [`Windlass::start`]; workers made by [`Windlass::worker`] claim its tasks, run
+//! the handlers and record what came of it. Everything lives in a [`store`], and
+//! every wait is a row in it: a run survives the process that works on it.
+//!
+//! ```
+//! use windlass::{Ctx, TaskError, Windlass, Workflow};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut sum = Workflow::<Vec<u32>>::builder("sum");
+//! let add = sum.task("add").run(async |ctx: Ctx<Vec<u32>>| {
+//!     Ok::<u32, TaskError>(ctx.input().iter().sum())
+//! });
+//! let double = sum.task("double").reads(&add).run(async |_, sum: u32| {
+//!     Ok::<u32, TaskError>(2 * sum)
+//! });
+//! let sum = sum.build()?;
+//!
+//! let windlass = Windlass::memory();
+//! let worker = windlass.worker().register(&sum).spawn()?;
+//! let run = windlass.start(&sum, vec![1, 2, 3]).await?;
+//! run.wait().await?;
+//! assert_eq!(run.output(&double).await?, 12);
+//! worker.drain().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Features
+//!
+//! - `testing`: the test kit (`windlass::testing`), with virtual time, workers that
+//!   crash where you want, and assertions on histories. For dev-dependencies.
+//! - `planted-bugs`: deliberate bugs for Windlass's own simulation.
 
+mod backoff;
 pub mod clock;
 mod context;
+mod duties;
+mod engine;
 mod error;
 mod planted;
+mod process;
+mod run;
 pub mod store;
 mod task_error;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod worker;
 pub mod workflow;
 
+pub use context::Ctx;
+pub use engine::{Start, Windlass};
+pub use error::{Error, ErrorKind};
 #[cfg(feature = "planted-bugs")]
 pub use planted::PlantedBug;
-
-pub use context::Ctx;
-pub use error::{Error, ErrorKind};
+pub use run::RunHandle;
 pub use task_error::TaskError;
 pub use windlass_core::{
-    Definition, Failure, FailureCode, Fence, RetryPolicy, RunId, TaskName, Tenant, Trigger,
-    Version, WorkflowName,
+    Definition, Event, Failure, FailureCode, Fence, RetryPolicy, RunId, RunState, TaskName,
+    TaskState, Tenant, Timestamp, Trigger, Version, WorkflowName,
 };
+pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

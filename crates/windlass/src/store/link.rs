@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_core::{
-    ClaimSeq, Decision, Failure, Fence, Payload, QueueName, TaskId, TaskIndex, TaskName, TaskSpec,
-    TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
+    ClaimSeq, Decision, Definition, Failure, Fence, Payload, QueueName, TaskId, TaskIndex,
+    TaskName, TaskSpec, TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
 };
 
 use super::StoreError;
@@ -15,17 +15,23 @@ use super::StoreError;
 /// What a worker talks to: a store, or a server that has one.
 ///
 /// A worker joins, then claims, finishes and heartbeats until it leaves. One
-/// lease covers all its tasks: it is kept by heartbeats alone, and when it runs
-/// out the tasks are taken away and the worker's id is dead for ever. Every write
-/// names the fence of the claim it belongs to and is refused when a newer one
-/// exists. All verbs may be repeated when their answer was lost.
+/// lease covers all its tasks: it begins with a claim, is kept by heartbeats and
+/// further claims, and when it runs out the tasks are taken away and the worker's
+/// id is dead for ever. A worker without tasks has nothing to lose and need not
+/// say anything. Every write names the fence of the claim it belongs to and is
+/// refused when a newer one exists. All verbs may be repeated when their answer
+/// was lost.
 #[async_trait]
 pub trait WorkerLink: Send + Sync + 'static {
-    /// Begins a worker's life and its lease.
+    /// Begins a worker's life and makes its workflows known, as
+    /// [`Store::register`](super::Store::register) does.
     async fn join(&self, hello: Hello) -> Result<(), StoreError>;
 
     /// Leases ready tasks to a worker: by priority, then fair between tenants,
     /// then oldest first, and only those it has handlers for.
+    ///
+    /// A claim that comes twice, or after a heartbeat that gave up on it, is
+    /// answered with no tasks.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError>;
 
     /// Applies decisions about running tasks, each with everything that follows
@@ -55,8 +61,10 @@ pub struct Hello {
     pub name: String,
     /// How many tasks it runs at once.
     pub slots: u32,
-    /// How long after its last heartbeat its tasks are taken away.
+    /// How long after its last claim or heartbeat its tasks are taken away.
     pub lease: Duration,
+    /// The workflows it has handlers for.
+    pub definitions: Vec<Arc<Definition>>,
 }
 
 /// A workflow and version a worker has handlers for.

@@ -70,8 +70,10 @@ impl StoreError {
 }
 
 /// What a sweep of a background duty did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
+    /// The time of the sweep by the store's clock.
+    pub at: Timestamp,
     /// How many tasks it moved.
     pub moved: usize,
     /// When the next one is due, if there is one. Now or in the past if the batch

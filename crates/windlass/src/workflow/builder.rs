@@ -132,11 +132,7 @@ where
         }
         let definition = Arc::new(self.draft.build()?);
         let handlers = self.handlers.into();
-        Ok(Workflow {
-            registration: Registration { definition, handlers },
-            builder: self.id,
-            input: PhantomData,
-        })
+        Ok(Workflow { registration: Registration { definition, handlers }, input: PhantomData })
     }
 }
 

@@ -84,7 +84,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use windlass_core::{Definition, TaskIndex, Version, WorkflowName};
 
 pub use builder::WorkflowBuilder;
-pub(crate) use handler::Handler;
+pub(crate) use handler::{Handler, HandlerFuture};
 pub use reads::{Optional, Readable, Reads, ReadsNothing};
 pub use task_builder::{OnFailureBuilder, SleepBuilder, TaskBuilder};
 
@@ -145,7 +145,6 @@ impl BuilderId {
 /// ```
 pub struct Workflow<I> {
     registration: Registration,
-    builder: BuilderId,
     input: PhantomData<fn(I)>,
 }
 
@@ -173,11 +172,7 @@ impl<I> Workflow<I> {
 
 impl<I> Clone for Workflow<I> {
     fn clone(&self) -> Self {
-        Workflow {
-            registration: self.registration.clone(),
-            builder: self.builder,
-            input: PhantomData,
-        }
+        Workflow { registration: self.registration.clone(), input: PhantomData }
     }
 }
 
@@ -227,17 +222,6 @@ impl<O> Task<O> {
     /// The name of the task.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The place of the task in the definition of its workflow.
-    pub(crate) fn index(&self) -> TaskIndex {
-        self.index
-    }
-
-    /// Whether the handle is one of this workflow's builder. A workflow that was
-    /// built a second time has handles of its own.
-    pub(crate) fn belongs_to<I>(&self, workflow: &Workflow<I>) -> bool {
-        self.builder == workflow.builder
     }
 }
 

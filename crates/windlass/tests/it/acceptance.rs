@@ -9,11 +9,11 @@ use windlass::{Ctx, RetryPolicy, RunState, TaskError, TaskState, Workflow};
 type Journal = Arc<Mutex<Vec<String>>>;
 
 fn note(journal: &Journal, line: impl Into<String>) {
-    journal.lock().unwrap().push(line.into());
+    journal.lock().expect("no handler panics").push(line.into());
 }
 
 fn lines(journal: &Journal) -> Vec<String> {
-    journal.lock().unwrap().clone()
+    journal.lock().expect("no handler panics").clone()
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);

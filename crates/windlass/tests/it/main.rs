@@ -1,3 +1,4 @@
 //! Windlass as its users see it.
 
+mod acceptance;
 mod builder;

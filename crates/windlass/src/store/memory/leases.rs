@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_core::{
-    Fence, TaskCommand, TaskEventKind, TaskId, TaskKind, TaskState, WorkerId, decide_lease_expired,
+    ClaimSeq, Fence, TaskCommand, TaskEventKind, TaskId, TaskKind, TaskState, Timestamp, WorkerId,
+    decide_lease_expired,
 };
 
 use super::run::Run;
@@ -16,24 +17,31 @@ use crate::store::{
 };
 
 impl State {
-    pub(super) fn join(&mut self, hello: &Hello) {
+    pub(super) fn join(&mut self, hello: Hello) -> Result<(), StoreError> {
+        for definition in hello.definitions {
+            self.register(definition)?;
+        }
         let mut lease_until = self.shared.now + hello.lease;
         if self.shared.planted.has(PlantedBug::FirstHeartbeatNeverExpires) {
-            lease_until = windlass_core::Timestamp::MAX;
+            lease_until = Timestamp::MAX;
         }
-        let lease = hello.lease;
-        let tasks = BTreeMap::new();
-        let worker = Worker { lease, lease_until, is_dead: false, tasks };
+        let (lease, tasks) = (hello.lease, BTreeMap::new());
+        let last_claim = ClaimSeq(0);
+        let worker = Worker { lease, lease_until, last_claim, is_dead: false, tasks };
         self.shared.workers.entry(hello.worker).or_insert(worker);
-        self.shared.wakes.timers = true;
+        Ok(())
     }
 
     /// Takes tasks off their queues for a claim, one of each queue in turn so that
     /// a busy queue does not starve the others.
     pub(super) fn take_ready(&mut self, request: &ClaimRequest) -> Result<Vec<TaskId>, StoreError> {
-        if self.shared.live_worker(request.worker).is_none() {
+        let Some(worker) = self.shared.live_worker(request.worker) else {
             return Err(StoreError::LeaseLost(request.worker));
+        };
+        if request.seq <= worker.last_claim {
+            return Ok(Vec::new());
         }
+        worker.last_claim = request.seq;
         let mut queues: Vec<_> = request.queues.iter().collect();
         let first = request.seq.0 as usize % queues.len().max(1);
         queues.rotate_left(first);
@@ -57,6 +65,7 @@ impl State {
         request: &ClaimRequest,
         taken: Vec<TaskId>,
     ) -> Result<Vec<Claimed>, StoreError> {
+        self.shared.renew(request.worker, !taken.is_empty());
         let mut claimed = Vec::with_capacity(taken.len());
         for id in taken {
             let Some(run) = self.runs.get_mut(&id.run) else {
@@ -76,14 +85,14 @@ impl State {
             return Err(StoreError::LeaseLost(heartbeat.worker));
         };
         worker.lease_until = now + worker.lease;
+        worker.last_claim = worker.last_claim.max(heartbeat.settled);
         let lease_until = Some(worker.lease_until);
         let held: BTreeMap<TaskId, Fence> =
             heartbeat.held.iter().map(|held| (held.task, held.fence)).collect();
         let is_orphan = |(task, (fence, seq)): &(&TaskId, &(Fence, _))| {
             *seq <= heartbeat.settled && held.get(task) != Some(fence)
         };
-        let orphans: Vec<TaskId> =
-            worker.tasks.iter().map(|(t, l)| (t, l)).filter(is_orphan).map(|(t, _)| *t).collect();
+        let orphans: Vec<TaskId> = worker.tasks.iter().filter(is_orphan).map(|(t, _)| *t).collect();
         for note in heartbeat.progress {
             if let Ok(run) = self.holder(note.held)
                 && let Some(task) = run.tasks.get_mut(note.held.task.index.as_usize())
@@ -137,7 +146,10 @@ impl State {
 
     pub(super) fn reap(&mut self, limit: usize) -> Result<Sweep, StoreError> {
         let now = self.shared.now;
-        let expired = |worker: &Worker| worker.is_dead || worker.lease_until <= now;
+        self.shared.workers.retain(|_, worker| !worker.is_forgotten(now));
+        let expired = |worker: &Worker| {
+            worker.is_dead || worker.lease_until <= now && !worker.tasks.is_empty()
+        };
         let dead = self.shared.workers.iter().filter(|(_, worker)| expired(worker));
         let dead: Vec<WorkerId> = dead.map(|(id, _)| *id).collect();
         let mut moved = 0;
@@ -145,8 +157,9 @@ impl State {
             moved += self.reap_worker(worker, limit - moved)?;
         }
         let next = |worker: &Worker| if worker.is_dead { now } else { worker.lease_until };
-        let next_at = self.shared.workers.values().map(next).min();
-        Ok(Sweep { moved, next_at })
+        let busy = self.shared.workers.values().filter(|worker| !worker.tasks.is_empty());
+        let next_at = busy.map(next).min();
+        Ok(Sweep { at: now, moved, next_at })
     }
 
     /// Takes up to `limit` tasks away from a dead worker, and forgets it when it

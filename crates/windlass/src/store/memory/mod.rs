@@ -22,6 +22,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_core::{Definition, Event, EventId, RunId, Tenant, Timestamp, Weight, WorkerId};
 
+pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
 use super::{
     Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, Hints, NewRun,
@@ -51,6 +52,7 @@ pub struct MemoryStore {
     work: watch::Sender<u64>,
     timers: watch::Sender<u64>,
     runs: watch::Sender<u64>,
+    activity: watch::Sender<Activity>,
     planted: Planted,
 }
 
@@ -72,8 +74,10 @@ impl MemoryStore {
     }
 
     fn build(clock: Arc<dyn Clock>, planted: Planted) -> Self {
+        let state = State::new(clock.now(), planted);
         MemoryStore {
-            state: Mutex::new(State::new(clock.now(), planted)),
+            activity: watch::Sender::new(state.shared.activity()),
+            state: Mutex::new(state),
             clock,
             work: watch::Sender::new(0),
             timers: watch::Sender::new(0),
@@ -89,10 +93,18 @@ impl MemoryStore {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.shared.now = state.shared.now.max(self.clock.now());
             let result = verb(&mut state);
+            let activity = state.shared.activity();
+            self.activity.send_if_modified(|last| std::mem::replace(last, activity) != activity);
             (result, std::mem::take(&mut state.shared.wakes))
         };
         self.send_hints(wakes);
         result
+    }
+
+    /// What goes on in the store, as it changes.
+    #[cfg(feature = "testing")]
+    pub(crate) fn activity(&self) -> watch::Receiver<Activity> {
+        self.activity.subscribe()
     }
 
     fn send_hints(&self, wakes: Wakes) {
@@ -120,8 +132,7 @@ impl std::fmt::Debug for MemoryStore {
 #[async_trait]
 impl WorkerLink for MemoryStore {
     async fn join(&self, hello: Hello) -> Result<(), StoreError> {
-        self.transact(|state| state.join(&hello));
-        Ok(())
+        self.transact(|state| state.join(hello))
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {

@@ -134,6 +134,7 @@ impl Run {
         let from = task.state;
         let to = from.apply(command).map_err(|e| StoreError::Corrupt(format!("task {id}: {e}")))?;
         task.state = to;
+        shared.count_move(from, to);
         let (fence, attempt) = (task.fence, task.attempt);
         let event = TaskEvent { task: index, name, kind, from, to, fence, attempt };
         self.push_event(shared, EventBody::Task(event));

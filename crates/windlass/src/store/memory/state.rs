@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    ClaimSeq, Definition, EventId, Fence, IdempotencyKey, RunId, TaskId, Tenant, Timestamp,
-    Version, Weight, WorkerId, WorkflowName,
+    ClaimSeq, Definition, EventId, Fence, IdempotencyKey, RunId, TaskId, TaskState, Tenant,
+    Timestamp, Version, Weight, WorkerId, WorkflowName,
 };
 
 use super::queue::ReadyQueues;
@@ -32,7 +32,20 @@ pub(super) struct Shared {
     pub(super) weights: HashMap<Tenant, Weight>,
     pub(super) wakes: Wakes,
     last_event: EventId,
+    ready_tasks: usize,
+    running_tasks: usize,
     pub(super) planted: Planted,
+}
+
+/// What goes on in a store, for a test kit that waits until nothing does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Activity {
+    /// Tasks that can be claimed.
+    pub(crate) ready: usize,
+    /// Tasks that are leased.
+    pub(crate) running: usize,
+    /// When the next scheduled task is due.
+    pub(crate) next_due: Option<Timestamp>,
 }
 
 /// Which hints the verb under way owes.
@@ -46,9 +59,21 @@ pub(super) struct Wakes {
 pub(super) struct Worker {
     pub(super) lease: Duration,
     pub(super) lease_until: Timestamp,
+    /// The newest claim that was answered or given up.
+    pub(super) last_claim: ClaimSeq,
     /// The lease ran out, and not all of its tasks have been taken away yet.
     pub(super) is_dead: bool,
     pub(super) tasks: BTreeMap<TaskId, (Fence, ClaimSeq)>,
+}
+
+/// How long after its lease a worker without tasks is remembered. It costs such a
+/// worker a second introduction to have been forgotten, and nothing else.
+const IDLE_WORKER_KEPT: Duration = Duration::from_secs(60 * 60);
+
+impl Worker {
+    pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
+        self.tasks.is_empty() && self.lease_until + IDLE_WORKER_KEPT < now
+    }
 }
 
 impl State {
@@ -66,6 +91,8 @@ impl State {
                 weights: HashMap::new(),
                 wakes: Wakes::default(),
                 last_event: EventId(0),
+                ready_tasks: 0,
+                running_tasks: 0,
                 planted,
             },
         }
@@ -76,6 +103,19 @@ impl Shared {
     pub(super) fn next_event_id(&mut self) -> EventId {
         self.last_event = self.last_event.next();
         self.last_event
+    }
+
+    /// Counts a task that moved, see [`Activity`].
+    pub(super) fn count_move(&mut self, from: TaskState, to: TaskState) {
+        self.ready_tasks += usize::from(to == TaskState::Ready);
+        self.ready_tasks -= usize::from(from == TaskState::Ready);
+        self.running_tasks += usize::from(to == TaskState::Running);
+        self.running_tasks -= usize::from(from == TaskState::Running);
+    }
+
+    pub(super) fn activity(&self) -> Activity {
+        let (ready, running) = (self.ready_tasks, self.running_tasks);
+        Activity { ready, running, next_due: self.next_due() }
     }
 
     pub(super) fn weight(&self, tenant: &Tenant) -> Weight {
@@ -109,6 +149,18 @@ impl Shared {
     /// Whether the worker joined and its lease was not found to have run out.
     pub(super) fn live_worker(&mut self, worker: WorkerId) -> Option<&mut Worker> {
         self.workers.get_mut(&worker).filter(|worker| !worker.is_dead)
+    }
+
+    /// A claim is a sign of life: the lease begins anew. `takes_work` says whether
+    /// the worker has something to lose from now on.
+    pub(super) fn renew(&mut self, worker: WorkerId, takes_work: bool) {
+        let now = self.now;
+        let Some(worker) = self.workers.get_mut(&worker) else { return };
+        // Whoever sleeps until the next lease ends must look again.
+        self.wakes.timers |= takes_work && worker.tasks.is_empty();
+        if worker.lease_until < Timestamp::MAX {
+            worker.lease_until = now + worker.lease;
+        }
     }
 
     /// Forgets that a worker holds a task.

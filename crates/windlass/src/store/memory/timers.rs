@@ -28,7 +28,7 @@ impl State {
             };
             run.promote(&mut self.shared, id)?;
         }
-        Ok(Sweep { moved, next_at: self.shared.next_due() })
+        Ok(Sweep { at: self.shared.now, moved, next_at: self.shared.next_due() })
     }
 }
 

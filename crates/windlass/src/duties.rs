@@ -1,0 +1,80 @@
+//! What happens by itself: one closed list of loops with one shutdown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::Backoff;
+use crate::store::{BATCH_MAX, Hints, Store, StoreError, Sweep};
+
+/// The most tasks that one sweep of a duty moves.
+const SWEEP_MAX: usize = 1_000;
+const _: () = assert!(SWEEP_MAX <= BATCH_MAX);
+
+/// A background duty. Any number of processes may do it at the same time: each
+/// sweep is one verb of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// Make what is due ready.
+    PromoteDue,
+    /// Take tasks away from dead workers.
+    Reap,
+}
+
+impl Duty {
+    pub(crate) const ALL: [Duty; 2] = [Duty::PromoteDue, Duty::Reap];
+
+    async fn sweep(self, store: &dyn Store) -> Result<Sweep, StoreError> {
+        match self {
+            Duty::PromoteDue => store.promote_due(SWEEP_MAX).await,
+            Duty::Reap => store.reap(SWEEP_MAX).await,
+        }
+    }
+}
+
+/// Does every duty until `shutdown`, looking at least once per `interval`.
+pub(crate) async fn run(store: Arc<dyn Store>, interval: Duration, shutdown: CancellationToken) {
+    let mut loops = JoinSet::new();
+    for duty in Duty::ALL {
+        let (store, shutdown) = (Arc::clone(&store), shutdown.clone());
+        loops.spawn(async move {
+            let hints = store.timer_hints();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {}
+                () = repeat(duty, &*store, hints, interval) => {}
+            }
+        });
+    }
+    while loops.join_next().await.is_some() {}
+}
+
+/// Does one duty for ever. An error of the store is logged and waited out.
+pub(crate) async fn repeat(duty: Duty, store: &dyn Store, mut hints: Hints, interval: Duration) {
+    let mut backoff = Backoff::default();
+    loop {
+        hints.take();
+        let pause = match duty.sweep(store).await {
+            Ok(sweep) => {
+                backoff.reset();
+                if sweep.moved > 0 {
+                    tracing::debug!(?duty, moved = sweep.moved, "swept");
+                }
+                // What is due at this very moment may already have been swept.
+                sweep.next_at.map_or(interval, |at| at.since(sweep.at).min(interval))
+            }
+            Err(error) => {
+                let pause = backoff.next_pause();
+                tracing::warn!(?duty, %error, ?pause, "sweep failed");
+                pause
+            }
+        };
+        tokio::select! {
+            biased;
+            () = hints.changed() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The handle through which programs use Windlass.
+
+use std::collections::{BTreeMap, HashSet};
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use windlass_core::retry::WAIT_MAX;
+use windlass_core::{
+    Definition, IdempotencyKey, Payload, Priority, RunId, Tenant, Timestamp, Version, Weight,
+    WorkflowName,
+};
+
+use crate::error::{Error, ErrorKind};
+use crate::run::RunHandle;
+use crate::store::{BATCH_MAX, MemoryStore, NewRun, RunFilter, RunPage, Store};
+use crate::worker::WorkerBuilder;
+use crate::workflow::Workflow;
+
+/// Starts, finds and steers runs, and makes workers. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use windlass::{Ctx, TaskError, Windlass, Workflow};
+///
+/// let mut greet = Workflow::<String>::builder("greet");
+/// let hello = greet.task("hello").run(async |ctx: Ctx<String>| {
+///     Ok::<_, TaskError>(format!("hello, {}", ctx.input()))
+/// });
+/// let greet = greet.build()?;
+///
+/// let windlass = Windlass::memory();
+/// let worker = windlass.worker().register(&greet).spawn()?;
+/// let run = windlass.start(&greet, "sailor".to_owned()).tenant("acme").await?;
+/// run.wait().await?;
+/// assert_eq!(run.output(&hello).await?, "hello, sailor");
+/// worker.drain().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Windlass {
+    store: Arc<dyn Store>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+struct Shared {
+    rng: fastrand::Rng,
+    /// The definitions that the store is known to know, by name and version.
+    registered: HashSet<(WorkflowName, Version)>,
+}
+
+impl Windlass {
+    /// An engine on a store in memory, gone with the process.
+    pub fn memory() -> Self {
+        Windlass::with_store(Arc::new(MemoryStore::new()))
+    }
+
+    /// An engine on a store.
+    pub fn with_store(store: Arc<dyn Store>) -> Self {
+        let shared = Shared { rng: fastrand::Rng::new(), registered: HashSet::new() };
+        Windlass { store, shared: Arc::new(Mutex::new(shared)) }
+    }
+
+    /// The store, for what this handle has no verb for.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    fn random(&self) -> u128 {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).rng.u128(..)
+    }
+
+    /// A start of a workflow with an input; await it, or give it to
+    /// [`start_all`](Windlass::start_all) with others.
+    pub fn start<I: Serialize>(&self, workflow: &Workflow<I>, input: I) -> Start {
+        Start {
+            windlass: self.clone(),
+            definition: Arc::clone(workflow.definition()),
+            input: Payload::encode(&input).map_err(|error| {
+                Error::payload(format_args!("input of workflow {:?}", workflow.name()), error)
+            }),
+            id: None,
+            tenant: None,
+            key: None,
+            delay: Duration::ZERO,
+            priority: 0,
+            metadata: BTreeMap::new(),
+        }
+    }
+
+    /// Starts many runs in one operation. Each is judged alone: the answers are in
+    /// the order of the starts.
+    ///
+    /// # Errors
+    ///
+    /// An error of the store that leaves all outcomes unknown.
+    pub async fn start_all(
+        &self,
+        starts: impl IntoIterator<Item = Start>,
+    ) -> Result<Vec<Result<RunHandle, Error>>, Error> {
+        let mut answers = Vec::new();
+        let mut batch = Vec::new();
+        for start in starts {
+            self.register(&start.definition).await?;
+            match start.prepare() {
+                Ok(run) => {
+                    answers.push(None);
+                    batch.push(run);
+                }
+                Err(error) => answers.push(Some(Err(error))),
+            }
+        }
+        let mut started = Vec::with_capacity(batch.len());
+        while !batch.is_empty() {
+            let rest = batch.split_off(batch.len().min(BATCH_MAX));
+            started.extend(self.store.start_runs(std::mem::replace(&mut batch, rest)).await?);
+        }
+        let mut started = started.into_iter();
+        let answer = |answer: Option<Result<RunHandle, Error>>| match answer {
+            Some(refused) => refused,
+            None => match started.next() {
+                Some(Ok(started)) => Ok(self.run(started.run)),
+                Some(Err(error)) => Err(error.into()),
+                None => Err(Error::new(ErrorKind::Corrupt, "the store left a start unanswered")),
+            },
+        };
+        Ok(answers.into_iter().map(answer).collect())
+    }
+
+    async fn register(&self, definition: &Arc<Definition>) -> Result<(), Error> {
+        let key = (definition.name().clone(), definition.version());
+        let is_known = {
+            let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.registered.contains(&key)
+        };
+        if !is_known {
+            self.store.register(Arc::clone(definition)).await?;
+            let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.registered.insert(key);
+        }
+        Ok(())
+    }
+
+    /// A handle on a run, whether it exists or not.
+    pub fn run(&self, id: RunId) -> RunHandle {
+        RunHandle::new(Arc::clone(&self.store), id)
+    }
+
+    /// A page of runs, the newest first.
+    pub async fn list(&self, filter: RunFilter) -> Result<RunPage, Error> {
+        Ok(self.store.list_runs(filter).await?)
+    }
+
+    /// Sets a tenant's share relative to the others', from 1 to 1000; 1 is what
+    /// tenants have that were given none.
+    pub async fn set_weight(&self, tenant: &str, weight: u16) -> Result<(), Error> {
+        let tenant = Tenant::new(tenant)?;
+        let weight = Weight::new(weight).ok_or_else(|| {
+            let text = format!("weight {weight} of tenant {tenant:?} is not within 1 to 1000");
+            Error::new(ErrorKind::Argument, text)
+        })?;
+        Ok(self.store.set_weight(tenant, weight).await?)
+    }
+
+    /// A worker on this engine's store, to be set up and spawned.
+    pub fn worker(&self) -> WorkerBuilder {
+        WorkerBuilder::new(Arc::clone(&self.store), self.random() as u64)
+    }
+}
+
+impl std::fmt::Debug for Windlass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Windlass").finish_non_exhaustive()
+    }
+}
+
+/// A start of a run: set it up, then await it.
+#[derive(Debug)]
+#[must_use = "nothing is started until this is awaited"]
+pub struct Start {
+    windlass: Windlass,
+    definition: Arc<Definition>,
+    input: Result<Payload, Error>,
+    id: Option<RunId>,
+    tenant: Option<String>,
+    key: Option<String>,
+    delay: Duration,
+    priority: i16,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Start {
+    /// Whose run it is; `default` if not said.
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.tenant = Some(tenant.into());
+        self
+    }
+
+    /// The caller's name for this start: whoever starts the same workflow for the
+    /// same tenant with the same key gets the same run. The same key with another
+    /// input is a conflict.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// The id the run is to have, chosen at random if not said.
+    pub fn id(mut self, id: RunId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// How long its first tasks wait.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// What goes first within a queue, from -100 to 100; 0 if not said.
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// A pair to find the run again by.
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    fn prepare(self) -> Result<NewRun, Error> {
+        let workflow = self.definition.name();
+        let refuse = |text| Error::new(ErrorKind::Argument, text);
+        if self.delay > WAIT_MAX {
+            let text = format!(
+                "delay {:?} of workflow {workflow:?} is over the limit of {WAIT_MAX:?}",
+                self.delay
+            );
+            return Err(refuse(text));
+        }
+        let priority = Priority::try_from(self.priority).map_err(refuse)?;
+        let now = Timestamp::from(SystemTime::now());
+        Ok(NewRun {
+            id: self.id.unwrap_or_else(|| RunId::from_parts(now, self.windlass.random())),
+            workflow: workflow.clone(),
+            version: self.definition.version(),
+            tenant: self.tenant.map(Tenant::new).transpose()?.unwrap_or_default(),
+            input: self.input?,
+            key: self.key.map(IdempotencyKey::new).transpose()?,
+            delay: self.delay,
+            priority,
+            metadata: self.metadata,
+        })
+    }
+}
+
+impl IntoFuture for Start {
+    type Output = Result<RunHandle, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let windlass = self.windlass.clone();
+            let answer = windlass.start_all([self]).await?.pop();
+            answer.unwrap_or_else(|| {
+                Err(Error::new(ErrorKind::Corrupt, "the store left a start unanswered"))
+            })
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! A handle on one run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use windlass_core::{Event, RunId, TaskState};
+
+use crate::error::{Error, ErrorKind};
+use crate::store::{PAGE_MAX, RunRecord, Store, TaskRecord};
+use crate::workflow::Task;
+
+/// How soon a waiter looks again without a hint; it doubles up to the second one.
+const WAIT_POLL_FIRST: Duration = Duration::from_millis(100);
+const WAIT_POLL_MAX: Duration = Duration::from_secs(30);
+
+/// A run, to be watched, waited for, cancelled and retried. Cheap to clone.
+#[derive(Clone)]
+pub struct RunHandle {
+    store: Arc<dyn Store>,
+    id: RunId,
+}
+
+impl RunHandle {
+    pub(crate) fn new(store: Arc<dyn Store>, id: RunId) -> Self {
+        RunHandle { store, id }
+    }
+
+    /// The run's id.
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+
+    /// The run as it is.
+    pub async fn get(&self) -> Result<RunRecord, Error> {
+        let missing = || Error::new(ErrorKind::NotFound, format!("run {} does not exist", self.id));
+        self.store.get_run(self.id).await?.ok_or_else(missing)
+    }
+
+    /// The run's tasks, in the order of the definition.
+    pub async fn tasks(&self) -> Result<Vec<TaskRecord>, Error> {
+        Ok(self.store.list_tasks(self.id).await?)
+    }
+
+    /// Waits until the run has ended, in whatever state, and returns it. Cancel
+    /// safe. A store that cannot be reached is waited out.
+    pub async fn wait(&self) -> Result<RunRecord, Error> {
+        let mut hints = self.store.run_hints();
+        let mut poll = WAIT_POLL_FIRST;
+        loop {
+            hints.take();
+            match self.get().await {
+                Ok(run) if run.state.is_final() => return Ok(run),
+                Err(error) if !error.is_retryable() => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+            tokio::select! {
+                biased;
+                () = hints.changed() => {}
+                () = tokio::time::sleep(poll) => poll = (poll * 2).min(WAIT_POLL_MAX),
+            }
+        }
+    }
+
+    /// Like [`wait`](RunHandle::wait), with [`ErrorKind::Timeout`] if it takes
+    /// longer than `limit`.
+    pub async fn wait_timeout(&self, limit: Duration) -> Result<RunRecord, Error> {
+        let late = |_| {
+            let text = format!("run {} has not ended within {limit:?}", self.id);
+            Error::new(ErrorKind::Timeout, text)
+        };
+        tokio::time::timeout(limit, self.wait()).await.map_err(late)?
+    }
+
+    /// The output of a task that succeeded, read by its handle.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the task has not succeeded,
+    /// [`ErrorKind::NotFound`] if the run has no such task,
+    /// [`ErrorKind::Payload`] if the output is not of the handle's type.
+    pub async fn output<O: DeserializeOwned>(&self, task: &Task<O>) -> Result<O, Error> {
+        let name = task.name();
+        let record = self.tasks().await?.into_iter().find(|record| record.name.as_str() == name);
+        let Some(record) = record else {
+            let text = format!("task {name:?} of run {} does not exist", self.id);
+            return Err(Error::new(ErrorKind::NotFound, text));
+        };
+        let Some(output) = record.output.filter(|_| record.state == TaskState::Succeeded) else {
+            let state = record.state;
+            let text = format!("task {name:?} of run {} is {state} and has no output", self.id);
+            return Err(Error::new(ErrorKind::Conflict, text));
+        };
+        let what = format_args!("output of task {name:?} of run {}", self.id).to_string();
+        output.decode().map_err(|error| Error::payload(what, error))
+    }
+
+    /// Everything that happened to the run, the oldest first.
+    pub async fn history(&self) -> Result<Vec<Event>, Error> {
+        let mut events: Vec<Event> = Vec::new();
+        loop {
+            let after = events.last().map(|event| event.id);
+            let page = self.store.list_events(self.id, after, PAGE_MAX).await?;
+            let is_last = page.len() < PAGE_MAX;
+            events.extend(page);
+            if is_last {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// Cancels the run: its tasks that have not ended are cancelled, running
+    /// handlers are told. A run that was cancelled stays so; one that ended
+    /// otherwise is a [`ErrorKind::Conflict`].
+    pub async fn cancel(&self, reason: impl Into<String>) -> Result<(), Error> {
+        Ok(self.store.cancel_run(self.id, Some(reason.into())).await?)
+    }
+
+    /// Lets a failed run go on: its failed tasks, and all that depends on them,
+    /// run again; what succeeded beside them is kept. Answers the number of the
+    /// round that begins.
+    pub async fn retry(&self) -> Result<u32, Error> {
+        let round = self.get().await?.round;
+        Ok(self.store.retry_run(self.id, round).await?)
+    }
+}
+
+impl std::fmt::Debug for RunHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RunHandle({})", self.id)
+    }
+}

@@ -1,0 +1,313 @@
+//! How a worker is set up, started and drained.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use windlass_core::{QueueName, TaskKind};
+
+use super::{Config, Parts, Probe, Session};
+use crate::duties;
+use crate::error::{Error, ErrorKind};
+use crate::planted::Planted;
+use crate::process::Gate;
+use crate::store::{HandlerKey, Store, WorkerLink};
+use crate::workflow::{Registration, Workflow};
+
+/// The shortest lease: below it a pause of the garbage collector next door costs
+/// tasks.
+pub const LEASE_MIN: Duration = Duration::from_secs(2);
+
+/// The most slots of one worker.
+pub const SLOTS_MAX: usize = 100_000;
+
+/// A worker to be. Made by [`Windlass::worker`](crate::Windlass::worker).
+///
+/// | setting | default |
+/// |---|---|
+/// | [`slots`](WorkerBuilder::slots) | 10 |
+/// | [`queues`](WorkerBuilder::queues) | all queues of the registered workflows |
+/// | [`lease`](WorkerBuilder::lease) | 15 s |
+/// | [`poll`](WorkerBuilder::poll) | 1 s |
+/// | [`grace`](WorkerBuilder::grace) | 30 s |
+/// | [`duties`](WorkerBuilder::duties) | done |
+#[must_use = "a worker does nothing until it is spawned"]
+pub struct WorkerBuilder {
+    store: Arc<dyn Store>,
+    link: Option<Arc<dyn WorkerLink>>,
+    registrations: Vec<Registration>,
+    queues: Option<Vec<String>>,
+    config: Config,
+    duty_interval: Option<Duration>,
+    gate: Gate,
+    probe: Option<Arc<dyn Probe>>,
+    planted: Planted,
+}
+
+impl WorkerBuilder {
+    pub(crate) fn new(store: Arc<dyn Store>, seed: u64) -> Self {
+        let config = Config {
+            name: format!("worker-{}", std::process::id()),
+            slots: 10,
+            queues: Arc::new([]),
+            lease: Duration::from_secs(15),
+            poll: Duration::from_secs(1),
+            grace: Duration::from_secs(30),
+            cancel_grace: Duration::from_secs(5),
+            seed,
+        };
+        WorkerBuilder {
+            store,
+            link: None,
+            registrations: Vec::new(),
+            queues: None,
+            config,
+            duty_interval: Some(Duration::from_secs(1)),
+            gate: Gate::default(),
+            probe: None,
+            planted: Planted::default(),
+        }
+    }
+
+    /// Lets the worker run the tasks of a workflow, of exactly this version.
+    pub fn register<I>(self, workflow: &Workflow<I>) -> Self {
+        self.registration(workflow.registration())
+    }
+
+    /// Lets the worker run the tasks of a workflow whose input type is forgotten.
+    pub fn registration(mut self, registration: Registration) -> Self {
+        self.registrations.push(registration);
+        self
+    }
+
+    /// What people call the worker.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.config.name = name.into();
+        self
+    }
+
+    /// How many tasks it runs at once.
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.config.slots = slots;
+        self
+    }
+
+    /// The queues it serves, if not all that its workflows use.
+    pub fn queues<Q: Into<String>>(mut self, queues: impl IntoIterator<Item = Q>) -> Self {
+        self.queues = Some(queues.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// How long after its last sign of life its tasks are taken away. It gives one
+    /// three times as often.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.config.lease = lease;
+        self
+    }
+
+    /// How often it looks for tasks when nobody hints that there are any.
+    pub fn poll(mut self, poll: Duration) -> Self {
+        self.config.poll = poll;
+        self
+    }
+
+    /// How long a drain may take. Handlers that still run shortly before its end
+    /// are cancelled, and then dropped.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.config.grace = grace;
+        self
+    }
+
+    /// How long a handler that was cancelled may go on before it is dropped.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.config.cancel_grace = grace;
+        self
+    }
+
+    /// How often the worker's process does the background duties (promote what is
+    /// due, reap dead workers), `None` if others do them.
+    pub fn duties(mut self, interval: Option<Duration>) -> Self {
+        self.duty_interval = interval;
+        self
+    }
+
+    /// Starts the worker on the current tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Argument`] for a setting outside its limits, a queue name that
+    /// cannot be used, no workflow, or two definitions of one workflow and version.
+    pub fn spawn(self) -> Result<WorkerHandle, Error> {
+        let draining = CancellationToken::new();
+        let (gate, run) = self.into_future(draining.clone())?;
+        Ok(WorkerHandle { draining, task: tokio::spawn(gate.wrap(run)) })
+    }
+
+    /// Works until `shutdown` is ready, then drains.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`spawn`](WorkerBuilder::spawn), and what made the worker give up.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        let worker = self.spawn()?;
+        shutdown.await;
+        worker.drain().await
+    }
+
+    fn into_future(
+        self,
+        draining: CancellationToken,
+    ) -> Result<(Gate, impl Future<Output = Result<(), Error>> + use<>), Error> {
+        let config = self.check()?;
+        let link: Arc<dyn WorkerLink> = match self.link {
+            Some(link) => link,
+            None => Arc::clone(&self.store) as Arc<dyn WorkerLink>,
+        };
+        let mut registrations = BTreeMap::new();
+        for registration in self.registrations {
+            let definition = &registration.definition;
+            let (workflow, version) = (definition.name().clone(), definition.version());
+            let key = HandlerKey { workflow, version };
+            if registrations.insert(key.clone(), registration).is_some() {
+                let HandlerKey { workflow, version } = key;
+                let text = format!("workflow {workflow:?} version {version} is registered twice");
+                return Err(Error::new(ErrorKind::Argument, text));
+            }
+        }
+        let parts = Parts {
+            link,
+            registrations: Arc::new(registrations),
+            gate: self.gate.clone(),
+            probe: self.probe,
+            planted: self.planted,
+        };
+        let (store, duty_interval) = (self.store, self.duty_interval);
+        let session = Session::new(parts, config, draining);
+        let gate = self.gate;
+        let duty_gate = gate.clone();
+        let run = async move {
+            let shutdown = CancellationToken::new();
+            let stop_duties = shutdown.clone().drop_guard();
+            let duties = duty_interval.map(|interval| {
+                tokio::spawn(duty_gate.wrap(duties::run(store, interval, shutdown)))
+            });
+            let result = session.run().await;
+            drop(stop_duties);
+            if let Some(duties) = duties
+                && duties.await.is_err()
+            {
+                tracing::error!("a background duty panicked");
+            }
+            result
+        };
+        Ok((gate, run))
+    }
+
+    fn check(&self) -> Result<Config, Error> {
+        let refuse = |text: String| Err(Error::new(ErrorKind::Argument, text));
+        let Config { name, slots, lease, poll, .. } = &self.config;
+        if self.registrations.is_empty() {
+            return refuse(format!("worker {name:?} has no workflow registered"));
+        }
+        if *slots == 0 || *slots > SLOTS_MAX {
+            return refuse(format!("slots is {slots}, not within 1 to {SLOTS_MAX}"));
+        }
+        if *lease < LEASE_MIN {
+            return refuse(format!("lease is {lease:?}, the least is {LEASE_MIN:?}"));
+        }
+        if poll.is_zero() || self.duty_interval.is_some_and(|interval| interval.is_zero()) {
+            return refuse("an interval of zero would never pause".to_owned());
+        }
+        let mut config = self.config.clone();
+        config.queues = match &self.queues {
+            Some(names) if names.is_empty() => {
+                return refuse(format!("worker {name:?} serves no queue"));
+            }
+            Some(names) => names.iter().map(QueueName::new).collect::<Result<_, _>>()?,
+            None => self.all_queues().into_iter().collect(),
+        };
+        Ok(config)
+    }
+
+    /// The queues of all tasks that the registered workflows have handlers for.
+    fn all_queues(&self) -> BTreeSet<QueueName> {
+        let tasks = self.registrations.iter().flat_map(|r| r.definition.tasks());
+        let claimable = tasks.filter(|task| match task.kind {
+            TaskKind::Handler | TaskKind::OnFailure => true,
+            TaskKind::Sleep(_) => false,
+        });
+        claimable.map(|task| task.queue.clone()).collect()
+    }
+}
+
+#[cfg(feature = "testing")]
+impl WorkerBuilder {
+    /// Lets the worker talk to another link than its store.
+    pub(crate) fn link(mut self, link: Arc<dyn WorkerLink>) -> Self {
+        self.link = Some(link);
+        self
+    }
+
+    /// Makes the worker part of a process that can be killed and frozen.
+    pub(crate) fn gate(mut self, gate: Gate) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// Tells someone where the worker is.
+    pub(crate) fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
+    /// Where the worker's jitter and ids come from.
+    pub(crate) fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = seed;
+        self
+    }
+
+    /// Gives the worker a deliberate bug.
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(mut self, bug: Option<crate::PlantedBug>) -> Self {
+        self.planted = Planted::new(bug);
+        self
+    }
+}
+
+/// A worker at work. Dropping the handle leaves the worker running.
+#[derive(Debug)]
+pub struct WorkerHandle {
+    draining: CancellationToken,
+    task: JoinHandle<Option<Result<(), Error>>>,
+}
+
+impl WorkerHandle {
+    /// Tells the worker to stop claiming and to end, without waiting for it.
+    pub fn begin_drain(&self) {
+        self.draining.cancel();
+    }
+
+    /// Drains the worker: no more claims, its tasks end or are handed back, its
+    /// lease is kept until then. Returns within the grace period.
+    pub async fn drain(self) -> Result<(), Error> {
+        self.begin_drain();
+        self.ended().await
+    }
+
+    /// Waits until the worker has ended.
+    ///
+    /// # Errors
+    ///
+    /// What made it give up, such as a workflow that is registered with another
+    /// shape.
+    pub async fn ended(self) -> Result<(), Error> {
+        match self.task.await {
+            // `None`: its process was killed by the test kit.
+            Ok(result) => result.unwrap_or(Ok(())),
+            Err(error) => Err(Error::new(ErrorKind::Corrupt, format!("the worker {error}"))),
+        }
+    }
+}

@@ -1,0 +1,520 @@
+//! The loop of a worker.
+//!
+//! One future owns all of a worker's state and has at most one claim, one flush
+//! and one heartbeat under way. Handlers run in tokio tasks of their own, so one
+//! that computes for long does not hold up the heartbeat.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use windlass_core::{ClaimSeq, Outcome, WorkerId, decide};
+
+use super::held::{HeldTask, HeldTasks};
+use super::{Config, Parts, Point, attempt};
+use crate::backoff::Backoff;
+use crate::context::Attempt;
+use crate::error::Error;
+use crate::planted::PlantedBug;
+use crate::store::{
+    Answer, BATCH_MAX, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
+    Held, Hello, Hints, Release, StoreError,
+};
+
+/// The most tasks of one claim.
+const CLAIM_MAX: usize = 1_000;
+
+/// The most completions that wait for their answer before claiming pauses.
+const OUTBOX_MAX: usize = BATCH_MAX;
+
+/// How long a task is put off that this worker should know and does not.
+const UNKNOWN_TASK_DELAY: Duration = Duration::from_secs(5);
+
+type Call<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+type Answers = Result<Vec<Answer>, StoreError>;
+
+/// A worker at work.
+pub(crate) struct Session {
+    parts: Parts,
+    config: Config,
+    rng: fastrand::Rng,
+    worker: WorkerId,
+    handlers: Arc<[HandlerKey]>,
+    draining: CancellationToken,
+
+    held: HeldTasks,
+    running: JoinSet<Option<Outcome>>,
+    by_id: HashMap<Id, Held>,
+
+    hints: Hints,
+    claim: Call<Result<Vec<Claimed>, StoreError>>,
+    claim_seq: ClaimSeq,
+    settled: ClaimSeq,
+    claim_limit: usize,
+    look_at: Instant,
+    claim_backoff: Backoff,
+
+    outbox: Vec<Completion>,
+    returns: Vec<Release>,
+    flush: Call<Answers>,
+    flushing: Flushing,
+    flush_at: Instant,
+    flush_backoff: Backoff,
+
+    beat: Call<Result<HeartbeatAnswer, StoreError>>,
+    beat_at: Instant,
+    beat_settles: ClaimSeq,
+    /// The answer to this claim was lost: only a heartbeat can tell the store.
+    lost_claim: Option<ClaimSeq>,
+}
+
+/// What the flush under way carries, to be sent again if its answer is lost.
+enum Flushing {
+    Finishes(Vec<Completion>),
+    Releases(Vec<Release>),
+}
+
+/// When a drain must have come to what.
+struct Drain {
+    interrupt_at: Instant,
+    give_up_at: Instant,
+}
+
+impl Session {
+    pub(crate) fn new(parts: Parts, config: Config, draining: CancellationToken) -> Self {
+        let mut rng = fastrand::Rng::with_seed(config.seed);
+        let worker = WorkerId::from_random(rng.u128(..));
+        let hints = parts.link.work_hints();
+        let handlers = parts.registrations.keys().cloned().collect();
+        let now = Instant::now();
+        Session {
+            parts,
+            config,
+            rng,
+            worker,
+            handlers,
+            draining,
+            held: HeldTasks::default(),
+            running: JoinSet::new(),
+            by_id: HashMap::new(),
+            hints,
+            claim: None,
+            claim_seq: ClaimSeq(0),
+            settled: ClaimSeq(0),
+            claim_limit: 0,
+            look_at: now,
+            claim_backoff: Backoff::default(),
+            outbox: Vec::new(),
+            returns: Vec::new(),
+            flush: None,
+            flushing: Flushing::Finishes(Vec::new()),
+            flush_at: now,
+            flush_backoff: Backoff::default(),
+            beat: None,
+            beat_at: now,
+            beat_settles: ClaimSeq(0),
+            lost_claim: None,
+        }
+    }
+
+    /// Works until it is drained: no more claims, every task ended or handed back.
+    pub(crate) async fn run(mut self) -> Result<(), Error> {
+        if !self.join().await? {
+            return Ok(());
+        }
+        let mut drain: Option<Drain> = None;
+        loop {
+            let now = Instant::now();
+            if drain.is_none() && self.draining.is_cancelled() {
+                drain = Some(self.begin_drain(now));
+            }
+            if let Some(drain) = &drain {
+                if now >= drain.interrupt_at {
+                    self.held.cancel_all();
+                }
+                if self.is_done() || now >= drain.give_up_at {
+                    break;
+                }
+            }
+            self.begin_calls(now, drain.is_some());
+            let wake_at = self.wake_at(drain.as_ref(), now);
+            if let Some(error) = self.wait(drain.is_some(), wake_at).await
+                && !self.rejoin(&error).await?
+            {
+                return Ok(());
+            }
+        }
+        // The lease would run out anyway; this only spares the others the wait.
+        if let Err(error) = self.parts.link.leave(self.worker).await {
+            tracing::warn!(%error, "could not leave");
+        }
+        Ok(())
+    }
+
+    /// Introduces the worker; `false` if it was drained before that succeeded.
+    async fn join(&mut self) -> Result<bool, Error> {
+        let definitions = self.parts.registrations.values();
+        let hello = Hello {
+            worker: self.worker,
+            name: self.config.name.clone(),
+            slots: u32::try_from(self.config.slots).unwrap_or(u32::MAX),
+            lease: self.config.lease,
+            definitions: definitions.map(|r| Arc::clone(&r.definition)).collect(),
+        };
+        let mut backoff = Backoff::default();
+        loop {
+            match self.parts.link.join(hello.clone()).await {
+                Ok(()) => return Ok(true),
+                Err(error) if !error.is_retryable() => return Err(error.into()),
+                Err(error) => {
+                    let pause = backoff.next_pause();
+                    tracing::warn!(%error, ?pause, "could not join");
+                    tokio::select! {
+                        biased;
+                        () = self.draining.cancelled() => return Ok(false),
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// The lease is lost: the tasks are others' now. Begins a new life. A claim or
+    /// heartbeat of the old one that is under way is of no interest any more.
+    async fn rejoin(&mut self, error: &StoreError) -> Result<bool, Error> {
+        tracing::warn!(worker = %self.worker, %error, "joining again");
+        self.held.lose_all();
+        self.claim = None;
+        self.beat = None;
+        self.lost_claim = None;
+        self.settled = self.claim_seq;
+        self.worker = WorkerId::from_random(self.rng.u128(..));
+        self.look_at = Instant::now();
+        self.join().await
+    }
+
+    fn begin_drain(&mut self, now: Instant) -> Drain {
+        tracing::info!(worker = %self.worker, running = self.running.len(), "draining");
+        let Config { grace, cancel_grace, .. } = self.config;
+        Drain { interrupt_at: now + grace.saturating_sub(cancel_grace), give_up_at: now + grace }
+    }
+
+    fn is_done(&self) -> bool {
+        self.claim.is_none()
+            && self.flush.is_none()
+            && self.running.is_empty()
+            && self.outbox.is_empty()
+            && self.returns.is_empty()
+            && self.lost_claim.is_none()
+    }
+
+    fn has_room(&self) -> bool {
+        self.running.len() < self.config.slots && self.outbox.len() < OUTBOX_MAX
+    }
+
+    fn needs_beat(&self) -> bool {
+        self.lost_claim.is_some() || !self.held.is_empty()
+    }
+
+    fn has_parcels(&self) -> bool {
+        !self.outbox.is_empty() || !self.returns.is_empty()
+    }
+
+    /// Begins whatever is due and not under way.
+    fn begin_calls(&mut self, now: Instant, is_draining: bool) {
+        let keeps_claiming = self.parts.planted.has(PlantedBug::DrainKeepsClaiming);
+        let may_claim = !is_draining || (keeps_claiming && !self.held.is_empty());
+        if may_claim && self.claim.is_none() && self.has_room() && now >= self.look_at {
+            self.begin_claim();
+        }
+        if self.flush.is_none() && self.has_parcels() && now >= self.flush_at {
+            self.begin_flush();
+        }
+        let stops_beating = is_draining && self.parts.planted.has(PlantedBug::DrainStopsHeartbeat);
+        if self.beat.is_none() && self.needs_beat() && now >= self.beat_at && !stops_beating {
+            self.begin_beat(now);
+        }
+    }
+
+    fn begin_claim(&mut self) {
+        self.hints.take();
+        self.claim_seq = self.claim_seq.next();
+        self.claim_limit = (self.config.slots - self.running.len()).min(CLAIM_MAX);
+        let request = ClaimRequest {
+            worker: self.worker,
+            seq: self.claim_seq,
+            queues: Arc::clone(&self.config.queues),
+            handlers: Arc::clone(&self.handlers),
+            limit: self.claim_limit,
+        };
+        let link = Arc::clone(&self.parts.link);
+        self.claim = Some(Box::pin(async move { link.claim(request).await }));
+    }
+
+    fn begin_flush(&mut self) {
+        let link = Arc::clone(&self.parts.link);
+        if !self.returns.is_empty() {
+            let batch: Vec<_> = self.returns.drain(..self.returns.len().min(BATCH_MAX)).collect();
+            self.flushing = Flushing::Releases(batch.clone());
+            self.flush = Some(Box::pin(async move { link.release(batch).await }));
+            return;
+        }
+        let batch: Vec<_> = self.outbox.drain(..self.outbox.len().min(BATCH_MAX)).collect();
+        self.flushing = Flushing::Finishes(batch.clone());
+        let parts = self.parts.clone();
+        let name = |c: &Completion| {
+            let held = Held { task: c.task, fence: c.fence };
+            Some(self.held.get(held)?.attempt.claimed.spec.name.clone())
+        };
+        let names: Vec<_> = batch.iter().filter_map(name).collect();
+        self.flush = Some(Box::pin(async move {
+            for name in &names {
+                parts.reached(Point::BeforeCommit, name.as_str()).await;
+            }
+            let answers = link.finish(batch).await;
+            for name in names {
+                parts.reached(Point::AfterCommit, name.as_str()).await;
+            }
+            answers
+        }));
+    }
+
+    fn begin_beat(&mut self, now: Instant) {
+        self.beat_at = now + self.config.lease / 3;
+        self.beat_settles = self.settled;
+        let heartbeat = Heartbeat {
+            worker: self.worker,
+            settled: self.settled,
+            held: self.held.list(),
+            progress: self.held.take_progress(),
+        };
+        let link = Arc::clone(&self.parts.link);
+        self.beat = Some(Box::pin(async move { link.extend(heartbeat).await }));
+    }
+
+    /// When the loop must look again even if nothing happens.
+    fn wake_at(&self, drain: Option<&Drain>, now: Instant) -> Option<Instant> {
+        let polls = !self.parts.planted.has(PlantedBug::HintsWithoutPolling);
+        let look = drain.is_none() && self.claim.is_none() && self.has_room() && polls;
+        let drain_at =
+            drain.map(
+                |drain| {
+                    if now < drain.interrupt_at { drain.interrupt_at } else { drain.give_up_at }
+                },
+            );
+        let times = [
+            look.then_some(self.look_at),
+            (self.flush.is_none() && self.has_parcels()).then_some(self.flush_at),
+            (self.beat.is_none() && self.needs_beat()).then_some(self.beat_at),
+            drain_at,
+        ];
+        times.into_iter().flatten().filter(|at| *at > now).min()
+    }
+
+    /// Waits for one thing to happen and reacts to it. The error is that of a lost
+    /// lease.
+    async fn wait(&mut self, is_draining: bool, wake_at: Option<Instant>) -> Option<StoreError> {
+        let awaits_hint = !is_draining && self.claim.is_none() && self.has_room();
+        tokio::select! {
+            biased;
+            () = self.draining.cancelled(), if !is_draining => None,
+            answers = poll_call(&mut self.flush) => {
+                self.flush = None;
+                self.on_flushed(answers);
+                None
+            }
+            Some(ended) = self.running.join_next_with_id() => {
+                self.on_ended(ended);
+                None
+            }
+            claimed = poll_call(&mut self.claim) => {
+                self.claim = None;
+                self.on_claimed(claimed, is_draining)
+            }
+            answer = poll_call(&mut self.beat) => {
+                self.beat = None;
+                self.on_beat(answer)
+            }
+            () = self.hints.changed(), if awaits_hint => {
+                self.look_at = Instant::now();
+                None
+            }
+            () = sleep_until_some(wake_at) => None,
+        }
+    }
+
+    fn on_claimed(
+        &mut self,
+        claimed: Result<Vec<Claimed>, StoreError>,
+        is_draining: bool,
+    ) -> Option<StoreError> {
+        self.settled = self.claim_seq;
+        let now = Instant::now();
+        match claimed {
+            Ok(claimed) => {
+                self.claim_backoff.reset();
+                let is_full = claimed.len() == self.claim_limit;
+                self.look_at = if is_full { now } else { now + self.jittered(self.config.poll) };
+                if self.held.is_empty() && !claimed.is_empty() {
+                    self.beat_at = now + self.config.lease / 3;
+                }
+                for claimed in claimed {
+                    self.begin_task(claimed, is_draining);
+                }
+                None
+            }
+            Err(error @ StoreError::LeaseLost(_)) => Some(error),
+            Err(error) => {
+                let pause = self.claim_backoff.next_pause();
+                tracing::warn!(%error, ?pause, "claim failed");
+                self.look_at = now + self.jittered(pause);
+                self.lost_claim = Some(self.claim_seq);
+                self.beat_at = now;
+                None
+            }
+        }
+    }
+
+    /// Runs a claimed task, or hands it back.
+    fn begin_task(&mut self, claimed: Claimed, is_draining: bool) {
+        let held = Held { task: claimed.task, fence: claimed.fence };
+        let cancelled = CancellationToken::new();
+        let handler = self.handler_of(&claimed);
+        let attempt = Arc::new(Attempt::new(claimed, cancelled.clone(), self.draining.clone()));
+        self.held.insert(HeldTask { attempt: Arc::clone(&attempt), cancelled: cancelled.clone() });
+        let Some(handler) = handler.filter(|_| !is_draining) else {
+            let delay = if is_draining { Duration::ZERO } else { UNKNOWN_TASK_DELAY };
+            self.returns.push(Release { task: held.task, fence: held.fence, delay });
+            return;
+        };
+        let cancel_grace = self.config.cancel_grace;
+        let run = attempt::run(self.parts.clone(), handler, attempt, cancelled, cancel_grace);
+        let task = self.running.spawn(self.parts.gate.wrap(run));
+        self.by_id.insert(task.id(), held);
+    }
+
+    fn handler_of(&self, claimed: &Claimed) -> Option<crate::workflow::Handler> {
+        let key = HandlerKey { workflow: claimed.workflow.clone(), version: claimed.version };
+        let registration = self.parts.registrations.get(&key)?;
+        let index = claimed.task.index.as_usize();
+        let spec = registration.definition.tasks().get(index)?;
+        let handler = registration.handlers.get(index)?.clone();
+        if spec.name != claimed.spec.name || handler.is_none() {
+            tracing::warn!(workflow = %key.workflow, version = %key.version,
+                task = %claimed.spec.name, "no handler; handed back");
+            return None;
+        }
+        handler
+    }
+
+    /// A handler ended: what follows is decided here and sent with the next flush.
+    fn on_ended(&mut self, ended: Result<(Id, Option<Outcome>), JoinError>) {
+        let (id, outcome) = match ended {
+            Ok((id, Some(outcome))) => (id, outcome),
+            // The process is dead; nothing more is going to happen.
+            Ok((_, None)) => return,
+            Err(error) => {
+                let id = error.id();
+                match error.try_into_panic() {
+                    Ok(payload) => (id, attempt::panicked(payload)),
+                    Err(_) => return,
+                }
+            }
+        };
+        let Some(held) = self.by_id.remove(&id) else { return };
+        let Some(task) = self.held.get(held) else { return };
+        let claimed = &task.attempt.claimed;
+        if let Outcome::Failed(failure) = &outcome {
+            tracing::info!(run = %held.task.run, task = %claimed.spec.name, fence = %held.fence,
+                attempt = claimed.attempt, %failure, "attempt failed");
+        }
+        let decision = decide(&claimed.spec.retry, claimed.attempt, outcome, self.rng.f64());
+        self.outbox.push(Completion { task: held.task, fence: held.fence, decision });
+    }
+
+    fn on_flushed(&mut self, answers: Answers) {
+        let batch = std::mem::replace(&mut self.flushing, Flushing::Finishes(Vec::new()));
+        match answers {
+            Ok(answers) => {
+                self.flush_backoff.reset();
+                for (held, answer) in batch.held().into_iter().zip(answers) {
+                    if let Answer::Refused(refusal) = answer {
+                        tracing::warn!(task = %held.task, fence = %held.fence, ?refusal, "refused");
+                    }
+                    self.held.remove(held);
+                }
+            }
+            Err(error) if error.is_retryable() => {
+                let pause = self.flush_backoff.next_pause();
+                tracing::warn!(%error, ?pause, "flush failed");
+                self.flush_at = Instant::now() + self.jittered(pause);
+                match batch {
+                    Flushing::Finishes(batch) => drop(self.outbox.splice(..0, batch)),
+                    Flushing::Releases(batch) => drop(self.returns.splice(..0, batch)),
+                }
+            }
+            Err(error) => {
+                // Nothing this worker can say will change the answer; the lease
+                // will run out and the task be someone else's.
+                tracing::error!(%error, "flush refused");
+                for held in batch.held() {
+                    self.held.remove(held);
+                }
+            }
+        }
+    }
+
+    fn on_beat(&mut self, answer: Result<HeartbeatAnswer, StoreError>) -> Option<StoreError> {
+        match answer {
+            Ok(answer) => {
+                self.lost_claim = self.lost_claim.filter(|lost| *lost > self.beat_settles);
+                self.held.lose(&answer.lost);
+                None
+            }
+            Err(error @ StoreError::LeaseLost(_)) => Some(error),
+            Err(error) => {
+                tracing::warn!(%error, "heartbeat failed");
+                self.beat_at = Instant::now() + self.config.lease / 10;
+                None
+            }
+        }
+    }
+
+    /// Three quarters of the time to all of it, so that workers do not march in step.
+    fn jittered(&mut self, pause: Duration) -> Duration {
+        pause.mul_f64(1.0 - self.rng.f64() / 4.0)
+    }
+}
+
+impl Flushing {
+    fn held(&self) -> Vec<Held> {
+        match self {
+            Flushing::Finishes(batch) => {
+                batch.iter().map(|c| Held { task: c.task, fence: c.fence }).collect()
+            }
+            Flushing::Releases(batch) => {
+                batch.iter().map(|r| Held { task: r.task, fence: r.fence }).collect()
+            }
+        }
+    }
+}
+
+/// The answer of a call under way; never, if there is none.
+async fn poll_call<T>(call: &mut Call<T>) -> T {
+    match call {
+        Some(call) => call.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until_some(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
