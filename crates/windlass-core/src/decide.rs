@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
 
-/// The longest message of a failure that is kept, in bytes.
+/// The longest message of a failure that is kept, in bytes; the rest is cut off.
 pub const MESSAGE_BYTES_MAX: usize = 4_096;
+
+/// The longest code of a failure that is kept, in bytes; the rest is cut off.
+pub const CODE_BYTES_MAX: usize = 100;
 
 /// Why an attempt failed, as it is recorded and shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,11 +28,16 @@ pub struct Failure {
 impl Failure {
     /// A failure worth another attempt.
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        let mut message = message.into();
-        if message.len() > MESSAGE_BYTES_MAX {
-            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
-            message.push('…');
-        }
+        let message = cut(message.into(), MESSAGE_BYTES_MAX);
+        let code = match code {
+            FailureCode::Custom(word) => FailureCode::Custom(cut(word, CODE_BYTES_MAX)),
+            FailureCode::Error
+            | FailureCode::Panic
+            | FailureCode::Timeout
+            | FailureCode::LeaseExpired
+            | FailureCode::Interrupted
+            | FailureCode::Payload => code,
+        };
         Failure { code, message, is_retryable: true }
     }
 
@@ -39,6 +47,14 @@ impl Failure {
         self.is_retryable = false;
         self
     }
+}
+
+fn cut(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        text.push('…');
+    }
+    text
 }
 
 impl fmt::Display for Failure {
@@ -251,6 +267,8 @@ mod tests {
         let failure = Failure::new(FailureCode::Error, "é".repeat(MESSAGE_BYTES_MAX));
         assert!(failure.message.len() <= MESSAGE_BYTES_MAX + '…'.len_utf8());
         assert!(failure.message.ends_with("é…"));
+        let custom = FailureCode::Custom("c".repeat(CODE_BYTES_MAX + 1));
+        assert_eq!(Failure::new(custom, "").code.word().len(), CODE_BYTES_MAX + '…'.len_utf8());
     }
 
     #[test]

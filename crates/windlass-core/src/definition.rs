@@ -32,6 +32,13 @@ pub enum TaskKind {
     OnFailure,
 }
 
+impl TaskKind {
+    /// Whether both are of one kind; how long a sleep is does not matter.
+    fn is_like(self, other: TaskKind) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+}
+
 /// Which ends of a task's parents let it run. It is judged when all of them have
 /// ended; a task that does not run is skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -131,7 +138,7 @@ impl Definition {
             if mine.parents != theirs.parents {
                 return Some(format!("task {:?} has other parents there", mine.name));
             }
-            if mine.kind != theirs.kind || mine.trigger != theirs.trigger {
+            if !mine.kind.is_like(theirs.kind) || mine.trigger != theirs.trigger {
                 return Some(format!("task {:?} is of another kind there", mine.name));
             }
         }
@@ -305,6 +312,9 @@ pub enum TaskProblem {
     /// An on-failure task comes after everything, so nothing can wait for it.
     #[error("its parent {0:?} is the on-failure task")]
     ChildOfOnFailure(String),
+    /// It waits for a failure that cannot come.
+    #[error("it runs when a parent failed, and has no parents")]
+    AnyFailedWithoutParents,
     /// It reads an output that may not exist when it runs.
     #[error(
         "it reads the output of {0:?}, but may run when that did not succeed; read it as optional"
@@ -427,6 +437,9 @@ impl TaskDraft {
                 return Err(TaskProblem::ChildOfOnFailure(parent.clone()));
             }
             parents.push(index);
+        }
+        if self.trigger == Trigger::AnyFailed && parents.is_empty() {
+            return Err(TaskProblem::AnyFailedWithoutParents);
         }
         parents.sort_unstable();
         parents.dedup();

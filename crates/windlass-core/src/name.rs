@@ -16,13 +16,13 @@ pub const KEY_BYTES_MAX: usize = 400;
 #[non_exhaustive]
 pub enum NameError {
     /// The name has no characters.
-    #[error("{what} name is empty")]
+    #[error("{what} is empty")]
     Empty {
         /// What was to be named.
         what: &'static str,
     },
     /// The name is too long.
-    #[error("{what} name {start:?}… has {bytes} bytes, the limit is {max}")]
+    #[error("{what} {start:?}… has {bytes} bytes, the limit is {max}")]
     TooLong {
         /// What was to be named.
         what: &'static str,
@@ -34,7 +34,7 @@ pub enum NameError {
         max: usize,
     },
     /// The name has a character that no store or terminal can be trusted with.
-    #[error("{what} name {name:?} has a control character at byte {position}")]
+    #[error("{what} {name:?} has a control character at byte {position}")]
     ControlCharacter {
         /// What was to be named.
         what: &'static str,
@@ -113,19 +113,19 @@ macro_rules! name {
 
 name! {
     /// The name of a workflow.
-    WorkflowName, "workflow", NAME_BYTES_MAX
+    WorkflowName, "workflow name", NAME_BYTES_MAX
 }
 name! {
     /// The name of a task within its workflow.
-    TaskName, "task", NAME_BYTES_MAX
+    TaskName, "task name", NAME_BYTES_MAX
 }
 name! {
     /// The name of a lane of ready tasks.
-    QueueName, "queue", NAME_BYTES_MAX
+    QueueName, "queue name", NAME_BYTES_MAX
 }
 name! {
     /// Whoever must not be starved by, nor see, the others.
-    Tenant, "tenant", NAME_BYTES_MAX
+    Tenant, "tenant name", NAME_BYTES_MAX
 }
 name! {
     /// The caller's name for a start: one run per tenant, workflow and key.

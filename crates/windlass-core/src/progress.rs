@@ -105,7 +105,9 @@ impl Progress {
         progress
     }
 
-    /// The pending tasks whose parents have all ended as their triggers want it.
+    /// The pending tasks whose parents have all ended. At a start they have none,
+    /// at a restart they ran before and their parents have not changed: both times
+    /// the triggers are met.
     fn unblocked(&self, definition: &Definition, states: &[TaskState]) -> Vec<Effect> {
         let waits = |index: &TaskIndex| {
             states[index.as_usize()] == TaskState::Pending
