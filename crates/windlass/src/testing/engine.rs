@@ -180,6 +180,12 @@ impl TestEngine {
     /// Lets a time pass, step by step from one thing that is due to the next, and
     /// then lets everything happen that can.
     pub async fn advance(&self, by: Duration) {
+        self.pass(by).await;
+        self.run_until_idle().await;
+    }
+
+    /// Lets a time pass and no more, whatever is ready or running at its end.
+    pub async fn pass(&self, by: Duration) {
         self.employ();
         // Tokio's timers may be a millisecond late, so the last one is not slept.
         let tick = Duration::from_millis(1);
@@ -187,7 +193,6 @@ impl TestEngine {
         tokio::time::sleep(by.saturating_sub(tick)).await;
         let rest = until.saturating_duration_since(tokio::time::Instant::now());
         tokio::time::advance(rest).await;
-        self.run_until_idle().await;
     }
 
     /// Lets the engine run until a worker is at `point` with a task of this name,

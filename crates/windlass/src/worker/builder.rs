@@ -121,7 +121,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long a handler that was cancelled may go on before it is dropped.
+    /// How long a handler that was cancelled may go on before it is dropped, half
+    /// of [`grace`](WorkerBuilder::grace) at most.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.config.cancel_grace = grace;
         self
@@ -222,6 +223,7 @@ impl WorkerBuilder {
             return refuse("an interval of zero would never pause".to_owned());
         }
         let mut config = self.config.clone();
+        config.cancel_grace = config.cancel_grace.min(config.grace / 2);
         config.queues = match &self.queues {
             Some(names) if names.is_empty() => {
                 return refuse(format!("worker {name:?} serves no queue"));

@@ -201,7 +201,9 @@ impl Session {
     fn begin_drain(&mut self, now: Instant) -> Drain {
         tracing::info!(worker = %self.worker, running = self.running.len(), "draining");
         let Config { grace, cancel_grace, .. } = self.config;
-        Drain { interrupt_at: now + grace.saturating_sub(cancel_grace), give_up_at: now + grace }
+        // A tenth of the grace period is for telling the store what came of it.
+        let for_handlers = (grace - grace / 10).saturating_sub(cancel_grace);
+        Drain { interrupt_at: now + for_handlers, give_up_at: now + grace }
     }
 
     fn is_done(&self) -> bool {

@@ -2,3 +2,7 @@
 
 mod acceptance;
 mod builder;
+mod runs;
+mod scale;
+mod shapes;
+mod worker;
