@@ -1,0 +1,4 @@
+//! Tests of the core through its public interface.
+
+mod definition;
+mod progress;
