@@ -3,8 +3,11 @@
 //! [`TestEngine`] is the everyday part: it runs workflows on a store in memory,
 //! lets days pass in microseconds, crashes and freezes workers at points of your
 //! choice, and hands out histories to make assertions on. [`Process`] and
-//! [`invariants`] are what simulations are made of.
+//! [`invariants`] are what simulations are made of. [`contract`] holds a store to
+//! what the doc comments of [`Store`](crate::store::Store) and
+//! [`WorkerLink`](crate::store::WorkerLink) promise.
 
+pub mod contract;
 mod engine;
 mod history;
 pub mod invariants;

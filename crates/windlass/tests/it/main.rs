@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod builder;
+mod contract;
 mod runs;
 mod scale;
 mod shapes;

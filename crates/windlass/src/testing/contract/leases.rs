@@ -1,0 +1,370 @@
+//! Leases: kept by heartbeats alone, and what happens when they are not kept.
+
+use windlass_core::{
+    ClaimSeq, Decision, FailureCode, Fence, RunState, TaskEventKind, TaskId, TaskIndex, TaskState,
+};
+
+use super::bench::{
+    Bench, LEASE, TICK, Worker, definition, hold, json, retry_after, seconds, success,
+};
+use crate::store::{Answer, Claimed, Heartbeat, Hello, Lost, ProgressNote, Refusal, StoreError};
+
+const LEASE_LOST: Answer = Answer::Refused(Refusal::LeaseLost);
+
+pub(crate) async fn a_lease_is_not_reaped_before_it_ends(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    // The lease begins with the claim, not when the worker joined.
+    bench.advance(seconds(7)).await;
+    worker.claim_one().await;
+    let until = bench.now().await + LEASE;
+    bench.advance(LEASE - TICK).await;
+    assert_eq!(bench.store.reap(10).await, bench.swept(0, Some(until)).await);
+    bench.advance(TICK).await;
+    let sweep = bench.store.reap(10).await.expect("reaping works");
+    assert_eq!(sweep.moved, 1, "what a sweep announced is due then");
+    let task = bench.task(run, "a").await;
+    assert_eq!((task.state, task.fence, task.attempt), (TaskState::Ready, Fence(1), 1));
+    assert_eq!(bench.history(run, "a").await, "queued started lease_expired");
+}
+
+pub(crate) async fn a_reaped_task_tells_whose_lease_ended_and_when(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let until = bench.now().await + LEASE;
+    worker.claim_one().await;
+    bench.advance(LEASE + seconds(7)).await;
+    bench.reap().await;
+    let events = bench.events(run).await;
+    let last = events.last().and_then(|event| event.task()).expect("a task event is last");
+    let expected =
+        TaskEventKind::LeaseExpired { worker: worker.id, lease_until: until, failure: None };
+    assert_eq!(last.kind, expected);
+}
+
+pub(crate) async fn a_heartbeat_keeps_every_task_of_its_worker(bench: &Bench<'_>) {
+    bench.register("w", "a b c").await;
+    bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim(3).await;
+    let held: Vec<&Claimed> = claimed.iter().collect();
+    for _ in 0..5 {
+        bench.advance(LEASE - TICK).await;
+        let answer = worker.extend(&held).await;
+        assert_eq!(answer.lost, []);
+        assert_eq!(answer.lease_until, Some(bench.now().await + LEASE));
+        assert_eq!(bench.reap().await, 0);
+    }
+    for task in &claimed {
+        bench.succeed(task).await;
+    }
+}
+
+pub(crate) async fn a_heartbeat_keeps_nobody_elses_tasks(bench: &Bench<'_>) {
+    bench.register("w", "a b").await;
+    let run = bench.start("w").await;
+    let (alive, silent) = (bench.worker().await, bench.worker().await);
+    let kept = alive.claim_one().await;
+    let lost = silent.claim_one().await;
+    bench.advance(LEASE - TICK).await;
+    alive.extend(&[&kept]).await;
+    bench.advance(TICK).await;
+    assert_eq!(bench.reap().await, 1);
+    assert_eq!(bench.states(run).await, "running ready");
+    assert_eq!(bench.finish(&lost, success()).await, LEASE_LOST);
+    bench.succeed(&kept).await;
+}
+
+pub(crate) async fn each_worker_has_the_lease_it_asked_for(bench: &Bench<'_>) {
+    bench.register("w", "a b").await;
+    let run = bench.start("w").await;
+    let short = bench.worker_with_lease(seconds(10)).await;
+    let long = bench.worker_with_lease(seconds(50)).await;
+    short.claim_one().await;
+    long.claim_one().await;
+    let begin = bench.now().await;
+    let sweep = bench.store.reap(10).await;
+    assert_eq!(sweep, bench.swept(0, Some(begin + seconds(10))).await);
+    bench.advance(seconds(10)).await;
+    let sweep = bench.store.reap(10).await;
+    assert_eq!(sweep, bench.swept(1, Some(begin + seconds(50))).await);
+    assert_eq!(bench.states(run).await, "ready running");
+    bench.advance(seconds(40)).await;
+    assert_eq!(bench.store.reap(10).await.map(|sweep| sweep.moved), Ok(1));
+}
+
+pub(crate) async fn a_claim_keeps_a_lease_and_a_finish_does_not(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start_for("w", "t", 3).await;
+    let worker = bench.worker().await;
+    let first = worker.claim_one().await;
+    bench.advance(LEASE - TICK).await;
+    let second = worker.claim_one().await;
+    bench.advance(LEASE - TICK).await;
+    assert_eq!(bench.reap().await, 0);
+    bench.succeed(&first).await;
+    bench.advance(TICK).await;
+    assert_eq!(bench.reap().await, 1);
+    assert_eq!(bench.finish(&second, success()).await, LEASE_LOST);
+}
+
+pub(crate) async fn a_dead_worker_learns_it_from_its_heartbeat(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    bench.advance(LEASE).await;
+    bench.reap().await;
+    let left = bench.worker().await;
+    left.leave().await;
+    for dead in [&worker, &left, &bench.stranger()] {
+        let answer = bench.store.extend(dead.heartbeat(&[&claimed])).await;
+        assert_eq!(answer, Err(StoreError::LeaseLost(dead.id)));
+    }
+}
+
+pub(crate) async fn a_worker_without_tasks_need_not_say_anything(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let (fresh, finished) = (bench.worker().await, bench.worker().await);
+    bench.start("w").await;
+    bench.succeed(&finished.claim_one().await).await;
+    bench.advance(LEASE * 10).await;
+    assert_eq!(bench.reap().await, 0);
+    let runs = bench.start_for("w", "t", 2).await;
+    let until = bench.now().await + LEASE;
+    for (worker, run) in [fresh, finished].iter().zip(runs) {
+        let claimed = worker.claim_one().await;
+        assert_eq!(claimed.task.run, run);
+        assert_eq!(worker.extend(&[&claimed]).await.lease_until, Some(until));
+        bench.succeed(&claimed).await;
+    }
+}
+
+pub(crate) async fn a_first_heartbeat_that_never_came_does_not_keep_a_lease(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start("w").await;
+    let worker = bench.worker().await;
+    bench.advance(LEASE * 10).await;
+    worker.claim_one().await;
+    bench.advance(LEASE).await;
+    assert_eq!(bench.reap().await, 1);
+    assert_eq!(bench.worker().await.claim(1).await.len(), 1);
+}
+
+pub(crate) async fn a_worker_that_joins_again_while_it_lives_is_fine(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    assert_eq!(bench.store.join(worker.hello(LEASE)).await, Ok(()), "its answer was lost");
+    bench.succeed(&claimed).await;
+}
+
+pub(crate) async fn a_worker_makes_its_workflows_known_when_it_joins(bench: &Bench<'_>) {
+    let hello = |worker: &Worker<'_>, tasks| Hello {
+        definitions: vec![definition("w", 1, tasks)],
+        ..worker.hello(LEASE)
+    };
+    let worker = bench.stranger();
+    assert_eq!(bench.store.join(hello(&worker, "a b<a")).await, Ok(()));
+    bench.register("w", "a b<a").await;
+    bench.start("w").await;
+    assert_eq!(worker.claim(10).await.len(), 1);
+    let other = bench.stranger();
+    let answer = bench.store.join(hello(&other, "a b")).await;
+    assert!(matches!(answer, Err(StoreError::Conflict(_))), "{answer:?}");
+    let answer = other.try_claim(1).await.map(|claimed| claimed.len());
+    assert_eq!(answer, Err(StoreError::LeaseLost(other.id)), "it has not joined");
+}
+
+pub(crate) async fn a_zombie_cannot_finish_what_was_reaped(bench: &Bench<'_>) {
+    bench.register("w", "a*2").await;
+    let run = bench.start("w").await;
+    let zombie = bench.worker().await;
+    let stale = zombie.claim_one().await;
+    bench.advance(LEASE).await;
+    assert_eq!(bench.reap().await, 1);
+    assert_eq!(bench.finish(&stale, success()).await, LEASE_LOST, "it is back in its queue");
+    assert_eq!(bench.release(&stale, seconds(0)).await, LEASE_LOST);
+    let current = bench.worker().await.claim_one().await;
+    assert_eq!((current.fence, current.attempt), (Fence(2), 2));
+    assert_eq!(bench.finish(&stale, success()).await, LEASE_LOST);
+    bench.succeed(&current).await;
+    assert_eq!(bench.run_state(run).await, RunState::Succeeded);
+}
+
+pub(crate) async fn a_task_whose_last_attempt_is_lost_fails_with_all_that_follows(
+    bench: &Bench<'_>,
+) {
+    bench.register("w", "a*2 b<a c<b d<a?failed").await;
+    let run = bench.start("w").await;
+    let mut stale = Vec::new();
+    for _ in 0..2 {
+        stale.push(bench.worker().await.claim_one().await);
+        bench.advance(LEASE).await;
+        assert_eq!(bench.reap().await, 1);
+    }
+    assert_eq!(bench.states(run).await, "failed skipped skipped ready");
+    let failure = bench.task(run, "a").await.failure.expect("it failed");
+    assert_eq!(failure.code, FailureCode::LeaseExpired);
+    assert_eq!(failure.message, "the worker of attempt 2 of 2 was lost");
+    for claimed in &stale {
+        assert_eq!(bench.finish(claimed, success()).await, LEASE_LOST, "not accepted already");
+    }
+    let worker = bench.worker().await;
+    bench.succeed(&worker.claim_one().await).await;
+    assert_eq!(bench.run_state(run).await, RunState::Failed);
+}
+
+pub(crate) async fn a_lost_last_task_ends_its_run(bench: &Bench<'_>) {
+    bench.register("w", "a*1").await;
+    let run = bench.start("w").await;
+    bench.worker().await.claim_one().await;
+    bench.advance(LEASE).await;
+    assert_eq!(bench.reap().await, 1);
+    assert_eq!(bench.run_state(run).await, RunState::Failed);
+    assert_eq!(bench.run(run).await.ended_at, Some(bench.now().await));
+}
+
+pub(crate) async fn tasks_of_a_lost_answer_go_back_without_costing_an_attempt(bench: &Bench<'_>) {
+    bench.register("w", "a*1").await;
+    let runs = bench.start_for("w", "t", 3).await;
+    let worker = bench.worker().await;
+    let kept = worker.claim_one().await;
+    // The answer of this claim never arrives: the worker does not hold the task.
+    worker.claim_one().await;
+    let answer = worker.extend(&[&kept]).await;
+    assert_eq!(answer.lost, []);
+    let task = bench.task(runs[1], "a").await;
+    assert_eq!((task.state, task.attempt, task.fence), (TaskState::Ready, 0, Fence(1)));
+    assert_eq!(bench.task(runs[0], "a").await.state, TaskState::Running);
+    let again = bench.worker().await.claim_one().await;
+    assert_eq!((again.task.run, again.attempt, again.fence), (runs[1], 1, Fence(2)));
+}
+
+pub(crate) async fn tasks_of_a_claim_that_is_not_settled_stay(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let runs = bench.start_for("w", "t", 2).await;
+    let worker = bench.worker().await;
+    let first = worker.claim_one().await;
+    let on_its_way = worker.claim_one().await;
+    let heartbeat = Heartbeat { settled: ClaimSeq(1), ..worker.heartbeat(&[&first]) };
+    let answer = bench.store.extend(heartbeat).await.expect("the worker lives");
+    assert_eq!(answer.lost, []);
+    assert_eq!(bench.task(runs[1], "a").await.state, TaskState::Running);
+    bench.succeed(&on_its_way).await;
+}
+
+pub(crate) async fn a_heartbeat_names_what_is_lost_and_why(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let runs = bench.start_for("w", "t", 3).await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim(3).await;
+    bench.store.cancel_run(runs[1], None).await.expect("it can be cancelled");
+    assert_eq!(bench.release(&claimed[2], seconds(0)).await, Answer::Accepted);
+    let task = TaskId { run: bench.run_id(), index: TaskIndex(0) };
+    let unknown = Claimed { task, ..claimed[0].clone() };
+    let answer = worker.extend(&[&claimed[0], &claimed[1], &claimed[2], &unknown]).await;
+    let lost = |claimed: &Claimed, refusal| Lost { held: hold(claimed), refusal };
+    let mut found = answer.lost;
+    found.sort_by_key(|lost| lost.held.task);
+    let mut expected = [
+        lost(&claimed[1], Refusal::RunCancelled),
+        lost(&claimed[2], Refusal::LeaseLost),
+        lost(&unknown, Refusal::UnknownTask),
+    ];
+    expected.sort_by_key(|lost| lost.held.task);
+    assert_eq!(found, expected);
+}
+
+pub(crate) async fn a_heartbeat_with_a_stale_fence_holds_nothing(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let first = worker.claim_one().await;
+    bench.accept(&first, retry_after(seconds(0))).await;
+    bench.promote().await;
+    let second = bench.worker().await.claim_one().await;
+    let answer = worker.extend(&[&first]).await;
+    let refusal = Refusal::LeaseLost;
+    assert_eq!(answer.lost, [Lost { held: hold(&first), refusal }]);
+    assert_eq!(bench.task(run, "a").await.fence, second.fence);
+    assert_eq!(bench.task(run, "a").await.state, TaskState::Running);
+    bench.succeed(&second).await;
+}
+
+pub(crate) async fn a_progress_note_is_kept_and_one_with_a_stale_fence_is_not(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    let note =
+        |claimed: &Claimed, text: &str| ProgressNote { held: hold(claimed), note: json(text) };
+    let zombie = bench.worker().await;
+    let stale = zombie.claim_one().await;
+    let progress = vec![note(&stale, "10")];
+    let heartbeat = Heartbeat { progress, ..zombie.heartbeat(&[&stale]) };
+    bench.store.extend(heartbeat).await.expect("the worker lives");
+    assert_eq!(bench.task(run, "a").await.progress, Some(json("10")));
+    bench.accept(&stale, retry_after(seconds(0))).await;
+    bench.promote().await;
+    let owner = bench.worker().await;
+    let current = owner.claim_one().await;
+    let progress = vec![note(&current, "20")];
+    let heartbeat = Heartbeat { progress, ..owner.heartbeat(&[&current]) };
+    bench.store.extend(heartbeat).await.expect("the worker lives");
+    let progress = vec![note(&stale, "99")];
+    let heartbeat = Heartbeat { progress, ..zombie.heartbeat(&[]) };
+    bench.store.extend(heartbeat).await.expect("the worker lives");
+    assert_eq!(bench.task(run, "a").await.progress, Some(json("20")));
+}
+
+pub(crate) async fn a_worker_that_leaves_gives_its_tasks_back_at_the_cost_of_an_attempt(
+    bench: &Bench<'_>,
+) {
+    bench.register("w", "a*2 last*1").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim(2).await;
+    worker.leave().await;
+    assert_eq!(bench.states(run).await, "ready failed");
+    assert_eq!(bench.task(run, "a").await.attempt, 1);
+    for task in &claimed {
+        assert_eq!(bench.finish(task, success()).await, LEASE_LOST);
+    }
+    worker.leave().await;
+    let again = bench.worker().await.claim_one().await;
+    assert_eq!((again.attempt, again.fence), (2, Fence(2)));
+    bench.accept(&again, Decision::Skip).await;
+    assert_eq!(bench.run_state(run).await, RunState::Failed);
+}
+
+pub(crate) async fn a_reaper_goes_on_where_its_batch_ended(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start_for("w", "t", 5).await;
+    let dead = bench.worker().await;
+    dead.claim(3).await;
+    let also_dead = bench.worker().await;
+    also_dead.claim(2).await;
+    bench.advance(LEASE).await;
+    let now = bench.now().await;
+    for expected in [2, 2, 1] {
+        let sweep = bench.store.reap(2).await.expect("reaping works");
+        assert_eq!(sweep.moved, expected);
+        if expected == 2 {
+            let next = sweep.next_at.expect("there is more to do");
+            assert!(next <= now, "the rest is due at {next:?}, it is {now:?}");
+        }
+        for worker in [&dead, &also_dead] {
+            let claim = worker.try_claim(1).await.map(|claimed| claimed.len());
+            assert_eq!(claim, Err(StoreError::LeaseLost(worker.id)));
+        }
+    }
+    assert_eq!(bench.store.reap(2).await, bench.swept(0, None).await);
+    assert_eq!(bench.worker().await.claim(10).await.len(), 5);
+}
+
+pub(crate) async fn nothing_is_due_when_no_task_is_held(bench: &Bench<'_>) {
+    assert_eq!(bench.store.reap(10).await, bench.swept(0, None).await);
+    assert_eq!(bench.store.promote_due(10).await, bench.swept(0, None).await);
+}

@@ -1,0 +1,311 @@
+//! One set of cases that every store must pass.
+//!
+//! A case is a function of a fresh [`Subject`]: a store and the hand on its
+//! clock. After each case every run it started is audited: its history must be a
+//! chain of legal moves, and its counters must equal what they count. The list of
+//! cases exists once, in [`store_contract`](crate::store_contract), so a store is
+//! held to all of them or does not compile its tests:
+//!
+//! ```ignore
+//! async fn memory() -> MemorySubject { /* a fresh store on a virtual clock */ }
+//!
+//! windlass::store_contract!(memory);
+//! ```
+//!
+//! The cases are written against the doc comments alone. Where those leave a
+//! choice, such as what becomes of a worker whose lease ran out before anyone
+//! looked, a case accepts every answer that loses nothing.
+//!
+//! The suite does not test what only one store has, such as plans of statements
+//! or the loss of a connection.
+
+mod abandons;
+mod audit;
+mod bench;
+mod cancels;
+mod cascades;
+mod claims;
+mod fairness;
+mod finishes;
+mod leases;
+mod lists;
+mod registers;
+mod releases;
+mod retries;
+mod starts;
+mod timers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::store::Store;
+
+/// A store under test, and the hand on its clock.
+///
+/// The clock stands still unless it is advanced: cases look at the last
+/// microsecond before something is due.
+#[async_trait]
+pub trait Subject: Send + Sync {
+    /// The store, without any run, worker or definition in it.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// Lets this much time pass.
+    async fn advance(&self, by: Duration);
+}
+
+/// Makes one test of every case of the contract.
+///
+/// `$make` is an `async fn` or closure without arguments that gives a fresh
+/// [`Subject`](crate::testing::contract::Subject). The calling crate needs tokio
+/// with `macros` and `rt`.
+#[macro_export]
+macro_rules! store_contract {
+    ($make:expr) => {
+        $crate::store_contract_cases! { store_contract_tests [$make] }
+    };
+}
+
+/// The list of cases, handed to another macro.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_contract_cases {
+    ($to:ident [$($argument:tt)*]) => {
+        $crate::$to! {
+            [$($argument)*]
+            registers {
+                the_same_definition_can_be_registered_again
+                other_policies_hold_for_runs_started_from_then_on
+                another_length_of_a_sleep_holds_for_runs_started_from_then_on
+                another_shape_of_the_same_version_is_a_conflict
+                versions_have_shapes_of_their_own
+            }
+            starts {
+                a_new_run_has_all_its_tasks_and_its_roots_are_ready
+                a_run_is_recorded_as_it_was_asked_for
+                an_id_that_is_there_answers_with_its_run
+                an_id_with_another_workflow_tenant_or_input_is_a_conflict
+                a_key_that_is_there_answers_with_the_run_it_names
+                a_key_with_another_input_is_a_conflict
+                a_key_belongs_to_one_tenant_and_one_workflow
+                one_key_twice_in_a_batch_is_one_run
+                one_id_twice_in_a_batch_is_one_run
+                starts_that_race_for_a_key_make_one_run
+                an_unknown_workflow_or_version_is_not_found
+                a_bad_start_does_not_spoil_its_batch
+                a_delayed_run_waits_with_its_roots_only
+                a_repeated_delayed_start_keeps_the_first_time
+                metadata_has_a_limit
+                a_batch_of_starts_has_a_limit
+                an_empty_batch_has_an_empty_answer
+                a_run_of_a_large_workflow_starts_whole
+            }
+            claims {
+                the_larger_priority_goes_first
+                a_tasks_priority_is_relative_to_its_runs
+                priorities_beyond_the_limit_are_one_lane
+                a_tenants_tasks_of_one_priority_go_oldest_first
+                priority_goes_before_fairness_and_fairness_before_age
+                only_listed_queues_are_served
+                each_queue_keeps_its_order_when_several_are_served
+                work_without_a_handler_is_left_alone
+                a_claim_gives_no_more_than_its_limit
+                two_claimers_never_share_a_task
+                fence_and_attempt_grow_by_one_with_each_claim
+                a_claim_carries_the_facts_of_run_and_task
+                parents_ends_come_sorted_by_index_with_their_outputs
+                a_sleep_succeeds_without_an_output
+                an_on_failure_task_is_told_what_failed
+                only_ready_tasks_can_be_claimed
+                a_worker_that_is_not_alive_cannot_claim
+                a_worker_that_is_late_lives_with_all_its_tasks_or_is_dead
+                a_claim_that_comes_twice_gives_nothing_the_second_time
+                a_claim_that_arrives_after_it_was_given_up_gives_nothing
+            }
+            finishes {
+                a_success_records_its_output_and_lets_the_children_run
+                a_failure_is_recorded_and_fails_the_run
+                a_retry_waits_for_its_time_and_is_another_attempt
+                a_retry_without_a_pause_can_be_claimed_after_the_next_sweep
+                a_retry_after_the_last_attempt_is_a_failure
+                a_task_that_skips_itself_skips_what_needs_its_success
+                a_stale_fence_cannot_finish_a_task
+                a_stale_fence_cannot_release_a_task
+                a_fence_from_the_future_is_refused
+                a_repeated_finish_is_accepted_already_and_has_no_second_effect
+                a_repeated_finish_cannot_change_its_mind
+                a_retry_repeated_after_the_next_claim_has_no_effect
+                a_finish_repeated_within_its_batch_counts_once
+                a_task_that_does_not_exist_is_unknown
+                a_task_nobody_claimed_cannot_be_finished
+                a_batch_is_judged_one_by_one_in_its_order
+                the_last_two_siblings_in_one_batch_end_the_run
+                the_last_two_siblings_finished_at_once_end_the_run
+                a_batch_of_completions_has_a_limit
+                a_finish_counts_while_nobody_took_the_task_away
+            }
+            releases {
+                a_release_gives_the_attempt_back
+                a_released_task_keeps_its_place
+                a_deferred_release_waits_for_its_time
+                a_repeated_release_is_accepted_already
+                a_released_task_cannot_be_finished_by_who_released_it
+                a_finished_task_cannot_be_released
+            }
+            leases {
+                a_lease_is_not_reaped_before_it_ends
+                a_reaped_task_tells_whose_lease_ended_and_when
+                a_heartbeat_keeps_every_task_of_its_worker
+                a_heartbeat_keeps_nobody_elses_tasks
+                each_worker_has_the_lease_it_asked_for
+                a_claim_keeps_a_lease_and_a_finish_does_not
+                a_dead_worker_learns_it_from_its_heartbeat
+                a_worker_without_tasks_need_not_say_anything
+                a_first_heartbeat_that_never_came_does_not_keep_a_lease
+                a_worker_that_joins_again_while_it_lives_is_fine
+                a_worker_makes_its_workflows_known_when_it_joins
+                a_zombie_cannot_finish_what_was_reaped
+                a_task_whose_last_attempt_is_lost_fails_with_all_that_follows
+                a_lost_last_task_ends_its_run
+                tasks_of_a_lost_answer_go_back_without_costing_an_attempt
+                tasks_of_a_claim_that_is_not_settled_stay
+                a_heartbeat_names_what_is_lost_and_why
+                a_heartbeat_with_a_stale_fence_holds_nothing
+                a_progress_note_is_kept_and_one_with_a_stale_fence_is_not
+                a_worker_that_leaves_gives_its_tasks_back_at_the_cost_of_an_attempt
+                a_reaper_goes_on_where_its_batch_ended
+                nothing_is_due_when_no_task_is_held
+            }
+            timers {
+                a_backoff_is_never_early
+                a_delay_is_never_early
+                a_sleep_ends_on_time_and_lets_its_children_run
+                a_sleep_that_is_the_last_task_ends_its_run
+                sleeps_in_a_row_take_the_sum_of_their_times
+                a_sleep_of_no_time_ends_with_the_next_sweep
+                a_delayed_sleep_begins_after_the_delay
+                a_timer_that_is_late_fires_once
+                a_sweep_goes_on_where_its_batch_ended
+            }
+            cascades {
+                each_trigger_judges_its_parents_as_it_says
+                a_child_waits_for_its_last_parent_even_if_one_failed
+                a_failure_skips_a_long_chain_at_once
+                a_diamond_with_one_failed_side_ends
+                a_skipped_sleep_never_wakes
+                a_sleep_can_be_a_consequence_of_a_failure
+                an_on_failure_task_is_skipped_when_nothing_failed
+                an_on_failure_task_runs_after_everything_else_ended
+                an_on_failure_task_that_fails_leaves_the_run_failed
+                an_on_failure_task_runs_when_the_last_worker_was_lost
+                a_run_in_which_all_is_skipped_has_succeeded
+                a_parent_and_its_sibling_in_one_batch_unblock_a_join_once
+            }
+            cancels {
+                a_cancel_ends_tasks_in_every_state
+                a_cancelled_run_stays_cancelled
+                a_run_that_ended_otherwise_cannot_be_cancelled
+                an_unknown_run_cannot_be_cancelled
+                a_cancelled_task_cannot_be_claimed
+                cancelled_timers_do_not_fire
+                a_worker_is_told_that_its_run_was_cancelled
+                a_finish_that_was_accepted_stays_so_when_its_run_is_cancelled
+                a_cancelled_task_is_not_reaped
+                a_worker_that_leaves_after_a_cancel_changes_nothing
+                a_cancelled_failure_does_not_call_the_on_failure_task
+            }
+            retries {
+                a_retry_runs_what_failed_and_what_depends_on_it
+                a_new_round_counts_attempts_anew_and_fences_on
+                a_repeated_retry_answers_the_same_round
+                a_round_that_has_not_been_cannot_be_retried
+                only_a_failed_run_can_be_retried
+                a_running_round_cannot_be_retried
+                a_write_of_an_earlier_round_has_no_effect
+                a_sleep_behind_a_failed_task_is_slept_again
+                a_retried_run_can_be_cancelled
+            }
+            fairness {
+                tenants_of_equal_weight_take_turns
+                turns_are_the_same_in_batches
+                a_newcomer_does_not_wait_behind_a_backlog
+                a_newcomer_before_the_first_claim_does_not_wait_either
+                one_run_of_many_tasks_is_one_tenants_backlog
+                children_wait_for_their_turn_like_roots
+                shares_follow_the_weights
+                a_weight_holds_for_tasks_that_become_ready_from_then_on
+                idling_earns_no_credit
+                an_empty_queue_does_not_forget_the_time
+                each_priority_has_a_time_of_its_own
+                each_queue_has_a_time_of_its_own
+                a_cancelled_backlog_does_not_count_against_its_tenant
+                a_backlogged_tenant_is_served_within_the_bound
+            }
+            abandons {
+                a_start_given_up_midway_can_be_repeated
+                a_claim_given_up_midway_loses_no_task
+                a_finish_given_up_midway_can_be_repeated
+                a_sweep_given_up_midway_loses_no_timer
+                a_reaper_given_up_midway_loses_no_task
+            }
+            lists {
+                runs_are_listed_newest_first
+                runs_can_be_found_by_each_field_and_by_all
+                pages_have_neither_gaps_nor_repetitions
+                a_run_started_between_two_pages_does_not_shift_them
+                a_page_has_a_limit
+                what_does_not_exist_is_not_there
+                a_history_is_read_from_any_point_in_pages
+                whoever_waits_for_work_is_told_when_a_task_becomes_ready
+                whoever_waits_for_time_is_told_of_an_earlier_timer
+                whoever_waits_for_a_run_is_told_when_it_ends
+            }
+        }
+    };
+}
+
+/// The tests of [`store_contract`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_contract_tests {
+    ([$make:expr] $($module:ident { $($case:ident)* })*) => {
+        $(
+            mod $module {
+                #[allow(unused_imports, reason = "a closure names nothing from outside")]
+                use super::*;
+
+                $(
+                    #[::tokio::test]
+                    async fn $case() {
+                        let subject = ($make)().await;
+                        $crate::testing::contract::cases::$case(&subject).await;
+                    }
+                )*
+            }
+        )*
+    };
+}
+
+/// The functions of [`cases`]. A case that is not in the list is dead code, which
+/// the compiler reports.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_contract_functions {
+    ([] $($module:ident { $($case:ident)* })*) => {
+        $($(
+            #[doc = concat!("The case `", stringify!($case), "`, with the audit.")]
+            pub async fn $case(subject: &dyn super::Subject) {
+                let bench = super::bench::Bench::new(subject);
+                super::$module::$case(&bench).await;
+                bench.audit().await;
+            }
+        )*)*
+    };
+}
+
+/// The cases, each named by the behaviour it checks. They panic when the store
+/// behaves otherwise.
+pub mod cases {
+    crate::store_contract_cases! { store_contract_functions [] }
+}
