@@ -162,6 +162,20 @@ pub(crate) async fn a_worker_that_joins_again_while_it_lives_is_fine(bench: &Ben
     bench.succeed(&claimed).await;
 }
 
+pub(crate) async fn a_dead_id_never_lives_again(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start("w").await;
+    let (silent, left) = (bench.worker().await, bench.worker().await);
+    silent.claim_one().await;
+    left.leave().await;
+    bench.advance(LEASE).await;
+    assert_eq!(bench.reap().await, 1);
+    for worker in [silent, left] {
+        let answer = bench.store.join(worker.hello(LEASE)).await;
+        assert_eq!(answer, Err(StoreError::LeaseLost(worker.id)));
+    }
+}
+
 pub(crate) async fn a_worker_makes_its_workflows_known_when_it_joins(bench: &Bench<'_>) {
     let hello = |worker: &Worker<'_>, tasks| Hello {
         definitions: vec![definition("w", 1, tasks)],
@@ -177,6 +191,17 @@ pub(crate) async fn a_worker_makes_its_workflows_known_when_it_joins(bench: &Ben
     assert!(matches!(answer, Err(StoreError::Conflict(_))), "{answer:?}");
     let answer = other.try_claim(1).await.map(|claimed| claimed.len());
     assert_eq!(answer, Err(StoreError::LeaseLost(other.id)), "it has not joined");
+}
+
+pub(crate) async fn a_worker_that_cannot_join_makes_nothing_known(bench: &Bench<'_>) {
+    bench.register("w", "a b<a").await;
+    let worker = bench.stranger();
+    let definitions = vec![definition("new", 1, "a"), definition("w", 1, "a b")];
+    let answer = bench.store.join(Hello { definitions, ..worker.hello(LEASE) }).await;
+    assert!(matches!(answer, Err(StoreError::Conflict(_))), "{answer:?}");
+    let answers = bench.store.start_runs(vec![bench.new_run("new")]).await;
+    let answers = answers.expect("the batch is within its limit");
+    assert!(matches!(answers[..], [Err(StoreError::NotFound(_))]), "{answers:?}");
 }
 
 pub(crate) async fn a_zombie_cannot_finish_what_was_reaped(bench: &Bench<'_>) {

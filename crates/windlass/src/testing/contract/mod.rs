@@ -165,6 +165,8 @@ macro_rules! store_contract_cases {
                 a_first_heartbeat_that_never_came_does_not_keep_a_lease
                 a_worker_that_joins_again_while_it_lives_is_fine
                 a_worker_makes_its_workflows_known_when_it_joins
+                a_dead_id_never_lives_again
+                a_worker_that_cannot_join_makes_nothing_known
                 a_zombie_cannot_finish_what_was_reaped
                 a_task_whose_last_attempt_is_lost_fails_with_all_that_follows
                 a_lost_last_task_ends_its_run

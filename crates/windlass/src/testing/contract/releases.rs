@@ -5,7 +5,9 @@ use std::time::Duration;
 use windlass_core::{Fence, TaskState};
 
 use super::bench::{Bench, seconds, success};
-use crate::store::Answer;
+use crate::store::{Answer, Refusal};
+
+const LEASE_LOST: Answer = Answer::Refused(Refusal::LeaseLost);
 
 pub(crate) async fn a_release_gives_the_attempt_back(bench: &Bench<'_>) {
     bench.register("w", "a*1").await;
@@ -72,7 +74,7 @@ pub(crate) async fn a_released_task_cannot_be_finished_by_who_released_it(bench:
     let worker = bench.worker().await;
     let claimed = worker.claim_one().await;
     assert_eq!(bench.release(&claimed, Duration::ZERO).await, Answer::Accepted);
-    assert_ne!(bench.finish(&claimed, success()).await, Answer::Accepted);
+    assert_eq!(bench.finish(&claimed, success()).await, LEASE_LOST);
     assert_eq!(bench.task(run, "a").await.state, TaskState::Ready);
 }
 
