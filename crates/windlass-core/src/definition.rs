@@ -238,6 +238,12 @@ pub enum DefinitionError {
         /// The workflow.
         workflow: String,
     },
+    /// There is only something to run when something else failed.
+    #[error("workflow {workflow:?} has no task besides its on-failure task")]
+    OnlyOnFailure {
+        /// The workflow.
+        workflow: String,
+    },
     /// There are more tasks than the limit allows.
     #[error("workflow {workflow:?} has {count} tasks, the limit is {TASKS_MAX}")]
     TooManyTasks {
@@ -376,6 +382,9 @@ impl DefinitionDraft {
         let workflow = self.name.clone();
         if self.tasks.is_empty() {
             return Err(DefinitionError::NoTasks { workflow });
+        }
+        if self.tasks.iter().all(|task| task.kind == TaskKind::OnFailure) {
+            return Err(DefinitionError::OnlyOnFailure { workflow });
         }
         let count = self.tasks.len();
         if count > TASKS_MAX {

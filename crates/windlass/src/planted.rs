@@ -6,6 +6,7 @@
 //! time and no bug can be chosen.
 
 /// A mistake that can be planted.
+#[cfg_attr(not(feature = "planted-bugs"), expect(unreachable_pub))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlantedBug {
     /// A finish is accepted from whoever sends it while the task is running.
@@ -51,6 +52,7 @@ pub enum PlantedBug {
     HintsWithoutPolling,
 }
 
+#[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
     pub const ALL: [PlantedBug; 20] = [

@@ -326,3 +326,10 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_lone_on_failure_task_is_refused_because_nothing_could_fail() {
+    let sorry = TaskDraft::new("sorry", TaskKind::OnFailure);
+    let error = DefinitionDraft::new("w").task(sorry).build().unwrap_err();
+    assert_eq!(error.to_string(), r#"workflow "w" has no task besides its on-failure task"#);
+}

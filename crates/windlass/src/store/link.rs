@@ -23,8 +23,9 @@ use super::StoreError;
 /// was lost.
 #[async_trait]
 pub trait WorkerLink: Send + Sync + 'static {
-    /// Begins a worker's life and makes its workflows known, as
-    /// [`Store::register`](super::Store::register) does.
+    /// Begins a worker's life and makes its workflows known, all or none, as
+    /// [`Store::register`](super::Store::register) does. An id that is dead is
+    /// answered [`StoreError::LeaseLost`].
     async fn join(&self, hello: Hello) -> Result<(), StoreError>;
 
     /// Leases ready tasks to a worker: by priority, then fair between tenants,

@@ -89,7 +89,8 @@ pub trait Store: WorkerLink {
     /// Makes a definition known, so that runs of it can be started.
     ///
     /// A definition of the same name and version may be registered again with
-    /// other policies (retry, timeout, queue, priority), which hold for runs
+    /// other policies (retry, timeout, queue, priority, the length of a sleep), which
+    /// hold for runs
     /// started from then on; with other tasks or edges it is a
     /// [`StoreError::Conflict`].
     async fn register(&self, definition: Arc<Definition>) -> Result<(), StoreError>;

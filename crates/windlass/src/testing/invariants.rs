@@ -10,8 +10,8 @@ use std::fmt;
 use windlass_core::progress::ParentTally;
 use windlass_core::state::TASK_TRANSITIONS;
 use windlass_core::{
-    Definition, Event, EventBody, Fence, Progress, RunEvent, RunEventKind, RunState, TaskEvent,
-    TaskEventKind, TaskIndex, TaskKind, TaskState, Timestamp,
+    Definition, Event, EventBody, Fence, Progress, RunEvent, RunEventKind, RunState, TaskCommand,
+    TaskEvent, TaskEventKind, TaskIndex, TaskKind, TaskState, Timestamp,
 };
 
 use crate::store::{RunRecord, TaskRecord};
@@ -139,8 +139,9 @@ impl Walk<'_> {
         if self.run != Some(RunState::Running) {
             self.violate(ORDER, format!("{described} while the run is {:?}", self.run));
         }
-        let is_listed =
-            TASK_TRANSITIONS.iter().any(|(from, _, to)| *from == event.from && *to == event.to);
+        let is_listed = commands(&event.kind)
+            .iter()
+            .any(|command| TASK_TRANSITIONS.contains(&(event.from, *command, event.to)));
         let before = self.tasks[index.as_usize()].state;
         if event.from != before || !is_listed {
             let text = format!("{described}: {} → {} after {before}", event.from, event.to);
@@ -276,20 +277,52 @@ impl Walk<'_> {
             let text = format!("open_tasks is {}, counted {}", run.open_tasks, progress.open());
             self.violate(ENDS, text);
         }
+        if run.ended_at.is_some() != run.state.is_final() {
+            self.violate(ENDS, format!("it is {} and ended at {:?}", run.state, run.ended_at));
+        }
+        if !records.iter().map(|record| record.index).eq(self.definition.indices()) {
+            self.violate(ENDS, format!("it has {} tasks, or not in order", records.len()));
+            return;
+        }
         for record in records {
             let task = &self.tasks[record.index.as_usize()];
-            let pending = progress.parents(record.index).pending;
-            let is_same = record.state == task.state
+            let spec = self.definition.task(record.index);
+            let is = |state| task.state == state;
+            let has_output = is(TaskState::Succeeded) && !matches!(spec.kind, TaskKind::Sleep(_));
+            let is_right = record.name == spec.name
+                && is(record.state)
                 && record.fence == task.fence
                 && record.attempt == task.starts
-                && record.pending_parents == pending
-                && record.worker.is_some() == (task.state == TaskState::Running)
-                && record.available_at == task.until;
-            if !is_same {
+                && record.pending_parents == progress.parents(record.index).pending
+                && record.worker.is_some() == is(TaskState::Running)
+                && record.available_at == task.until
+                && record.output.is_some() == has_output
+                && (record.failure.is_some() || !is(TaskState::Failed));
+            if !is_right {
                 let text = format!("stored {record:?}, the history leads elsewhere");
                 self.violate(ENDS, text);
             }
         }
+    }
+}
+
+/// The commands that an event can be the record of.
+fn commands(kind: &TaskEventKind) -> &'static [TaskCommand] {
+    match kind {
+        TaskEventKind::Queued => &[TaskCommand::Queue, TaskCommand::Promote],
+        TaskEventKind::Delayed { .. } | TaskEventKind::Sleeping { .. } => &[TaskCommand::Schedule],
+        TaskEventKind::Woken => &[TaskCommand::Wake],
+        TaskEventKind::Started { .. } => &[TaskCommand::Claim],
+        TaskEventKind::Succeeded => &[TaskCommand::Succeed],
+        TaskEventKind::Failed { .. } => &[TaskCommand::Fail],
+        TaskEventKind::Retrying { .. } => &[TaskCommand::Retry],
+        TaskEventKind::Released { until: None } => &[TaskCommand::Release],
+        TaskEventKind::Released { until: Some(_) } => &[TaskCommand::Defer],
+        TaskEventKind::LeaseExpired { failure: None, .. } => &[TaskCommand::Expire],
+        TaskEventKind::LeaseExpired { failure: Some(_), .. } => &[TaskCommand::Fail],
+        TaskEventKind::Skipped => &[TaskCommand::Skip],
+        TaskEventKind::Cancelled => &[TaskCommand::Cancel],
+        TaskEventKind::Reset => &[TaskCommand::Reset],
     }
 }
 

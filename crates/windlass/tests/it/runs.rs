@@ -11,7 +11,7 @@ use windlass::{
 fn echo() -> Workflow<String> {
     let mut builder = Workflow::<String>::builder("echo");
     builder.task("say").run(async |ctx: Ctx<String>| Ok::<_, TaskError>(ctx.input().clone()));
-    builder.build().unwrap()
+    builder.build().expect("the workflow is valid")
 }
 
 #[tokio::test]

@@ -17,11 +17,11 @@ where
 {
     let mut builder = Workflow::<()>::builder("single");
     builder.task("work").retry(RetryPolicy::fixed(SECOND).attempts(2)).run(handler);
-    builder.build().unwrap()
+    builder.build().expect("the workflow is valid")
 }
 
 async fn failure_of(run: &windlass::RunHandle) -> String {
-    let task = run.tasks().await.unwrap().remove(0);
+    let task = run.tasks().await.expect("memory answers").remove(0);
     task.failure.expect("it failed").to_string()
 }
 

@@ -1,8 +1,8 @@
 //! What workers say of the tasks they hold.
 
-use windlass_core::{Decision, Fence, TaskCommand, TaskEventKind, TaskId, TaskState, Timestamp};
+use windlass_core::{Decision, TaskCommand, TaskEventKind, TaskId, TaskState, Timestamp};
 
-use super::run::Run;
+use super::run::{Run, Verb};
 use super::state::{Shared, State};
 use crate::planted::PlantedBug;
 use crate::store::{Answer, Completion, Held, Refusal, Release, StoreError};
@@ -10,20 +10,20 @@ use crate::store::{Answer, Completion, Held, Refusal, Release, StoreError};
 impl State {
     pub(super) fn finish(&mut self, completion: Completion) -> Result<Answer, StoreError> {
         let held = Held { task: completion.task, fence: completion.fence };
-        if let Some(answer) = self.judge(held) {
+        if let Some(answer) = self.judge(held, Verb::Finish) {
             return Ok(answer);
         }
         let Some(run) = self.runs.get_mut(&held.task.run) else {
             return Ok(Answer::Refused(Refusal::UnknownTask));
         };
-        run.give_up_lease(&mut self.shared, held.task, held.fence);
+        run.give_up_lease(&mut self.shared, held.task, Verb::Finish);
         run.apply_decision(&mut self.shared, held.task, completion.decision)?;
         Ok(Answer::Accepted)
     }
 
     pub(super) fn release(&mut self, release: &Release) -> Result<Answer, StoreError> {
         let held = Held { task: release.task, fence: release.fence };
-        if let Some(answer) = self.judge(held) {
+        if let Some(answer) = self.judge(held, Verb::HandBack) {
             return Ok(answer);
         }
         let until = (!release.delay.is_zero()).then(|| self.shared.now + release.delay);
@@ -32,14 +32,14 @@ impl State {
     }
 
     /// The answer to a write with this fence, `None` if it is to be applied.
-    fn judge(&mut self, held: Held) -> Option<Answer> {
+    fn judge(&mut self, held: Held, verb: Verb) -> Option<Answer> {
         let run = self.runs.get_mut(&held.task.run);
         let task = run.and_then(|run| run.tasks.get_mut(held.task.index.as_usize()));
         let Some(task) = task else {
             return Some(Answer::Refused(Refusal::UnknownTask));
         };
         let planted = self.shared.planted;
-        if task.answered == Some(held.fence) {
+        if task.answered == Some((held.fence, verb)) {
             if planted.has(PlantedBug::RepeatedFinishCounts) {
                 self.count_again(held.task);
             }
@@ -60,16 +60,15 @@ impl State {
         let Some(run) = self.runs.get_mut(&id.run) else {
             return Err(StoreError::Corrupt(format!("task {id} is leased without a run")));
         };
-        let fence = run.task(id.index).fence;
-        run.give_up_lease(&mut self.shared, id, fence);
+        run.give_up_lease(&mut self.shared, id, Verb::HandBack);
         run.hand_back(&mut self.shared, id, until)
     }
 }
 
 impl Run {
-    fn give_up_lease(&mut self, shared: &mut Shared, id: TaskId, fence: Fence) {
+    fn give_up_lease(&mut self, shared: &mut Shared, id: TaskId, verb: Verb) {
         let task = self.task(id.index);
-        task.answered = Some(fence);
+        task.answered = Some((task.fence, verb));
         if let Some(worker) = task.holder.take() {
             shared.unlease(worker, id);
         }

@@ -18,9 +18,10 @@ use crate::store::{
 
 impl State {
     pub(super) fn join(&mut self, hello: Hello) -> Result<(), StoreError> {
-        for definition in hello.definitions {
-            self.register(definition)?;
+        if self.shared.dead.contains(&hello.worker) {
+            return Err(StoreError::LeaseLost(hello.worker));
         }
+        self.register_all(hello.definitions)?;
         let mut lease_until = self.shared.now + hello.lease;
         if self.shared.planted.has(PlantedBug::FirstHeartbeatNeverExpires) {
             lease_until = Timestamp::MAX;
@@ -146,7 +147,10 @@ impl State {
 
     pub(super) fn reap(&mut self, limit: usize) -> Result<Sweep, StoreError> {
         let now = self.shared.now;
-        self.shared.workers.retain(|_, worker| !worker.is_forgotten(now));
+        let idle = self.shared.workers.iter().filter(|(_, worker)| worker.is_forgotten(now));
+        for worker in idle.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.shared.bury(worker);
+        }
         let expired = |worker: &Worker| {
             worker.is_dead || worker.lease_until <= now && !worker.tasks.is_empty()
         };
@@ -175,7 +179,7 @@ impl State {
             row.tasks.remove(id);
         }
         if row.tasks.is_empty() {
-            self.shared.workers.remove(&worker);
+            self.shared.bury(worker);
         }
         for id in &tasks {
             let Some(run) = self.runs.get_mut(&id.run) else {

@@ -174,7 +174,7 @@ impl WorkerLink for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn register(&self, definition: Arc<Definition>) -> Result<(), StoreError> {
-        self.transact(|state| state.register(definition))
+        self.transact(|state| state.register_all(vec![definition]))
     }
 
     async fn start_runs(

@@ -36,8 +36,8 @@ pub(super) struct Task {
     pub(super) state: TaskState,
     pub(super) attempt: u32,
     pub(super) fence: Fence,
-    /// The fence of the newest completion or release that was applied.
-    pub(super) answered: Option<Fence>,
+    /// The newest write of a worker that was applied.
+    pub(super) answered: Option<(Fence, Verb)>,
     pub(super) available_at: Option<Timestamp>,
     /// Who has it while it is running.
     pub(super) holder: Option<WorkerId>,
@@ -46,6 +46,13 @@ pub(super) struct Task {
     pub(super) output: Option<Payload>,
     pub(super) failure: Option<Failure>,
     pub(super) note: Option<Payload>,
+}
+
+/// What a worker did to a task it held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Finish,
+    HandBack,
 }
 
 impl Task {

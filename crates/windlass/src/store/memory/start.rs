@@ -1,6 +1,6 @@
 //! Definitions and starts.
 
-use std::collections::hash_map::Entry;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use windlass_core::{Definition, RunId};
@@ -10,23 +10,25 @@ use super::state::State;
 use crate::store::{METADATA_PAIRS_MAX, NewRun, Started, StoreError};
 
 impl State {
-    pub(super) fn register(&mut self, definition: Arc<Definition>) -> Result<(), StoreError> {
-        let (name, version) = (definition.name().clone(), definition.version());
-        match self.definitions.entry((name, version)) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(definition);
+    pub(super) fn register_all(
+        &mut self,
+        definitions: Vec<Arc<Definition>>,
+    ) -> Result<(), StoreError> {
+        let mut accepted = HashMap::new();
+        for definition in definitions {
+            let key = (definition.name().clone(), definition.version());
+            if let Some(known) = accepted.get(&key).or_else(|| self.definitions.get(&key))
+                && let Some(difference) = definition.shape_difference(known)
+            {
+                let (name, version) = key;
+                return Err(StoreError::Conflict(format!(
+                    "workflow {name:?} version {version} is registered with another shape: \
+                     {difference}; give the new one another version"
+                )));
             }
-            Entry::Occupied(mut known) => {
-                if let Some(difference) = definition.shape_difference(known.get()) {
-                    let name = definition.name();
-                    return Err(StoreError::Conflict(format!(
-                        "workflow {name:?} version {version} is registered with another shape: \
-                         {difference}; give the new one another version"
-                    )));
-                }
-                known.insert(definition);
-            }
+            accepted.insert(key, definition);
         }
+        self.definitions.extend(accepted);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What a memory store knows, and what its verbs share.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub(super) struct Shared {
     pub(super) now: Timestamp,
     pub(super) ready: ReadyQueues,
     pub(super) workers: BTreeMap<WorkerId, Worker>,
+    /// Workers that are no more; their ids are not used again.
+    pub(super) dead: HashSet<WorkerId>,
     due: BTreeSet<(Timestamp, TaskId)>,
     pub(super) weights: HashMap<Tenant, Weight>,
     pub(super) wakes: Wakes,
@@ -87,6 +89,7 @@ impl State {
                 now,
                 ready: ReadyQueues::new(planted),
                 workers: BTreeMap::new(),
+                dead: HashSet::new(),
                 due: BTreeSet::new(),
                 weights: HashMap::new(),
                 wakes: Wakes::default(),
@@ -161,6 +164,12 @@ impl Shared {
         if worker.lease_until < Timestamp::MAX {
             worker.lease_until = now + worker.lease;
         }
+    }
+
+    /// Ends a worker's life.
+    pub(super) fn bury(&mut self, worker: WorkerId) {
+        self.workers.remove(&worker);
+        self.dead.insert(worker);
     }
 
     /// Forgets that a worker holds a task.

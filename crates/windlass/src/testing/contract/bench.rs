@@ -18,6 +18,7 @@ use crate::store::{
     Answer, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello,
     Hints, NewRun, PAGE_MAX, Release, RunRecord, Started, Store, StoreError, Sweep, TaskRecord,
 };
+use crate::testing::invariants::check_run;
 
 /// The lease of a worker where a case does not care.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -272,8 +273,17 @@ impl<'a> Bench<'a> {
     }
 
     /// Every run a case started, with the definition it was started with.
-    pub(crate) fn runs(&self) -> Vec<(RunId, Arc<Definition>)> {
+    fn runs(&self) -> Vec<(RunId, Arc<Definition>)> {
         self.known().runs.iter().map(|(run, definition)| (*run, definition.clone())).collect()
+    }
+
+    /// Holds every run the case started to the promises, whatever the case was about.
+    pub(crate) async fn audit(&self) {
+        for (run, definition) in self.runs() {
+            let (record, tasks) = (self.run(run).await, self.tasks(run).await);
+            let violations = check_run(&definition, &record, &tasks, &self.events(run).await);
+            assert!(violations.is_empty(), "promises broken: {violations:#?}");
+        }
     }
 }
 

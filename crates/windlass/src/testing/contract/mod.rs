@@ -20,7 +20,6 @@
 //! or the loss of a connection.
 
 mod abandons;
-mod audit;
 mod bench;
 mod cancels;
 mod cascades;
