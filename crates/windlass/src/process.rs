@@ -29,6 +29,7 @@ struct Process {
 pub(crate) enum ProcessState {
     #[default]
     Running,
+    #[cfg_attr(not(feature = "testing"), expect(dead_code))]
     Frozen,
     Dead,
 }
