@@ -1,0 +1,120 @@
+//! What is printed, made safe and readable.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+/// Text of users as it is shown: control characters, and those that turn the
+/// direction of writing, are escaped so that they cannot steer a terminal.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if character.is_control() || turns {
+            // Writing to a string cannot fail.
+            let _ = write!(shown, "{}", character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+/// A time as people read it: `12 ms` below a second, `1.25 s` from there.
+pub(crate) fn seconds(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        return format!("{} ms", time.as_millis());
+    }
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+/// A number with its noun: `1 task`, `2 tasks`.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// What standard output can show.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Screen {
+    /// Lines can be written over.
+    pub(crate) is_live: bool,
+    /// Colours are wanted.
+    pub(crate) has_colours: bool,
+}
+
+impl Screen {
+    /// Asks the terminal and the environment (`TERM`, `NO_COLOR`). `is_plain` rules
+    /// out everything but text.
+    pub(crate) fn detect(is_plain: bool) -> Self {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let is_live = !is_plain && !is_dumb && io::stdout().is_terminal();
+        Screen { is_live, has_colours: is_live && !is_set("NO_COLOR") }
+    }
+
+    /// The text in a colour, if there are colours.
+    pub(crate) fn paint(self, colour: Colour, text: &str) -> String {
+        if !self.has_colours {
+            return text.to_owned();
+        }
+        format!("\u{1b}[{}m{text}\u{1b}[0m", colour.code())
+    }
+}
+
+/// The colours that are used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Colour {
+    Bold,
+    Dim,
+    Red,
+    Green,
+    Yellow,
+    Cyan,
+}
+
+impl Colour {
+    /// The number of the terminal's "select graphic rendition" sequence.
+    const fn code(self) -> u8 {
+        match self {
+            Colour::Bold => 1,
+            Colour::Dim => 2,
+            Colour::Red => 31,
+            Colour::Green => 32,
+            Colour::Yellow => 33,
+            Colour::Cyan => 36,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_steer_a_terminal_is_escaped() {
+        assert_eq!(shown("a\u{1b}[2Jb\r\n\u{9b}"), r"a\u{1b}[2Jb\r\n\u{9b}");
+        assert_eq!(shown("abc\u{202e}def"), r"abc\u{202e}def");
+        assert_eq!(shown("déjà vu 東京"), "déjà vu 東京");
+    }
+
+    #[test]
+    fn times_are_shown_in_the_unit_that_fits() {
+        assert_eq!(seconds(Duration::from_millis(999)), "999 ms");
+        assert_eq!(seconds(Duration::from_millis(1_250)), "1.25 s");
+    }
+
+    #[test]
+    fn nouns_follow_their_number() {
+        assert_eq!(count(0, "task"), "0 tasks");
+        assert_eq!(count(1, "task"), "1 task");
+    }
+
+    #[test]
+    fn without_colours_there_are_no_escape_codes() {
+        let screen = Screen { is_live: true, has_colours: false };
+        assert_eq!(screen.paint(Colour::Red, "failed"), "failed");
+        let screen = Screen { has_colours: true, ..screen };
+        assert_eq!(screen.paint(Colour::Red, "failed"), "\u{1b}[31mfailed\u{1b}[0m");
+    }
+}
