@@ -58,8 +58,9 @@ pub use planted::PlantedBug;
 pub use run::RunHandle;
 pub use task_error::TaskError;
 pub use windlass_core::{
-    Definition, Event, Failure, FailureCode, Fence, RetryPolicy, RunId, RunState, TaskName,
-    TaskState, Tenant, Timestamp, Trigger, Version, WorkflowName,
+    Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, RetryPolicy, RunEvent,
+    RunEventKind, RunId, RunState, TaskEvent, TaskEventKind, TaskName, TaskState, Tenant,
+    Timestamp, Trigger, Version, WorkerId, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass::store::{PAGE_MAX, RunRecord, Store, TaskRecord};
 use windlass::{Error, Event, RunHandle, TaskState, Tenant};
-use windlass_core::{EventBody, EventId, RunEventKind, TaskEvent, TaskEventKind, WorkerId};
+use windlass::{EventBody, EventId, RunEventKind, TaskEvent, TaskEventKind, WorkerId};
 
 /// A run as it was read last.
 pub(super) struct Page {

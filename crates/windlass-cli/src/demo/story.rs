@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use windlass::{Error, RunState, TaskState, Timestamp, Windlass, WorkerHandle, Workflow};
-use windlass_core::{TaskEvent, TaskEventKind};
+use windlass::{TaskEvent, TaskEventKind};
 
 use super::Pace;
 use super::ledger::{Ledger, Page};

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use anyhow::ensure;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use windlass::{Event, TaskState};
-use windlass_core::{EventBody, RunEventKind, TaskEventKind};
+use windlass::{EventBody, RunEventKind, TaskEventKind};
 
 use super::ledger::{Ledger, Newcomer, Page, Tally};
 use super::story::{BUSY, LATE, Plan};

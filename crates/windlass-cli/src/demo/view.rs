@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use windlass::store::TaskRecord;
 use windlass::{Event, RunState, TaskState, Timestamp};
-use windlass_core::{EventBody, RunEventKind, TaskEvent, TaskEventKind};
+use windlass::{EventBody, RunEventKind, TaskEvent, TaskEventKind};
 
 use super::ledger::{Ledger, Page};
 use crate::text::{Colour, Screen, count, seconds, shown};
