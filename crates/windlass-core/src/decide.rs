@@ -28,9 +28,9 @@ pub struct Failure {
 impl Failure {
     /// A failure worth another attempt.
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        let message = cut(message.into(), MESSAGE_BYTES_MAX);
+        let message = storable(message, MESSAGE_BYTES_MAX);
         let code = match code {
-            FailureCode::Custom(word) => FailureCode::Custom(cut(word, CODE_BYTES_MAX)),
+            FailureCode::Custom(word) => FailureCode::Custom(storable(word, CODE_BYTES_MAX)),
             FailureCode::Error
             | FailureCode::Panic
             | FailureCode::Timeout
@@ -49,9 +49,15 @@ impl Failure {
     }
 }
 
-fn cut(mut text: String, bytes_max: usize) -> String {
+/// Text that every store can keep: within the limit, with its end marked if it was
+/// cut, and without NUL, which PostgreSQL has no place for.
+pub fn storable(text: impl Into<String>, bytes_max: usize) -> String {
+    let mut text = text.into();
+    if text.contains('\0') {
+        text = text.replace('\0', "\u{fffd}");
+    }
     if text.len() > bytes_max {
-        text.truncate(text.floor_char_boundary(bytes_max));
+        text.truncate(text.floor_char_boundary(bytes_max.saturating_sub('…'.len_utf8())));
         text.push('…');
     }
     text
@@ -132,9 +138,11 @@ impl From<FailureCode> for String {
 pub enum Outcome {
     /// The handler returned a value.
     Returned(Payload),
-    /// The handler did not: it returned an error, panicked, took too long or was
-    /// interrupted.
+    /// The handler did not: it returned an error, panicked or took too long.
     Failed(Failure),
+    /// The worker ended before the handler did. It is tried again at once, as far
+    /// as attempts last.
+    Interrupted,
     /// The task's condition was false; the handler was not called.
     ConditionFalse,
 }
@@ -175,19 +183,24 @@ pub fn decide(policy: &RetryPolicy, attempt: u32, outcome: Outcome, jitter: f64)
     match outcome {
         Outcome::Returned(output) => Decision::Succeed(output),
         Outcome::ConditionFalse => Decision::Skip,
+        Outcome::Interrupted => {
+            let message = "the worker ended before the attempt did";
+            let failure = Failure::new(FailureCode::Interrupted, message);
+            retry_or_fail(failure, policy.delay_after(attempt, jitter).map(|_| Duration::ZERO))
+        }
         Outcome::Failed(failure) => {
             if !failure.is_retryable || !policy.retries_code(failure.code.word()) {
                 return Decision::Fail(failure);
             }
-            match policy.delay_after(attempt, jitter) {
-                None => Decision::Fail(failure),
-                // A drained worker's task is the next worker's at once.
-                Some(_) if failure.code == FailureCode::Interrupted => {
-                    Decision::Retry { failure, delay: Duration::ZERO }
-                }
-                Some(delay) => Decision::Retry { failure, delay },
-            }
+            retry_or_fail(failure, policy.delay_after(attempt, jitter))
         }
+    }
+}
+
+fn retry_or_fail(failure: Failure, delay: Option<Duration>) -> Decision {
+    match delay {
+        Some(delay) => Decision::Retry { failure, delay },
+        None => Decision::Fail(failure),
     }
 }
 
@@ -246,12 +259,17 @@ mod tests {
 
     #[test]
     fn an_interrupted_attempt_is_tried_again_at_once_while_attempts_last() {
-        let policy = RetryPolicy::exponential().attempts(2);
-        let failure = Failure::new(FailureCode::Interrupted, "worker drained");
-        let decision = decide(&policy, 1, failed(failure.clone()), 0.0);
-        let delay = Duration::ZERO;
-        assert_eq!(decision, Decision::Retry { failure: failure.clone(), delay });
-        assert_eq!(decide(&policy, 2, failed(failure.clone()), 0.0), Decision::Fail(failure));
+        let policy = RetryPolicy::exponential().attempts(2).jitter(0.0);
+        let first = decide(&policy, 1, Outcome::Interrupted, 0.0);
+        let Decision::Retry { failure, delay: Duration::ZERO } = first else {
+            panic!("{first:?}");
+        };
+        let second = decide(&policy, 2, Outcome::Interrupted, 0.0);
+        assert_eq!(second, Decision::Fail(failure.clone()));
+        // A handler that says so of itself waits like any other.
+        let delay = Duration::from_secs(1);
+        let own = decide(&policy, 1, failed(failure.clone()), 0.0);
+        assert_eq!(own, Decision::Retry { failure, delay });
     }
 
     #[test]
@@ -265,10 +283,11 @@ mod tests {
     #[test]
     fn a_long_message_is_cut_at_a_character() {
         let failure = Failure::new(FailureCode::Error, "é".repeat(MESSAGE_BYTES_MAX));
-        assert!(failure.message.len() <= MESSAGE_BYTES_MAX + '…'.len_utf8());
+        assert!(failure.message.len() <= MESSAGE_BYTES_MAX);
         assert!(failure.message.ends_with("é…"));
         let custom = FailureCode::Custom("c".repeat(CODE_BYTES_MAX + 1));
-        assert_eq!(Failure::new(custom, "").code.word().len(), CODE_BYTES_MAX + '…'.len_utf8());
+        assert_eq!(Failure::new(custom, "").code.word().len(), CODE_BYTES_MAX);
+        assert_eq!(Failure::new(FailureCode::Error, "a\0b").message, "a\u{fffd}b");
     }
 
     #[test]

@@ -26,16 +26,14 @@ pub mod retry;
 pub mod state;
 pub mod time;
 
-pub use decide::{Decision, Outcome, decide, decide_lease_expired};
+pub use decide::{Decision, Failure, FailureCode, Outcome, decide, decide_lease_expired};
 pub use definition::{Definition, DefinitionDraft, DefinitionError, TaskKind, TaskSpec, Trigger};
 pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
 pub use fairness::{Tag, Weight, next_tag};
 pub use id::{ClaimSeq, EventId, Fence, Priority, RunId, TaskId, TaskIndex, Version, WorkerId};
-pub use name::{IdempotencyKey, NameError, QueueName, TaskName, Tenant, WorkflowName};
+pub use name::{IdempotencyKey, NameError, QueueName, TaskName, Tenant, WorkerName, WorkflowName};
 pub use payload::{Payload, PayloadError};
 pub use progress::{Effect, Progress};
 pub use retry::{RetryError, RetryPolicy};
 pub use state::{IllegalTransition, RunCommand, RunState, TaskCommand, TaskState};
 pub use time::Timestamp;
-
-pub use decide::{Failure, FailureCode};

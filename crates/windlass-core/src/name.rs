@@ -124,6 +124,10 @@ name! {
     QueueName, "queue name", NAME_BYTES_MAX
 }
 name! {
+    /// What people call a worker.
+    WorkerName, "worker name", NAME_BYTES_MAX
+}
+name! {
     /// Whoever must not be starved by, nor see, the others.
     Tenant, "tenant name", NAME_BYTES_MAX
 }

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 /// The largest payload, in bytes of JSON text.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
+/// The deepest nesting of arrays and objects in a payload. What reads JSON stops at
+/// a depth of 128, here and elsewhere.
+pub const PAYLOAD_DEPTH_MAX: usize = 120;
+
 /// A payload that cannot be stored or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -27,6 +31,12 @@ pub enum PayloadError {
     /// The text is not JSON.
     #[error("is not JSON: {0}")]
     Syntax(String),
+    /// Arrays and objects are nested too deep to be read again.
+    #[error("is nested {depth} deep, the limit is {PAYLOAD_DEPTH_MAX}")]
+    TooDeep {
+        /// How deep it is nested.
+        depth: usize,
+    },
     /// The text is too long.
     #[error("has {bytes} bytes, the limit is {max}")]
     TooLarge {
@@ -52,18 +62,19 @@ pub enum PayloadError {
 pub struct Payload(Arc<str>);
 
 impl Payload {
-    /// The JSON form of a value.
+    /// The JSON form of a value. JSON has no number for NaN and infinity: they are
+    /// written as `null`.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, PayloadError> {
         let text = serde_json::to_string(value)
             .map_err(|error| PayloadError::Encode(error.to_string()))?;
-        check_size(&text)?;
+        check_limits(&text)?;
         Ok(Payload(text.into()))
     }
 
     /// Checks that the text is one JSON value within the limit.
     pub fn from_json(text: impl Into<Arc<str>>) -> Result<Self, PayloadError> {
         let text = text.into();
-        check_size(&text)?;
+        check_limits(&text)?;
         serde_json::from_str::<serde::de::IgnoredAny>(&text)
             .map_err(|error| PayloadError::Syntax(error.to_string()))?;
         Ok(Payload(text))
@@ -83,12 +94,36 @@ impl Payload {
     }
 }
 
-fn check_size(text: &str) -> Result<(), PayloadError> {
+fn check_limits(text: &str) -> Result<(), PayloadError> {
     if text.len() > PAYLOAD_BYTES_MAX {
         let (bytes, max) = (text.len(), PAYLOAD_BYTES_MAX);
         return Err(PayloadError::TooLarge { bytes, max });
     }
+    let depth = depth(text);
+    if depth > PAYLOAD_DEPTH_MAX {
+        return Err(PayloadError::TooDeep { depth });
+    }
     Ok(())
+}
+
+/// How deep the brackets of a JSON text are nested.
+fn depth(text: &str) -> usize {
+    let (mut open, mut deepest) = (0_usize, 0);
+    let (mut is_string, mut is_escaped) = (false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_string => is_escaped = true,
+            b'"' => is_string = !is_string,
+            b'[' | b'{' if !is_string => {
+                open += 1;
+                deepest = deepest.max(open);
+            }
+            b']' | b'}' if !is_string => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 impl Default for Payload {
@@ -138,10 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_an_error_for_whoever_reads_it_and_not_an_overflow() {
-        let deep = "[".repeat(20_000) + &"]".repeat(20_000);
-        let payload = Payload::from_json(deep).unwrap();
-        assert!(payload.decode::<serde_json::Value>().is_err());
+    fn what_is_nested_too_deep_to_be_read_is_not_written() {
+        let nested = |depth: usize| "[".repeat(depth) + r#""]\"]""# + &"]".repeat(depth);
+        let deepest = Payload::from_json(nested(PAYLOAD_DEPTH_MAX)).unwrap();
+        assert!(deepest.decode::<serde_json::Value>().is_ok());
+        let error = Payload::from_json(nested(20_000)).unwrap_err();
+        assert_eq!(error.to_string(), "is nested 20000 deep, the limit is 120");
     }
 
     #[test]

@@ -55,6 +55,14 @@ pub enum RetryError {
     /// The share of a pause that is random is not a share.
     #[error("jitter is {0}, not within 0 to 1")]
     Jitter(f64),
+    /// The first pause is longer than the longest.
+    #[error("the first delay is {first:?}, longer than the largest delay of {max:?}")]
+    FirstDelay {
+        /// The first pause.
+        first: Duration,
+        /// The longest pause.
+        max: Duration,
+    },
     /// A pause is longer than anything else may wait.
     #[error("the largest delay is {0:?}, the limit is {WAIT_MAX:?}")]
     DelayMax(Duration),
@@ -84,7 +92,8 @@ impl RetryPolicy {
         }
     }
 
-    /// One attempt only: a task that fails, or whose worker dies, has failed.
+    /// One attempt only: a task that fails, or whose worker dies or is drained
+    /// before it ends, has failed.
     pub fn none() -> Self {
         RetryPolicy::exponential().attempts(1)
     }
@@ -167,6 +176,10 @@ impl RetryPolicy {
         if !(0.0..=1.0).contains(&self.jitter) {
             return Err(RetryError::Jitter(self.jitter));
         }
+        if self.first_delay > self.delay_max {
+            let (first, max) = (self.first_delay, self.delay_max);
+            return Err(RetryError::FirstDelay { first, max });
+        }
         if self.delay_max > WAIT_MAX {
             return Err(RetryError::DelayMax(self.delay_max));
         }
@@ -218,6 +231,11 @@ mod tests {
         assert!(base().factor(f64::NAN).validate().is_err());
         assert_eq!(base().jitter(1.5).validate(), Err(RetryError::Jitter(1.5)));
         assert!(base().delay_max(Duration::MAX).validate().is_err());
+        let error = base().first_delay(Duration::from_secs(61)).validate().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the first delay is 61s, longer than the largest delay of 60s"
+        );
     }
 
     proptest! {
@@ -227,10 +245,11 @@ mod tests {
             attempt in 1..400u32,
             first_ms in 0..100_000u64,
             factor in 1.0..1e6f64,
-            max_ms in 0..1_000_000u64,
+            more_ms in 0..1_000_000u64,
             share in 0.0..=1.0f64,
             jitter in 0.0..=1.0f64,
         ) {
+            let max_ms = first_ms + more_ms;
             let policy = RetryPolicy::exponential()
                 .attempts(attempts)
                 .first_delay(Duration::from_millis(first_ms))

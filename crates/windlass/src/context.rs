@@ -35,6 +35,11 @@ impl Attempt {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Gives a note back that was taken, unless there is a newer one.
+    pub(crate) fn put_back_progress(&self, note: Payload) {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(note);
+    }
+
     fn note_progress(&self, note: Payload) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(note);
     }
@@ -128,13 +133,20 @@ impl<I> Ctx<I> {
         self.attempt.claimed.fence
     }
 
-    /// Whether the result is not wanted any more: the run was cancelled, the
-    /// attempt took too long or its lease was lost.
+    /// Whether the handler should end: its run was cancelled, it took longer than its
+    /// timeout, its lease is lost or may be, or the worker's grace period ends. It
+    /// has a little time to clean up
+    /// ([`cancel_grace`](crate::WorkerBuilder::cancel_grace)), then it is dropped.
+    ///
+    /// A result that it still returns counts if the lease is held and the timeout
+    /// has not passed; an error counts as an interruption, and the task is tried
+    /// again at once as far as attempts last.
     pub fn is_cancelled(&self) -> bool {
         self.attempt.cancelled.is_cancelled()
     }
 
-    /// Waits until the result is not wanted any more. Cancel safe.
+    /// Waits until the handler should end, see [`is_cancelled`](Ctx::is_cancelled).
+    /// Cancel safe.
     ///
     /// ```
     /// # use windlass::{Ctx, TaskError};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
@@ -36,19 +35,13 @@ impl Duty {
 
 /// Does every duty until `shutdown`, looking at least once per `interval`.
 pub(crate) async fn run(store: Arc<dyn Store>, interval: Duration, shutdown: CancellationToken) {
-    let mut loops = JoinSet::new();
-    for duty in Duty::ALL {
-        let (store, shutdown) = (Arc::clone(&store), shutdown.clone());
-        loops.spawn(async move {
-            let hints = store.timer_hints();
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => {}
-                () = repeat(duty, &*store, hints, interval) => {}
-            }
-        });
+    let each = |duty| repeat(duty, &*store, store.timer_hints(), interval);
+    let [promote, reap] = Duty::ALL.map(each);
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => {}
+        _ = async { tokio::join!(promote, reap) } => {}
     }
-    while loops.join_next().await.is_some() {}
 }
 
 /// Does one duty for ever. An error of the store is logged and waited out.

@@ -1,16 +1,15 @@
 //! The handle through which programs use Windlass.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::{
-    Definition, IdempotencyKey, Payload, Priority, RunId, Tenant, Timestamp, Version, Weight,
-    WorkflowName,
+    Definition, IdempotencyKey, Payload, Priority, RunId, Tenant, Version, Weight, WorkflowName,
 };
 
 use crate::error::{Error, ErrorKind};
@@ -47,8 +46,10 @@ pub struct Windlass {
 
 struct Shared {
     rng: fastrand::Rng,
+    /// The newest id that was made here; the next one sorts behind it.
+    last_run: Option<RunId>,
     /// The definitions that the store is known to know, by name and version.
-    registered: HashSet<(WorkflowName, Version)>,
+    registered: HashMap<(WorkflowName, Version), Arc<Definition>>,
 }
 
 impl Windlass {
@@ -59,7 +60,8 @@ impl Windlass {
 
     /// An engine on a store.
     pub fn with_store(store: Arc<dyn Store>) -> Self {
-        let shared = Shared { rng: fastrand::Rng::new(), registered: HashSet::new() };
+        let shared =
+            Shared { rng: fastrand::Rng::new(), last_run: None, registered: HashMap::new() };
         Windlass { store, shared: Arc::new(Mutex::new(shared)) }
     }
 
@@ -68,8 +70,17 @@ impl Windlass {
         &self.store
     }
 
-    fn random(&self) -> u128 {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).rng.u128(..)
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An id for a run that sorts behind all that were made before.
+    fn new_run_id(&self) -> RunId {
+        let mut shared = self.shared();
+        let fresh = RunId::from_parts(SystemTime::now().into(), shared.rng.u128(..));
+        let id = shared.last_run.map_or(fresh, |last| fresh.max(last.next()));
+        shared.last_run = Some(id);
+        id
     }
 
     /// A start of a workflow with an input; await it, or give it to
@@ -103,8 +114,11 @@ impl Windlass {
         let mut answers = Vec::new();
         let mut batch = Vec::new();
         for start in starts {
-            self.register(&start.definition).await?;
-            match start.prepare() {
+            let registered = match self.register(&start.definition).await {
+                Err(error) if error.is_retryable() => return Err(error),
+                registered => registered,
+            };
+            match registered.and_then(|()| start.prepare()) {
                 Ok(run) => {
                     answers.push(None);
                     batch.push(run);
@@ -131,14 +145,10 @@ impl Windlass {
 
     async fn register(&self, definition: &Arc<Definition>) -> Result<(), Error> {
         let key = (definition.name().clone(), definition.version());
-        let is_known = {
-            let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.registered.contains(&key)
-        };
-        if !is_known {
+        let known = self.shared().registered.get(&key).cloned();
+        if !known.is_some_and(|known| Arc::ptr_eq(&known, definition)) {
             self.store.register(Arc::clone(definition)).await?;
-            let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.registered.insert(key);
+            self.shared().registered.insert(key, Arc::clone(definition));
         }
         Ok(())
     }
@@ -166,7 +176,7 @@ impl Windlass {
 
     /// A worker on this engine's store, to be set up and spawned.
     pub fn worker(&self) -> WorkerBuilder {
-        WorkerBuilder::new(Arc::clone(&self.store), self.random() as u64)
+        WorkerBuilder::new(Arc::clone(&self.store), self.shared().rng.u64(..))
     }
 }
 
@@ -241,9 +251,8 @@ impl Start {
             return Err(refuse(text));
         }
         let priority = Priority::try_from(self.priority).map_err(refuse)?;
-        let now = Timestamp::from(SystemTime::now());
-        Ok(NewRun {
-            id: self.id.unwrap_or_else(|| RunId::from_parts(now, self.windlass.random())),
+        let run = NewRun {
+            id: self.id.unwrap_or_else(|| self.windlass.new_run_id()),
             workflow: workflow.clone(),
             version: self.definition.version(),
             tenant: self.tenant.map(Tenant::new).transpose()?.unwrap_or_default(),
@@ -252,7 +261,9 @@ impl Start {
             delay: self.delay,
             priority,
             metadata: self.metadata,
-        })
+        };
+        run.check().map_err(refuse)?;
+        Ok(run)
     }
 }
 

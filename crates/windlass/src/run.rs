@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use windlass_core::{Event, RunId, TaskState};
+use windlass_core::{Event, RunId, TaskName, TaskState};
 
 use crate::error::{Error, ErrorKind};
 use crate::store::{PAGE_MAX, RunRecord, Store, TaskRecord};
@@ -39,7 +39,16 @@ impl RunHandle {
 
     /// The run's tasks, in the order of the definition.
     pub async fn tasks(&self) -> Result<Vec<TaskRecord>, Error> {
-        Ok(self.store.list_tasks(self.id).await?)
+        let mut tasks: Vec<TaskRecord> = Vec::new();
+        loop {
+            let after = tasks.last().map(|task| task.index);
+            let page = self.store.list_tasks(self.id, after, PAGE_MAX).await?;
+            let is_last = page.len() < PAGE_MAX;
+            tasks.extend(page);
+            if is_last {
+                return Ok(tasks);
+            }
+        }
     }
 
     /// Waits until the run has ended, in whatever state, and returns it. Cancel
@@ -81,7 +90,10 @@ impl RunHandle {
     /// [`ErrorKind::Payload`] if the output is not of the handle's type.
     pub async fn output<O: DeserializeOwned>(&self, task: &Task<O>) -> Result<O, Error> {
         let name = task.name();
-        let record = self.tasks().await?.into_iter().find(|record| record.name.as_str() == name);
+        let record = match TaskName::new(name) {
+            Ok(name) => self.store.get_task(self.id, name).await?,
+            Err(_) => None,
+        };
         let Some(record) = record else {
             let text = format!("task {name:?} of run {} does not exist", self.id);
             return Err(Error::new(ErrorKind::NotFound, text));

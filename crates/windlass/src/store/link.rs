@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_core::{
     ClaimSeq, Decision, Definition, Failure, Fence, Payload, QueueName, TaskId, TaskIndex,
-    TaskName, TaskSpec, TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
+    TaskName, TaskSpec, TaskState, Tenant, Version, WorkerId, WorkflowName,
 };
 
 use super::StoreError;
@@ -36,7 +36,8 @@ pub trait WorkerLink: Send + Sync + 'static {
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError>;
 
     /// Applies decisions about running tasks, each with everything that follows
-    /// from it for its run. The answers are in the order of the requests.
+    /// from it for its run. The answers are in the order of the requests; each is
+    /// judged alone, and one that cannot be stored does not keep the others back.
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError>;
 
     /// Hands tasks back that were claimed and not run; the attempt does not count.
@@ -171,6 +172,9 @@ pub enum Refusal {
     RunCancelled,
     /// There is no such task.
     UnknownTask,
+    /// The store cannot keep what was sent, and would not the next time. Only the
+    /// answer to a completion.
+    Invalid,
 }
 
 /// A worker says that it lives and what it does.
@@ -212,8 +216,6 @@ pub struct ProgressNote {
 pub struct HeartbeatAnswer {
     /// The tasks of `held` that are not the worker's any more.
     pub lost: Vec<Lost>,
-    /// When the lease ends if no heartbeat follows.
-    pub lease_until: Option<Timestamp>,
 }
 
 /// A task a worker holds no more.

@@ -15,14 +15,19 @@ mod records;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use windlass_core::{Definition, Event, EventId, RunId, RunState, Tenant, Timestamp, Weight};
+use windlass_core::{
+    Definition, Event, EventId, RunId, RunState, TaskIndex, TaskName, Tenant, Timestamp, Weight,
+};
 
 pub use link::{
     Answer, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello,
     Hints, Lost, ParentEnd, ProgressNote, Refusal, Release, WorkerLink,
 };
 pub use memory::MemoryStore;
-pub use records::{NewRun, RunCursor, RunFilter, RunPage, RunRecord, Started, TaskRecord};
+pub use records::{
+    METADATA_BYTES_MAX, METADATA_PAIRS_MAX, NewRun, RunCursor, RunFilter, RunPage, RunRecord,
+    Started, TaskRecord,
+};
 
 /// The most items of one batch: runs to start, tasks to claim, completions to
 /// apply, timers to promote.
@@ -30,9 +35,6 @@ pub const BATCH_MAX: usize = 10_000;
 
 /// The most rows of one page of a list.
 pub const PAGE_MAX: usize = 1_000;
-
-/// The most metadata pairs of a run.
-pub const METADATA_PAIRS_MAX: usize = 64;
 
 /// What a store answers when it cannot do what it was asked for.
 ///
@@ -129,14 +131,23 @@ pub trait Store: WorkerLink {
     /// One run.
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError>;
 
-    /// The tasks of a run in the order of their indices, none if there is no such
-    /// run.
-    async fn list_tasks(&self, run: RunId) -> Result<Vec<TaskRecord>, StoreError>;
+    /// The tasks of a run behind `after`, in the order of their indices, at most
+    /// `limit` up to [`PAGE_MAX`]; none if there is no such run.
+    async fn list_tasks(
+        &self,
+        run: RunId,
+        after: Option<TaskIndex>,
+        limit: usize,
+    ) -> Result<Vec<TaskRecord>, StoreError>;
+
+    /// One task of a run, by its name.
+    async fn get_task(&self, run: RunId, name: TaskName) -> Result<Option<TaskRecord>, StoreError>;
 
     /// A page of runs, the newest first.
     async fn list_runs(&self, filter: RunFilter) -> Result<RunPage, StoreError>;
 
-    /// The events of a run after `after`, the oldest first, at most `limit`.
+    /// The events of a run after `after`, the oldest first, at most `limit` up to
+    /// [`PAGE_MAX`].
     async fn list_events(
         &self,
         run: RunId,

@@ -8,6 +8,12 @@ use windlass_core::{
     TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
 };
 
+/// The most metadata pairs of a run.
+pub const METADATA_PAIRS_MAX: usize = 64;
+
+/// The longest key and the longest value of a metadata pair, in bytes.
+pub const METADATA_BYTES_MAX: usize = 1_024;
+
 /// A run to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewRun {
@@ -29,6 +35,35 @@ pub struct NewRun {
     pub priority: Priority,
     /// Whatever the caller wants to find again.
     pub metadata: BTreeMap<String, String>,
+}
+
+impl NewRun {
+    /// Checks what the types do not: the metadata. The error is a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let pairs = self.metadata.len();
+        if pairs > METADATA_PAIRS_MAX {
+            let id = self.id;
+            return Err(format!(
+                "run {id} has {pairs} metadata pairs, the limit is {METADATA_PAIRS_MAX}"
+            ));
+        }
+        for (key, value) in &self.metadata {
+            for text in [key, value] {
+                let bytes = text.len();
+                if bytes > METADATA_BYTES_MAX {
+                    let max = METADATA_BYTES_MAX;
+                    let start: String = key.chars().take(24).collect();
+                    return Err(format!(
+                        "metadata {start:?} has {bytes} bytes, the limit is {max}"
+                    ));
+                }
+                if let Some(position) = text.find('\0') {
+                    return Err(format!("metadata {key:?} has a NUL at byte {position}"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The answer to a start.

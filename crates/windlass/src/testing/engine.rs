@@ -1,11 +1,13 @@
 //! An engine for users' tests.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::runtime::{Handle, RuntimeFlavor};
+use windlass_core::retry::WAIT_MAX;
 use windlass_core::{Definition, Timestamp, Version, WorkflowName};
 
 use super::script::{Plot, RecordingLink, Refused, Watch};
@@ -15,7 +17,7 @@ use crate::engine::{Start, Windlass};
 use crate::run::RunHandle;
 use crate::store::memory::Activity;
 use crate::store::{MemoryStore, RunFilter, Store};
-use crate::worker::Point;
+use crate::worker::{Point, SETTING_MAX};
 use crate::workflow::{Registration, Workflow};
 
 /// How long a test engine lets virtual time pass without anything happening before
@@ -24,7 +26,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Polling and sweeping in a test engine are left to hints, which memory does not
 /// lose, so that an idle engine has no timers to step through.
-const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+const NEVER: Duration = SETTING_MAX;
 
 /// 2026-01-01T00:00:00Z, when every test begins.
 const EPOCH: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
@@ -77,6 +79,8 @@ pub struct TestEngine {
     registrations: Vec<Registration>,
     definitions: HashMap<(WorkflowName, Version), Arc<Definition>>,
     workers: Mutex<Vec<Process>>,
+    /// How many workers there ever were; each has its own seed, and so its own id.
+    hired: AtomicU64,
 }
 
 impl TestEngine {
@@ -101,6 +105,7 @@ impl TestEngine {
             registrations: Vec::new(),
             definitions: HashMap::new(),
             workers: Mutex::default(),
+            hired: AtomicU64::new(0),
         }
     }
 
@@ -185,7 +190,12 @@ impl TestEngine {
     }
 
     /// Lets a time pass and no more, whatever is ready or running at its end.
+    ///
+    /// # Panics
+    ///
+    /// If it is more than the hundred years that anything may wait.
     pub async fn pass(&self, by: Duration) {
+        assert!(by <= WAIT_MAX, "{by:?} is more than anything waits for");
         self.employ();
         // Tokio's timers may be a millisecond late, so the last one is not slept.
         let tick = Duration::from_millis(1);
@@ -339,7 +349,7 @@ impl TestEngine {
             .through(Arc::clone(&self.link) as _)
             .probe(Arc::new(watch))
             .in_process(&process)
-            .seeded(workers.len() as u64)
+            .seeded(self.hired.fetch_add(1, Ordering::Relaxed))
             .spawn();
         // The handle is dropped: the worker goes on until its process is killed.
         worker.expect("the settings of the test engine are within their limits");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use windlass_core::{Failure, FailureCode, Outcome};
 
@@ -17,8 +18,9 @@ use crate::workflow::{Handler, HandlerFuture};
 /// Runs a handler to its outcome. A panic is not caught here: it ends the tokio
 /// task, and the session reads it there.
 ///
-/// When `cancelled` fires, the handler has `cancel_grace` to end; then it is
-/// dropped, which counts as interrupted.
+/// A handler that takes longer than its timeout, or that is cancelled from outside,
+/// has `cancel_grace` to clean up; then it is dropped. After its timeout, what it
+/// still returns does not count.
 pub(super) async fn run(
     parts: Parts,
     handler: Handler,
@@ -30,31 +32,47 @@ pub(super) async fn run(
     let name = spec.name.as_str();
     parts.reached(Point::BeforeHandler, name).await;
     let handler = Watched { future: handler(attempt), parts: &parts, name, is_begun: false };
-    let deadline = async {
-        match spec.timeout {
-            Some(timeout) => tokio::time::sleep(timeout).await,
-            None => std::future::pending().await,
-        }
-    };
-    let interrupted = async {
-        cancelled.cancelled().await;
-        tokio::time::sleep(cancel_grace).await;
-    };
-    let outcome = tokio::select! {
+    let mut handler = pin!(handler);
+    let stopped = tokio::select! {
         biased;
-        outcome = pin!(handler) => outcome,
-        () = deadline => {
+        outcome = &mut handler => Stopped::Ended(outcome),
+        limit = deadline(spec.timeout) => Stopped::Late(limit),
+        () = cancelled.cancelled() => Stopped::Cancelled,
+    };
+    let outcome = match stopped {
+        Stopped::Ended(outcome) => outcome,
+        Stopped::Late(limit) => {
             cancelled.cancel();
-            let message = format!("took longer than {:?}", spec.timeout.unwrap_or_default());
+            // Whether it cleaned up in time or not, it was late.
+            let _ = timeout(cancel_grace, handler).await;
+            let message = format!("took longer than {limit:?}");
             Outcome::Failed(Failure::new(FailureCode::Timeout, message))
         }
-        () = interrupted => {
-            let message = "the worker was drained before the attempt ended";
-            Outcome::Failed(Failure::new(FailureCode::Interrupted, message))
-        }
+        Stopped::Cancelled => match timeout(cancel_grace, handler).await {
+            Ok(outcome @ (Outcome::Returned(_) | Outcome::ConditionFalse)) => outcome,
+            // An error now says no more than that it was cancelled.
+            Ok(Outcome::Failed(_) | Outcome::Interrupted) | Err(_) => Outcome::Interrupted,
+        },
     };
     parts.reached(Point::AfterHandler, name).await;
     outcome
+}
+
+/// What ended the wait for a handler.
+enum Stopped {
+    Ended(Outcome),
+    Late(Duration),
+    Cancelled,
+}
+
+async fn deadline(limit: Option<Duration>) -> Duration {
+    match limit {
+        Some(limit) => {
+            tokio::time::sleep(limit).await;
+            limit
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// A handler's future that tells the probe when it has been polled once. A handler
@@ -88,7 +106,11 @@ pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Outcome {
         Some(text) => (*text).to_owned(),
         None => match payload.downcast::<String>() {
             Ok(text) => *text,
-            Err(_) => "the handler panicked without a message".to_owned(),
+            Err(payload) => {
+                // Whatever it is, its destructor is as little to be trusted.
+                std::mem::forget(payload);
+                "the handler panicked without a message".to_owned()
+            }
         },
     };
     Outcome::Failed(Failure::new(FailureCode::Panic, message))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use windlass_core::{QueueName, TaskKind};
+use windlass_core::{QueueName, TaskKind, WorkerName};
 
 use super::{Config, Parts, Probe, Session};
 use crate::duties;
@@ -20,6 +20,9 @@ use crate::workflow::{Registration, Workflow};
 /// The shortest lease: below it a pause of the garbage collector next door costs
 /// tasks.
 pub const LEASE_MIN: Duration = Duration::from_secs(2);
+
+/// The longest lease, grace period and interval of a worker: ten years.
+pub const SETTING_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// The most slots of one worker.
 pub const SLOTS_MAX: usize = 100_000;
@@ -141,6 +144,10 @@ impl WorkerBuilder {
     ///
     /// [`ErrorKind::Argument`] for a setting outside its limits, a queue name that
     /// cannot be used, no workflow, or two definitions of one workflow and version.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
     pub fn spawn(self) -> Result<WorkerHandle, Error> {
         let draining = CancellationToken::new();
         let (gate, run) = self.into_future(draining.clone())?;
@@ -153,8 +160,12 @@ impl WorkerBuilder {
     ///
     /// Those of [`spawn`](WorkerBuilder::spawn), and what made the worker give up.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let worker = self.spawn()?;
-        shutdown.await;
+        let mut worker = self.spawn()?;
+        tokio::select! {
+            biased;
+            ended = &mut worker.task => return WorkerHandle::result(ended),
+            () = shutdown => {}
+        }
         worker.drain().await
     }
 
@@ -196,6 +207,9 @@ impl WorkerBuilder {
                 tokio::spawn(duty_gate.wrap(duties::run(store, interval, shutdown)))
             });
             let result = session.run().await;
+            if let Err(error) = &result {
+                tracing::error!(%error, "the worker gave up");
+            }
             drop(stop_duties);
             if let Some(duties) = duties
                 && duties.await.is_err()
@@ -219,6 +233,20 @@ impl WorkerBuilder {
         if *lease < LEASE_MIN {
             return refuse(format!("lease is {lease:?}, the least is {LEASE_MIN:?}"));
         }
+        let Config { grace, cancel_grace, .. } = &self.config;
+        let times = [
+            ("lease", Some(*lease)),
+            ("poll", Some(*poll)),
+            ("grace", Some(*grace)),
+            ("cancel_grace", Some(*cancel_grace)),
+            ("duties", self.duty_interval),
+        ];
+        for (setting, time) in times {
+            if let Some(time) = time.filter(|time| *time > SETTING_MAX) {
+                return refuse(format!("{setting} is {time:?}, the limit is {SETTING_MAX:?}"));
+            }
+        }
+        WorkerName::new(name)?;
         if poll.is_zero() || self.duty_interval.is_some_and(|interval| interval.is_zero()) {
             return refuse("an interval of zero would never pause".to_owned());
         }
@@ -306,7 +334,13 @@ impl WorkerHandle {
     /// What made it give up, such as a workflow that is registered with another
     /// shape.
     pub async fn ended(self) -> Result<(), Error> {
-        match self.task.await {
+        WorkerHandle::result(self.task.await)
+    }
+
+    fn result(
+        ended: Result<Option<Result<(), Error>>, tokio::task::JoinError>,
+    ) -> Result<(), Error> {
+        match ended {
             // `None`: its process was killed by the test kit.
             Ok(result) => result.unwrap_or(Ok(())),
             Err(error) => Err(Error::new(ErrorKind::Corrupt, format!("the worker {error}"))),

@@ -51,6 +51,15 @@ impl HeldTasks {
         self.0.iter().filter_map(note).collect()
     }
 
+    /// Puts notes back that could not be sent, unless there are newer ones.
+    pub(super) fn put_back(&self, notes: Vec<ProgressNote>) {
+        for ProgressNote { held, note } in notes {
+            if let Some(task) = self.get(held) {
+                task.attempt.put_back_progress(note);
+            }
+        }
+    }
+
     /// Tells the handlers of lost tasks to stop, and forgets the tasks.
     pub(super) fn lose(&mut self, lost: &[Lost]) {
         for Lost { held, refusal } in lost {

@@ -8,7 +8,9 @@
 
 mod attempt;
 mod builder;
+mod call;
 mod held;
+mod outbox;
 mod session;
 
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ use std::time::Duration;
 
 use windlass_core::QueueName;
 
-pub use builder::{LEASE_MIN, SLOTS_MAX, WorkerBuilder, WorkerHandle};
+pub use builder::{LEASE_MIN, SETTING_MAX, SLOTS_MAX, WorkerBuilder, WorkerHandle};
 pub(crate) use session::Session;
 
 use crate::planted::Planted;

@@ -5,38 +5,35 @@
 //! that computes for long does not hold up the heartbeat.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use windlass_core::{ClaimSeq, Outcome, WorkerId, decide};
 
+use super::call::{Call, answer, limited};
 use super::held::{HeldTask, HeldTasks};
-use super::{Config, Parts, Point, attempt};
+use super::outbox::Outbox;
+use super::{Config, Parts, attempt};
 use crate::backoff::Backoff;
 use crate::context::Attempt;
 use crate::error::Error;
 use crate::planted::PlantedBug;
 use crate::store::{
-    Answer, BATCH_MAX, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
-    Held, Hello, Hints, Release, StoreError,
+    ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Hints,
+    ProgressNote, Release, StoreError,
 };
 
 /// The most tasks of one claim.
 const CLAIM_MAX: usize = 1_000;
 
-/// The most completions that wait for their answer before claiming pauses.
-const OUTBOX_MAX: usize = BATCH_MAX;
-
 /// How long a task is put off that this worker should know and does not.
 const UNKNOWN_TASK_DELAY: Duration = Duration::from_secs(5);
 
-type Call<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
-type Answers = Result<Vec<Answer>, StoreError>;
+/// How long a worker that has nothing left to do tries to say goodbye.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A worker at work.
 pub(crate) struct Session {
@@ -50,33 +47,28 @@ pub(crate) struct Session {
     held: HeldTasks,
     running: JoinSet<Option<Outcome>>,
     by_id: HashMap<Id, Held>,
+    outbox: Outbox,
 
     hints: Hints,
     claim: Call<Result<Vec<Claimed>, StoreError>>,
+    claim_began: Instant,
     claim_seq: ClaimSeq,
     settled: ClaimSeq,
     claim_limit: usize,
     look_at: Instant,
     claim_backoff: Backoff,
 
-    outbox: Vec<Completion>,
-    returns: Vec<Release>,
-    flush: Call<Answers>,
-    flushing: Flushing,
-    flush_at: Instant,
-    flush_backoff: Backoff,
-
     beat: Call<Result<HeartbeatAnswer, StoreError>>,
+    beat_began: Instant,
     beat_at: Instant,
     beat_settles: ClaimSeq,
+    beat_notes: Vec<ProgressNote>,
     /// The answer to this claim was lost: only a heartbeat can tell the store.
     lost_claim: Option<ClaimSeq>,
-}
-
-/// What the flush under way carries, to be sent again if its answer is lost.
-enum Flushing {
-    Finishes(Vec<Completion>),
-    Releases(Vec<Release>),
+    /// Until then the lease is surely held. When it passes without a sign from the
+    /// store, the handlers are told: their tasks may be others' by now.
+    lease_until: Instant,
+    has_lapsed: bool,
 }
 
 /// When a drain must have come to what.
@@ -102,23 +94,23 @@ impl Session {
             held: HeldTasks::default(),
             running: JoinSet::new(),
             by_id: HashMap::new(),
+            outbox: Outbox::new(now),
             hints,
             claim: None,
+            claim_began: now,
             claim_seq: ClaimSeq(0),
             settled: ClaimSeq(0),
             claim_limit: 0,
             look_at: now,
             claim_backoff: Backoff::default(),
-            outbox: Vec::new(),
-            returns: Vec::new(),
-            flush: None,
-            flushing: Flushing::Finishes(Vec::new()),
-            flush_at: now,
-            flush_backoff: Backoff::default(),
             beat: None,
+            beat_began: now,
             beat_at: now,
             beat_settles: ClaimSeq(0),
+            beat_notes: Vec::new(),
             lost_claim: None,
+            lease_until: now,
+            has_lapsed: false,
         }
     }
 
@@ -141,6 +133,7 @@ impl Session {
                     break;
                 }
             }
+            self.notice_lapse(now);
             self.begin_calls(now, drain.is_some());
             let wake_at = self.wake_at(drain.as_ref(), now);
             if let Some(error) = self.wait(drain.is_some(), wake_at).await
@@ -149,17 +142,26 @@ impl Session {
                 return Ok(());
             }
         }
-        // The lease would run out anyway; this only spares the others the wait.
-        if let Err(error) = self.parts.link.leave(self.worker).await {
-            tracing::warn!(%error, "could not leave");
-        }
+        self.leave(drain).await;
         Ok(())
+    }
+
+    /// Says goodbye. The lease would run out anyway; this only spares the others the
+    /// wait, so it takes no more than what is left of the grace period.
+    async fn leave(self, drain: Option<Drain>) {
+        let soon = Instant::now() + LEAVE_TIME_MAX;
+        let until = drain.map_or(soon, |drain| drain.give_up_at.min(soon));
+        match timeout_at(until, self.parts.link.leave(self.worker)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "could not leave"),
+            Err(_) => tracing::warn!("could not leave in time"),
+        }
     }
 
     /// Introduces the worker; `false` if it was drained before that succeeded.
     async fn join(&mut self) -> Result<bool, Error> {
         let definitions = self.parts.registrations.values();
-        let hello = Hello {
+        let mut hello = Hello {
             worker: self.worker,
             name: self.config.name.clone(),
             slots: u32::try_from(self.config.slots).unwrap_or(u32::MAX),
@@ -168,20 +170,41 @@ impl Session {
         };
         let mut backoff = Backoff::default();
         loop {
-            match self.parts.link.join(hello.clone()).await {
+            let link = Arc::clone(&self.parts.link);
+            let request = hello.clone();
+            let call = limited(self.call_limit(), async move { link.join(request).await });
+            let answer = tokio::select! {
+                biased;
+                () = self.draining.cancelled() => return Ok(false),
+                answer = call => answer,
+            };
+            let pause = match answer {
                 Ok(()) => return Ok(true),
+                Err(StoreError::LeaseLost(_)) => {
+                    // An earlier introduction came through, and was forgotten since.
+                    self.worker = WorkerId::from_random(self.rng.u128(..));
+                    hello.worker = self.worker;
+                    Duration::ZERO
+                }
                 Err(error) if !error.is_retryable() => return Err(error.into()),
                 Err(error) => {
                     let pause = backoff.next_pause();
                     tracing::warn!(%error, ?pause, "could not join");
-                    tokio::select! {
-                        biased;
-                        () = self.draining.cancelled() => return Ok(false),
-                        () = tokio::time::sleep(pause) => {}
-                    }
+                    pause
                 }
+            };
+            tokio::select! {
+                biased;
+                () = self.draining.cancelled() => return Ok(false),
+                () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+
+    /// How long a call to the link may take. Two heartbeats fit into a lease even if
+    /// the first one hangs.
+    fn call_limit(&self) -> Duration {
+        self.config.lease / 3
     }
 
     /// The lease is lost: the tasks are others' now. Begins a new life. A claim or
@@ -191,6 +214,7 @@ impl Session {
         self.held.lose_all();
         self.claim = None;
         self.beat = None;
+        self.beat_notes.clear();
         self.lost_claim = None;
         self.settled = self.claim_seq;
         self.worker = WorkerId::from_random(self.rng.u128(..));
@@ -208,23 +232,34 @@ impl Session {
 
     fn is_done(&self) -> bool {
         self.claim.is_none()
-            && self.flush.is_none()
             && self.running.is_empty()
-            && self.outbox.is_empty()
-            && self.returns.is_empty()
+            && self.outbox.is_done()
             && self.lost_claim.is_none()
     }
 
     fn has_room(&self) -> bool {
-        self.running.len() < self.config.slots && self.outbox.len() < OUTBOX_MAX
+        self.running.len() < self.config.slots && !self.outbox.is_full()
     }
 
     fn needs_beat(&self) -> bool {
         self.lost_claim.is_some() || !self.held.is_empty()
     }
 
-    fn has_parcels(&self) -> bool {
-        !self.outbox.is_empty() || !self.returns.is_empty()
+    /// Tells the handlers when the lease may have run out: the store did not answer
+    /// for so long that their tasks may be others'. What they still return is sent,
+    /// for the fence to judge.
+    fn notice_lapse(&mut self, now: Instant) {
+        if now >= self.lease_until && !self.held.is_empty() && !self.has_lapsed {
+            tracing::warn!(worker = %self.worker, "cut off from the store for a lease");
+            self.has_lapsed = true;
+            self.held.cancel_all();
+        }
+    }
+
+    /// The store answered a call that began at `began` and keeps the lease.
+    fn renew(&mut self, began: Instant) {
+        self.lease_until = self.lease_until.max(began + self.config.lease);
+        self.has_lapsed = false;
     }
 
     /// Begins whatever is due and not under way.
@@ -232,19 +267,18 @@ impl Session {
         let keeps_claiming = self.parts.planted.has(PlantedBug::DrainKeepsClaiming);
         let may_claim = !is_draining || (keeps_claiming && !self.held.is_empty());
         if may_claim && self.claim.is_none() && self.has_room() && now >= self.look_at {
-            self.begin_claim();
+            self.begin_claim(now);
         }
-        if self.flush.is_none() && self.has_parcels() && now >= self.flush_at {
-            self.begin_flush();
-        }
+        self.outbox.begin(now, &self.parts, &self.held, self.call_limit());
         let stops_beating = is_draining && self.parts.planted.has(PlantedBug::DrainStopsHeartbeat);
         if self.beat.is_none() && self.needs_beat() && now >= self.beat_at && !stops_beating {
             self.begin_beat(now);
         }
     }
 
-    fn begin_claim(&mut self) {
+    fn begin_claim(&mut self, now: Instant) {
         self.hints.take();
+        self.claim_began = now;
         self.claim_seq = self.claim_seq.next();
         self.claim_limit = (self.config.slots - self.running.len()).min(CLAIM_MAX);
         let request = ClaimRequest {
@@ -255,48 +289,22 @@ impl Session {
             limit: self.claim_limit,
         };
         let link = Arc::clone(&self.parts.link);
-        self.claim = Some(Box::pin(async move { link.claim(request).await }));
-    }
-
-    fn begin_flush(&mut self) {
-        let link = Arc::clone(&self.parts.link);
-        if !self.returns.is_empty() {
-            let batch: Vec<_> = self.returns.drain(..self.returns.len().min(BATCH_MAX)).collect();
-            self.flushing = Flushing::Releases(batch.clone());
-            self.flush = Some(Box::pin(async move { link.release(batch).await }));
-            return;
-        }
-        let batch: Vec<_> = self.outbox.drain(..self.outbox.len().min(BATCH_MAX)).collect();
-        self.flushing = Flushing::Finishes(batch.clone());
-        let parts = self.parts.clone();
-        let name = |c: &Completion| {
-            let held = Held { task: c.task, fence: c.fence };
-            Some(self.held.get(held)?.attempt.claimed.spec.name.clone())
-        };
-        let names: Vec<_> = batch.iter().filter_map(name).collect();
-        self.flush = Some(Box::pin(async move {
-            for name in &names {
-                parts.reached(Point::BeforeCommit, name.as_str()).await;
-            }
-            let answers = link.finish(batch).await;
-            for name in names {
-                parts.reached(Point::AfterCommit, name.as_str()).await;
-            }
-            answers
-        }));
+        self.claim = Some(limited(self.call_limit(), async move { link.claim(request).await }));
     }
 
     fn begin_beat(&mut self, now: Instant) {
+        self.beat_began = now;
         self.beat_at = now + self.config.lease / 3;
         self.beat_settles = self.settled;
+        self.beat_notes = self.held.take_progress();
         let heartbeat = Heartbeat {
             worker: self.worker,
             settled: self.settled,
             held: self.held.list(),
-            progress: self.held.take_progress(),
+            progress: self.beat_notes.clone(),
         };
         let link = Arc::clone(&self.parts.link);
-        self.beat = Some(Box::pin(async move { link.extend(heartbeat).await }));
+        self.beat = Some(limited(self.call_limit(), async move { link.extend(heartbeat).await }));
     }
 
     /// When the loop must look again even if nothing happens.
@@ -311,8 +319,10 @@ impl Session {
             );
         let times = [
             look.then_some(self.look_at),
-            (self.flush.is_none() && self.has_parcels()).then_some(self.flush_at),
+            (!self.outbox.is_flushing() && self.outbox.has_parcels())
+                .then_some(self.outbox.flush_at),
             (self.beat.is_none() && self.needs_beat()).then_some(self.beat_at),
+            (!self.held.is_empty() && !self.has_lapsed).then_some(self.lease_until),
             drain_at,
         ];
         times.into_iter().flatten().filter(|at| *at > now).min()
@@ -325,20 +335,19 @@ impl Session {
         tokio::select! {
             biased;
             () = self.draining.cancelled(), if !is_draining => None,
-            answers = poll_call(&mut self.flush) => {
-                self.flush = None;
-                self.on_flushed(answers);
-                None
+            answers = self.outbox.answers() => {
+                let jitter = self.rng.f64();
+                self.outbox.settle(answers, &mut self.held, jitter).err()
             }
             Some(ended) = self.running.join_next_with_id() => {
                 self.on_ended(ended);
                 None
             }
-            claimed = poll_call(&mut self.claim) => {
+            claimed = answer(&mut self.claim) => {
                 self.claim = None;
                 self.on_claimed(claimed, is_draining)
             }
-            answer = poll_call(&mut self.beat) => {
+            answer = answer(&mut self.beat) => {
                 self.beat = None;
                 self.on_beat(answer)
             }
@@ -363,7 +372,11 @@ impl Session {
                 let is_full = claimed.len() == self.claim_limit;
                 self.look_at = if is_full { now } else { now + self.jittered(self.config.poll) };
                 if self.held.is_empty() && !claimed.is_empty() {
-                    self.beat_at = now + self.config.lease / 3;
+                    self.beat_at = self.claim_began + self.config.lease / 3;
+                }
+                // A claim that gives nothing keeps nothing.
+                if self.held.is_empty() || !claimed.is_empty() {
+                    self.renew(self.claim_began);
                 }
                 for claimed in claimed {
                     self.begin_task(claimed, is_draining);
@@ -391,7 +404,7 @@ impl Session {
         self.held.insert(HeldTask { attempt: Arc::clone(&attempt), cancelled: cancelled.clone() });
         let Some(handler) = handler.filter(|_| !is_draining) else {
             let delay = if is_draining { Duration::ZERO } else { UNKNOWN_TASK_DELAY };
-            self.returns.push(Release { task: held.task, fence: held.fence, delay });
+            self.outbox.release(Release { task: held.task, fence: held.fence, delay });
             return;
         };
         let cancel_grace = self.config.cancel_grace;
@@ -436,44 +449,14 @@ impl Session {
                 attempt = claimed.attempt, %failure, "attempt failed");
         }
         let decision = decide(&claimed.spec.retry, claimed.attempt, outcome, self.rng.f64());
-        self.outbox.push(Completion { task: held.task, fence: held.fence, decision });
-    }
-
-    fn on_flushed(&mut self, answers: Answers) {
-        let batch = std::mem::replace(&mut self.flushing, Flushing::Finishes(Vec::new()));
-        match answers {
-            Ok(answers) => {
-                self.flush_backoff.reset();
-                for (held, answer) in batch.held().into_iter().zip(answers) {
-                    if let Answer::Refused(refusal) = answer {
-                        tracing::warn!(task = %held.task, fence = %held.fence, ?refusal, "refused");
-                    }
-                    self.held.remove(held);
-                }
-            }
-            Err(error) if error.is_retryable() => {
-                let pause = self.flush_backoff.next_pause();
-                tracing::warn!(%error, ?pause, "flush failed");
-                self.flush_at = Instant::now() + self.jittered(pause);
-                match batch {
-                    Flushing::Finishes(batch) => drop(self.outbox.splice(..0, batch)),
-                    Flushing::Releases(batch) => drop(self.returns.splice(..0, batch)),
-                }
-            }
-            Err(error) => {
-                // Nothing this worker can say will change the answer; the lease
-                // will run out and the task be someone else's.
-                tracing::error!(%error, "flush refused");
-                for held in batch.held() {
-                    self.held.remove(held);
-                }
-            }
-        }
+        self.outbox.finish(Completion { task: held.task, fence: held.fence, decision });
     }
 
     fn on_beat(&mut self, answer: Result<HeartbeatAnswer, StoreError>) -> Option<StoreError> {
+        let notes = std::mem::take(&mut self.beat_notes);
         match answer {
             Ok(answer) => {
+                self.renew(self.beat_began);
                 self.lost_claim = self.lost_claim.filter(|lost| *lost > self.beat_settles);
                 self.held.lose(&answer.lost);
                 None
@@ -481,6 +464,7 @@ impl Session {
             Err(error @ StoreError::LeaseLost(_)) => Some(error),
             Err(error) => {
                 tracing::warn!(%error, "heartbeat failed");
+                self.held.put_back(notes);
                 self.beat_at = Instant::now() + self.config.lease / 10;
                 None
             }
@@ -490,27 +474,6 @@ impl Session {
     /// Three quarters of the time to all of it, so that workers do not march in step.
     fn jittered(&mut self, pause: Duration) -> Duration {
         pause.mul_f64(1.0 - self.rng.f64() / 4.0)
-    }
-}
-
-impl Flushing {
-    fn held(&self) -> Vec<Held> {
-        match self {
-            Flushing::Finishes(batch) => {
-                batch.iter().map(|c| Held { task: c.task, fence: c.fence }).collect()
-            }
-            Flushing::Releases(batch) => {
-                batch.iter().map(|r| Held { task: r.task, fence: r.fence }).collect()
-            }
-        }
-    }
-}
-
-/// The answer of a call under way; never, if there is none.
-async fn poll_call<T>(call: &mut Call<T>) -> T {
-    match call {
-        Some(call) => call.await,
-        None => std::future::pending().await,
     }
 }
 

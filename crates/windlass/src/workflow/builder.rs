@@ -180,7 +180,11 @@ fn first_error(
     if draft.tasks.is_empty() {
         return own;
     }
-    draft.build().err().unwrap_or(own)
+    match draft.build() {
+        // The tasks that were cut off are what it lacks.
+        Ok(_) | Err(DefinitionError::OnlyOnFailure { .. }) => own,
+        Err(earlier) => earlier,
+    }
 }
 
 /// A task under construction.

@@ -3,6 +3,7 @@
 mod acceptance;
 mod builder;
 mod contract;
+mod links;
 mod runs;
 mod scale;
 mod shapes;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use windlass::store::RunFilter;
 use windlass::testing::TestEngine;
 use windlass::{
-    Ctx, ErrorKind, RetryPolicy, RunId, RunState, TaskError, TaskState, Tenant, Windlass, Workflow,
+    Ctx, ErrorKind, EventBody, RetryPolicy, RunEvent, RunEventKind, RunId, RunState, TaskError,
+    TaskState, Tenant, Windlass, Workflow,
 };
 
 fn echo() -> Workflow<String> {
@@ -185,4 +186,64 @@ async fn runs_are_listed_by_filter_and_page() {
     let odd = Some(("parity".to_owned(), "odd".to_owned()));
     let page = windlass.list(RunFilter { metadata: odd, ..RunFilter::default() }).await.unwrap();
     assert_eq!(page.runs.len(), 12);
+}
+
+#[tokio::test]
+async fn another_definition_of_a_known_workflow_is_a_conflict_also_when_it_is_started() {
+    let windlass = Windlass::memory();
+    let first = echo();
+    windlass.start(&first, String::new()).await.unwrap();
+    let mut other = Workflow::<String>::builder("echo");
+    other.task("shout").run(async |_| Ok::<_, TaskError>(()));
+    let other = other.build().unwrap();
+    // Others of the same batch are not kept back by it.
+    let starts = [windlass.start(&other, String::new()), windlass.start(&first, String::new())];
+    let answers = windlass.start_all(starts).await.unwrap();
+    assert_eq!(answers[0].as_ref().unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(answers[1].is_ok());
+}
+
+#[tokio::test]
+async fn runs_that_are_due_together_begin_in_the_order_they_were_started() {
+    let echo = echo();
+    let test = TestEngine::new().register(&echo).slots(1);
+    let mut runs = Vec::new();
+    for i in 0..20 {
+        let start = test.start(&echo, i.to_string()).delay(Duration::from_secs(60));
+        runs.push(start.await.unwrap());
+    }
+    test.advance(Duration::from_secs(60)).await;
+    let mut order = Vec::new();
+    for (i, run) in runs.iter().enumerate() {
+        let history = run.history().await.unwrap();
+        let started = history.iter().find(|event| event.word() == "started").unwrap();
+        order.push((started.id, i));
+    }
+    order.sort();
+    let order: Vec<_> = order.into_iter().map(|(_, i)| i).collect();
+    assert_eq!(order, (0..20).collect::<Vec<_>>());
+    let page = test.windlass().list(RunFilter::default()).await.unwrap();
+    let listed: Vec<_> = page.runs.iter().rev().map(|run| run.id).collect();
+    assert_eq!(listed, runs.iter().map(|run| run.id()).collect::<Vec<_>>(), "newest first");
+}
+
+#[tokio::test]
+async fn metadata_and_reasons_that_no_store_could_keep_are_refused_or_cut() {
+    let windlass = Windlass::memory();
+    let echo = echo();
+    let start = || windlass.start(&echo, String::new());
+    let nul = start().metadata("note", "a\0b").await.unwrap_err();
+    assert_eq!(nul.to_string(), r#"metadata "note" has a NUL at byte 1 [WL-0002]"#);
+    let long = start().metadata("note", "x".repeat(1_025)).await.unwrap_err();
+    assert_eq!(long.to_string(), r#"metadata "note" has 1025 bytes, the limit is 1024 [WL-0002]"#);
+    let fits = start().metadata("note", "x".repeat(1_024)).await.unwrap();
+    fits.cancel("\0".repeat(1 << 20)).await.unwrap();
+    let history = fits.history().await.unwrap();
+    let EventBody::Run(RunEvent { kind: RunEventKind::Cancelled { reason }, .. }) =
+        &history.last().unwrap().body
+    else {
+        panic!("{history:?}");
+    };
+    let reason = reason.as_ref().unwrap();
+    assert!(reason.len() <= 4_096 && !reason.contains('\0'));
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use windlass::testing::{Point, TestEngine};
+use windlass::testing::{Point, Process, TestEngine};
 use windlass::{Ctx, ErrorKind, RetryPolicy, RunState, TaskError, TaskState, Windlass, Workflow};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -41,27 +41,44 @@ async fn a_panic_is_a_failed_attempt_and_the_worker_lives_on() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_takes_longer_than_its_timeout_is_ended_and_fails() {
-    let was_cancelled = Arc::new(AtomicUsize::new(0));
-    let seen = was_cancelled.clone();
+async fn an_attempt_that_takes_longer_than_its_timeout_may_clean_up_and_fails() {
+    let cleaned = Arc::new(AtomicUsize::new(0));
+    let seen = cleaned.clone();
     let mut builder = Workflow::<()>::builder("slow");
     builder.task("work").timeout(5 * SECOND).retry(RetryPolicy::none()).run(move |ctx: Ctx<()>| {
         let seen = seen.clone();
-        tokio::spawn(async move {
+        async move {
             ctx.cancelled().await;
             seen.fetch_add(1, Ordering::SeqCst);
-        });
-        std::future::pending::<Result<(), TaskError>>()
+            Ok::<(), TaskError>(())
+        }
     });
     let slow = builder.build().unwrap();
     let test = TestEngine::new().register(&slow);
     let run = test.start(&slow, ()).await.unwrap();
     let began = test.now();
     test.run_until_idle().await;
-    assert_eq!(run.get().await.unwrap().state, RunState::Failed);
+    assert_eq!(run.get().await.unwrap().state, RunState::Failed, "late is late");
     assert_eq!(failure_of(&run).await, "timeout: took longer than 5s");
     assert_eq!(test.now().since(began).as_secs(), 5);
-    assert_eq!(was_cancelled.load(Ordering::SeqCst), 1, "what it spawned is told to stop");
+    assert_eq!(cleaned.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn an_attempt_that_ignores_its_timeout_is_dropped_and_fails() {
+    let mut builder = Workflow::<()>::builder("slow");
+    builder
+        .task("work")
+        .timeout(5 * SECOND)
+        .retry(RetryPolicy::none())
+        .run(|_| std::future::pending::<Result<(), TaskError>>());
+    let slow = builder.build().unwrap();
+    let test = TestEngine::new().register(&slow);
+    let run = test.start(&slow, ()).await.unwrap();
+    let began = test.now();
+    test.run_until_idle().await;
+    assert_eq!(failure_of(&run).await, "timeout: took longer than 5s");
+    assert_eq!(test.now().since(began).as_secs(), 10, "the timeout and the grace for cleaning up");
 }
 
 #[tokio::test]
@@ -282,6 +299,15 @@ async fn settings_outside_their_limits_are_refused_by_name() {
         (worker().slots(100_001), "slots is 100001, not within 1 to 100000"),
         (worker().lease(SECOND), "lease is 1s, the least is 2s"),
         (worker().poll(Duration::ZERO), "an interval of zero would never pause"),
+        (
+            worker().poll(Duration::MAX),
+            "poll is 18446744073709551615.999999999s, the limit is 315360000s",
+        ),
+        (
+            worker().grace(11 * 365 * 86_400 * SECOND),
+            "grace is 346896000s, the limit is 315360000s",
+        ),
+        (worker().name("a\0"), "worker name \"a\\0\" has a control character at byte 1"),
         (worker().queues([""]), "queue name is empty"),
         (worker().name("w").queues(Vec::<String>::new()), r#"worker "w" serves no queue"#),
         (worker().register(&workflow), r#"workflow "single" version 1 is registered twice"#),
@@ -304,4 +330,53 @@ async fn a_worker_with_another_shape_of_a_known_workflow_gives_up_with_the_diffe
     let error = windlass.worker().register(&other).spawn().unwrap().ended().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.to_string().contains(r#"task "other" is "work" there"#), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_until_a_signal_ends_at_once_when_the_worker_gives_up() {
+    let windlass = Windlass::memory();
+    windlass.start(&single(async |_| Ok(())), ()).await.unwrap();
+    let mut other = Workflow::<()>::builder("single");
+    other.task("other").run(async |_| Ok::<_, TaskError>(()));
+    let other = other.build().unwrap();
+    let error = windlass.worker().register(&other).run_until(std::future::pending()).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+#[tokio::test]
+async fn the_replacement_of_a_crashed_worker_is_another_worker() {
+    let workflow = single(async |_| {
+        tokio::time::sleep(SECOND).await;
+        Ok(())
+    });
+    let test = TestEngine::new().register(&workflow);
+    let lost = test.start(&workflow, ()).await.unwrap();
+    test.crash_worker_during("work").await;
+    let began = test.now();
+    let next = test.start(&workflow, ()).await.unwrap();
+    next.wait().await.unwrap();
+    assert!(test.now().since(began) < 2 * SECOND, "it does not wait for the dead one's lease");
+    test.run_until_idle().await;
+    assert_eq!(lost.get().await.unwrap().state, RunState::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_process_does_no_duties() {
+    let mut nap = Workflow::<()>::builder("nap");
+    nap.sleep("nap", 10 * SECOND).add();
+    let nap = nap.build().unwrap();
+    let windlass = Windlass::memory();
+    let process = Process::new();
+    let duties = process.clone();
+    let store = windlass.store().clone();
+    tokio::spawn(async move { duties.run_duties(store, SECOND).await });
+    let run = windlass.start(&nap, ()).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    process.freeze();
+    tokio::time::sleep(100 * SECOND).await;
+    assert_eq!(run.get().await.unwrap().state, RunState::Running);
+    process.thaw();
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(run.get().await.unwrap().state, RunState::Succeeded);
+    process.kill();
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use windlass_core::decide::{MESSAGE_BYTES_MAX, storable};
 use windlass_core::{
     Fence, Progress, RunCommand, RunEventKind, RunId, RunState, TaskCommand, TaskEventKind,
     TaskState,
@@ -37,7 +38,7 @@ impl State {
 
     pub(super) fn retry_run(&mut self, id: RunId, round: u32) -> Result<u32, StoreError> {
         let (run, shared) = self.run(id)?;
-        if run.round == round + 1 {
+        if Some(run.round) == round.checked_add(1) {
             return Ok(run.round);
         }
         if run.round != round {
@@ -70,13 +71,14 @@ impl Run {
             {
                 shared.ready.withdraw(&place);
             }
-            if let Some(until) = task.available_at.take()
+            if let Some(due) = task.due.take()
                 && !shared.planted.has(PlantedBug::CancelForgetsTimers)
             {
-                shared.unschedule(until, id);
+                shared.unschedule(due);
             }
             self.move_task(shared, index, TaskCommand::Cancel, TaskEventKind::Cancelled)?;
         }
+        let reason = reason.map(|reason| storable(reason, MESSAGE_BYTES_MAX));
         self.progress = Progress::recompute(&definition, &self.states());
         self.move_run(shared, RunCommand::Cancel, RunEventKind::Cancelled { reason })
     }

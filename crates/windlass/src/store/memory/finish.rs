@@ -133,7 +133,7 @@ impl Run {
                 let kind = TaskEventKind::Retrying { failure, until };
                 self.move_task(shared, index, TaskCommand::Retry, kind)?;
                 if shared.planted.has(PlantedBug::BackoffInMemory) {
-                    self.task(index).available_at = Some(until);
+                    self.task(index).due = Some(shared.next_order(until));
                     return Ok(());
                 }
                 self.schedule(shared, index, until);

@@ -87,7 +87,6 @@ impl State {
         };
         worker.lease_until = now + worker.lease;
         worker.last_claim = worker.last_claim.max(heartbeat.settled);
-        let lease_until = Some(worker.lease_until);
         let held: BTreeMap<TaskId, Fence> =
             heartbeat.held.iter().map(|held| (held.task, held.fence)).collect();
         let is_orphan = |(task, (fence, seq)): &(&TaskId, &(Fence, _))| {
@@ -111,7 +110,7 @@ impl State {
                 self.hand_back(task, None)?;
             }
         }
-        Ok(HeartbeatAnswer { lost, lease_until })
+        Ok(HeartbeatAnswer { lost })
     }
 
     /// The run of a task, if the fence is that of its present lease.

@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
-use windlass_core::{Definition, Event, EventId, RunId, Tenant, Timestamp, Weight, WorkerId};
+use windlass_core::{
+    Definition, Event, EventId, RunId, TaskIndex, TaskName, Tenant, Timestamp, Weight, WorkerId,
+};
 
 pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
@@ -213,8 +215,17 @@ impl Store for MemoryStore {
         Ok(self.transact(|state| state.get_run(run)))
     }
 
-    async fn list_tasks(&self, run: RunId) -> Result<Vec<TaskRecord>, StoreError> {
-        Ok(self.transact(|state| state.list_tasks(run)))
+    async fn list_tasks(
+        &self,
+        run: RunId,
+        after: Option<TaskIndex>,
+        limit: usize,
+    ) -> Result<Vec<TaskRecord>, StoreError> {
+        Ok(self.transact(|state| state.list_tasks(run, after, limit)))
+    }
+
+    async fn get_task(&self, run: RunId, name: TaskName) -> Result<Option<TaskRecord>, StoreError> {
+        Ok(self.transact(|state| state.get_task(run, &name)))
     }
 
     async fn list_runs(&self, filter: RunFilter) -> Result<RunPage, StoreError> {

@@ -1,6 +1,8 @@
 //! Reading without changing.
 
-use windlass_core::{Event, EventId, RunId};
+use std::ops::Bound;
+
+use windlass_core::{Event, EventId, RunId, TaskIndex, TaskName};
 
 use super::run::Run;
 use super::state::State;
@@ -11,8 +13,20 @@ impl State {
         self.runs.get(&run).map(Run::record)
     }
 
-    pub(super) fn list_tasks(&self, run: RunId) -> Vec<TaskRecord> {
-        self.runs.get(&run).map(Run::task_records).unwrap_or_default()
+    pub(super) fn list_tasks(
+        &self,
+        run: RunId,
+        after: Option<TaskIndex>,
+        limit: usize,
+    ) -> Vec<TaskRecord> {
+        let Some(run) = self.runs.get(&run) else { return Vec::new() };
+        let indices = run.definition.indices().filter(|index| Some(*index) > after);
+        indices.take(limit.min(PAGE_MAX)).map(|index| run.task_record(index)).collect()
+    }
+
+    pub(super) fn get_task(&self, run: RunId, name: &TaskName) -> Option<TaskRecord> {
+        let run = self.runs.get(&run)?;
+        Some(run.task_record(run.definition.index_of(name.as_str())?))
     }
 
     pub(super) fn list_events(
@@ -31,12 +45,11 @@ impl State {
             0 => PAGE_MAX,
             limit => limit.min(PAGE_MAX),
         };
-        let newest_first = self.by_age.iter().rev();
         let after = filter.after.map(|cursor| (cursor.created_at, cursor.id));
-        let mut matching = newest_first
-            .filter(|place| after.is_none_or(|after| **place < after))
-            .filter_map(|(_, id)| self.runs.get(id))
-            .filter(|run| matches(filter, run));
+        let before = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let newest_first = self.by_age.range((Bound::Unbounded, before)).rev();
+        let mut matching =
+            newest_first.filter_map(|(_, id)| self.runs.get(id)).filter(|run| matches(filter, run));
         let runs: Vec<RunRecord> = matching.by_ref().take(limit).map(Run::record).collect();
         let has_more = matching.next().is_some();
         let last = runs.last().filter(|_| has_more);

@@ -11,7 +11,7 @@ use windlass_core::{
 };
 
 use super::queue::{Entry, Place};
-use super::state::Shared;
+use super::state::{Due, Shared};
 use crate::planted::PlantedBug;
 use crate::store::{HandlerKey, NewRun, RunRecord, StoreError, TaskRecord};
 
@@ -38,7 +38,7 @@ pub(super) struct Task {
     pub(super) fence: Fence,
     /// The newest write of a worker that was applied.
     pub(super) answered: Option<(Fence, Verb)>,
-    pub(super) available_at: Option<Timestamp>,
+    pub(super) due: Option<Due>,
     /// Who has it while it is running.
     pub(super) holder: Option<WorkerId>,
     /// Where it stands while ready, and where it stood while running.
@@ -62,7 +62,7 @@ impl Task {
             attempt: 0,
             fence: Fence(0),
             answered: None,
-            available_at: None,
+            due: None,
             holder: None,
             place: None,
             output: None,
@@ -185,8 +185,7 @@ impl Run {
     /// Sets a task's due time; the move is the caller's.
     pub(super) fn schedule(&mut self, shared: &mut Shared, index: TaskIndex, until: Timestamp) {
         let id = self.task_id(index);
-        self.task(index).available_at = Some(until);
-        shared.schedule(until, id);
+        self.task(index).due = Some(shared.schedule(until, id));
     }
 
     /// A task's parents have ended as it wants: queue it, now or after a time.
@@ -295,23 +294,20 @@ impl Run {
         }
     }
 
-    pub(super) fn task_records(&self) -> Vec<TaskRecord> {
-        let record = |(position, task): (usize, &Task)| {
-            let index = TaskIndex::from_usize(position);
-            TaskRecord {
-                index,
-                name: self.definition.task(index).name.clone(),
-                state: task.state,
-                attempt: task.attempt,
-                fence: task.fence,
-                pending_parents: self.progress.parents(index).pending,
-                available_at: task.available_at,
-                worker: task.holder,
-                output: task.output.clone(),
-                failure: task.failure.clone(),
-                progress: task.note.clone(),
-            }
-        };
-        self.tasks.iter().enumerate().map(record).collect()
+    pub(super) fn task_record(&self, index: TaskIndex) -> TaskRecord {
+        let task = &self.tasks[index.as_usize()];
+        TaskRecord {
+            index,
+            name: self.definition.task(index).name.clone(),
+            state: task.state,
+            attempt: task.attempt,
+            fence: task.fence,
+            pending_parents: self.progress.parents(index).pending,
+            available_at: task.due.map(|due| due.at),
+            worker: task.holder,
+            output: task.output.clone(),
+            failure: task.failure.clone(),
+            progress: task.note.clone(),
+        }
     }
 }

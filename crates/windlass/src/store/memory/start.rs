@@ -7,7 +7,7 @@ use windlass_core::{Definition, RunId};
 
 use super::run::Run;
 use super::state::State;
-use crate::store::{METADATA_PAIRS_MAX, NewRun, Started, StoreError};
+use crate::store::{NewRun, Started, StoreError};
 
 impl State {
     pub(super) fn register_all(
@@ -33,13 +33,7 @@ impl State {
     }
 
     pub(super) fn start(&mut self, new: NewRun) -> Result<Started, StoreError> {
-        let pairs = new.metadata.len();
-        if pairs > METADATA_PAIRS_MAX {
-            return Err(StoreError::Conflict(format!(
-                "run {} has {pairs} metadata pairs, the limit is {METADATA_PAIRS_MAX}",
-                new.id
-            )));
-        }
+        new.check().map_err(StoreError::Conflict)?;
         if let Some(existing) = self.find_existing(&new)? {
             return Ok(Started { run: existing, is_new: false });
         }

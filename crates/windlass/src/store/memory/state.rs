@@ -30,13 +30,22 @@ pub(super) struct Shared {
     pub(super) workers: BTreeMap<WorkerId, Worker>,
     /// Workers that are no more; their ids are not used again.
     pub(super) dead: HashSet<WorkerId>,
-    due: BTreeSet<(Timestamp, TaskId)>,
+    due: BTreeMap<Due, TaskId>,
+    schedules: u64,
     pub(super) weights: HashMap<Tenant, Weight>,
     pub(super) wakes: Wakes,
     last_event: EventId,
     ready_tasks: usize,
     running_tasks: usize,
     pub(super) planted: Planted,
+}
+
+/// When a task is due. What is due at the same time is due in the order in which it
+/// was scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Due {
+    pub(super) at: Timestamp,
+    order: u64,
 }
 
 /// What goes on in a store, for a test kit that waits until nothing does.
@@ -90,7 +99,8 @@ impl State {
                 ready: ReadyQueues::new(planted),
                 workers: BTreeMap::new(),
                 dead: HashSet::new(),
-                due: BTreeSet::new(),
+                due: BTreeMap::new(),
+                schedules: 0,
                 weights: HashMap::new(),
                 wakes: Wakes::default(),
                 last_event: EventId(0),
@@ -125,28 +135,34 @@ impl Shared {
         self.weights.get(tenant).copied().unwrap_or_default()
     }
 
-    pub(super) fn schedule(&mut self, until: Timestamp, task: TaskId) {
-        let was_first = self.due.first().is_none_or(|(first, _)| until < *first);
-        self.due.insert((until, task));
-        self.wakes.timers |= was_first;
+    pub(super) fn schedule(&mut self, at: Timestamp, task: TaskId) -> Due {
+        self.wakes.timers |= self.next_due().is_none_or(|first| at < first);
+        let due = self.next_order(at);
+        self.due.insert(due, task);
+        due
     }
 
-    pub(super) fn unschedule(&mut self, until: Timestamp, task: TaskId) {
-        self.due.remove(&(until, task));
+    /// A due time behind all that were given for the same moment.
+    pub(super) fn next_order(&mut self, at: Timestamp) -> Due {
+        self.schedules += 1;
+        Due { at, order: self.schedules }
+    }
+
+    pub(super) fn unschedule(&mut self, due: Due) {
+        self.due.remove(&due);
     }
 
     /// Takes the first task that is due at `horizon`.
     pub(super) fn pop_due(&mut self, horizon: Timestamp) -> Option<TaskId> {
-        let (until, task) = *self.due.first()?;
-        if until > horizon {
+        let first = self.due.first_entry()?;
+        if first.key().at > horizon {
             return None;
         }
-        self.due.pop_first();
-        Some(task)
+        Some(first.remove())
     }
 
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.due.first().map(|(until, _)| *until)
+        self.due.first_key_value().map(|(due, _)| due.at)
     }
 
     /// Whether the worker joined and its lease was not found to have run out.

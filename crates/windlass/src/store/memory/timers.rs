@@ -34,7 +34,7 @@ impl State {
 
 impl Run {
     fn promote(&mut self, shared: &mut Shared, id: TaskId) -> Result<(), StoreError> {
-        self.task(id.index).available_at = None;
+        self.task(id.index).due = None;
         match self.definition.task(id.index).kind {
             TaskKind::Sleep(_) => {
                 self.end_task(shared, id.index, TaskCommand::Wake, TaskEventKind::Woken)

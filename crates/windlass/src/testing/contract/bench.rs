@@ -223,7 +223,15 @@ impl<'a> Bench<'a> {
     }
 
     pub(crate) async fn tasks(&self, run: RunId) -> Vec<TaskRecord> {
-        self.store.list_tasks(run).await.expect("reading works")
+        let mut tasks: Vec<TaskRecord> = Vec::new();
+        loop {
+            let after = tasks.last().map(|task| task.index);
+            let page = self.store.list_tasks(run, after, PAGE_MAX).await.expect("reading works");
+            if page.is_empty() {
+                return tasks;
+            }
+            tasks.extend(page);
+        }
     }
 
     /// The task with this name.

@@ -143,7 +143,7 @@ pub(crate) async fn a_page_has_a_limit(bench: &Bench<'_>) {
 pub(crate) async fn what_does_not_exist_is_not_there(bench: &Bench<'_>) {
     let unknown = bench.run_id();
     assert_eq!(bench.store.get_run(unknown).await, Ok(None));
-    assert_eq!(bench.store.list_tasks(unknown).await, Ok(Vec::new()));
+    assert_eq!(bench.store.list_tasks(unknown, None, 10).await, Ok(Vec::new()));
     assert_eq!(bench.store.list_events(unknown, None, 10).await, Ok(Vec::new()));
     assert_eq!(page(bench, RunFilter::default()).await, RunPage::default());
 }

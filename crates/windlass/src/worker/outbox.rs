@@ -1,0 +1,196 @@
+//! What a worker has to tell the store: completions and hand-backs.
+//!
+//! Parcels gather while a flush is under way and leave together with the next. A
+//! flush whose answer was lost is sent again as it was; the fences judge it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass_core::{Decision, Failure, FailureCode, TaskName};
+
+use super::call::{Call, limited};
+use super::held::HeldTasks;
+use super::{Parts, Point};
+use crate::backoff::Backoff;
+use crate::store::{Answer, BATCH_MAX, Completion, Held, Refusal, Release, StoreError};
+
+/// The most completions that wait for their answer before claiming pauses.
+const PARCELS_MAX: usize = BATCH_MAX;
+
+type Answers = Result<Vec<Answer>, StoreError>;
+
+pub(super) struct Outbox {
+    finishes: Vec<Completion>,
+    releases: Vec<Release>,
+    flush: Call<Answers>,
+    flushing: Flushing,
+    pub(super) flush_at: Instant,
+    backoff: Backoff,
+}
+
+/// What the flush under way carries.
+enum Flushing {
+    Finishes(Vec<Completion>),
+    Releases(Vec<Release>),
+}
+
+impl Outbox {
+    pub(super) fn new(now: Instant) -> Self {
+        Outbox {
+            finishes: Vec::new(),
+            releases: Vec::new(),
+            flush: None,
+            flushing: Flushing::Finishes(Vec::new()),
+            flush_at: now,
+            backoff: Backoff::default(),
+        }
+    }
+
+    pub(super) fn finish(&mut self, completion: Completion) {
+        self.finishes.push(completion);
+    }
+
+    pub(super) fn release(&mut self, release: Release) {
+        self.releases.push(release);
+    }
+
+    pub(super) fn has_parcels(&self) -> bool {
+        !self.finishes.is_empty() || !self.releases.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.finishes.len() >= PARCELS_MAX
+    }
+
+    pub(super) fn is_flushing(&self) -> bool {
+        self.flush.is_some()
+    }
+
+    /// Whether everything was told and answered.
+    pub(super) fn is_done(&self) -> bool {
+        self.flush.is_none() && !self.has_parcels()
+    }
+
+    /// Begins a flush if there is something to tell and it is time.
+    pub(super) fn begin(&mut self, now: Instant, parts: &Parts, held: &HeldTasks, limit: Duration) {
+        if self.flush.is_some() || !self.has_parcels() || now < self.flush_at {
+            return;
+        }
+        let link = Arc::clone(&parts.link);
+        if !self.releases.is_empty() {
+            let batch: Vec<_> = self.releases.drain(..self.releases.len().min(BATCH_MAX)).collect();
+            self.flushing = Flushing::Releases(batch.clone());
+            self.flush = Some(limited(limit, async move { link.release(batch).await }));
+            return;
+        }
+        let batch: Vec<_> = self.finishes.drain(..self.finishes.len().min(BATCH_MAX)).collect();
+        self.flushing = Flushing::Finishes(batch.clone());
+        let names = names_of(&batch, held);
+        let parts = parts.clone();
+        self.flush = Some(limited(limit, async move {
+            for name in &names {
+                parts.reached(Point::BeforeCommit, name.as_str()).await;
+            }
+            let answers = link.finish(batch).await;
+            for name in &names {
+                parts.reached(Point::AfterCommit, name.as_str()).await;
+            }
+            answers
+        }));
+    }
+
+    /// The answers to the flush under way; never, if there is none. Cancel safe.
+    pub(super) async fn answers(&mut self) -> Answers {
+        let answers = super::call::answer(&mut self.flush).await;
+        self.flush = None;
+        answers
+    }
+
+    /// Takes the answers to the flush that was under way: what was answered is no
+    /// longer held. The error is one that no repetition mends.
+    pub(super) fn settle(
+        &mut self,
+        answers: Answers,
+        held: &mut HeldTasks,
+        jitter: f64,
+    ) -> Result<(), StoreError> {
+        let batch = std::mem::replace(&mut self.flushing, Flushing::Finishes(Vec::new()));
+        match answers {
+            Ok(answers) => {
+                self.backoff.reset();
+                self.take_answers(batch, answers, held)
+            }
+            Err(error) if error.is_retryable() => {
+                let pause = self.backoff.next_pause().mul_f64(1.0 - jitter / 4.0);
+                tracing::warn!(%error, ?pause, "flush failed");
+                self.flush_at = Instant::now() + pause;
+                match batch {
+                    Flushing::Finishes(batch) => drop(self.finishes.splice(..0, batch)),
+                    Flushing::Releases(batch) => drop(self.releases.splice(..0, batch)),
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn take_answers(
+        &mut self,
+        batch: Flushing,
+        answers: Vec<Answer>,
+        held: &mut HeldTasks,
+    ) -> Result<(), StoreError> {
+        for (Held { task, fence }, answer) in batch.held().into_iter().zip(&answers) {
+            match answer {
+                Answer::Refused(Refusal::Invalid) => continue,
+                Answer::Refused(refusal) => tracing::warn!(%task, %fence, ?refusal, "refused"),
+                Answer::Accepted | Answer::AcceptedAlready => {}
+            }
+            held.remove(Held { task, fence });
+        }
+        let Flushing::Finishes(batch) = batch else { return Ok(()) };
+        let invalid = batch
+            .into_iter()
+            .zip(answers)
+            .filter(|(_, answer)| *answer == Answer::Refused(Refusal::Invalid));
+        invalid.map(|(completion, _)| completion).try_for_each(|c| self.report_invalid(c))
+    }
+
+    /// An outcome that the store cannot keep: the task fails, saying so. If not even
+    /// that can be kept, the worker must let the lease run out, so that the attempt
+    /// counts.
+    fn report_invalid(&mut self, completion: Completion) -> Result<(), StoreError> {
+        let Completion { task, fence, decision } = completion;
+        tracing::error!(%task, %fence, "the outcome cannot be stored");
+        if matches!(decision, Decision::Fail(_)) {
+            return Err(StoreError::Corrupt(format!("the failure of task {task} is refused")));
+        }
+        let failure = Failure::new(FailureCode::Payload, "the outcome cannot be stored");
+        let decision = Decision::Fail(failure.permanent());
+        self.finishes.push(Completion { task, fence, decision });
+        Ok(())
+    }
+}
+
+impl Flushing {
+    fn held(&self) -> Vec<Held> {
+        match self {
+            Flushing::Finishes(batch) => {
+                batch.iter().map(|c| Held { task: c.task, fence: c.fence }).collect()
+            }
+            Flushing::Releases(batch) => {
+                batch.iter().map(|r| Held { task: r.task, fence: r.fence }).collect()
+            }
+        }
+    }
+}
+
+/// The names of the tasks of a batch, for the probe.
+fn names_of(batch: &[Completion], held: &HeldTasks) -> Vec<TaskName> {
+    let name = |c: &Completion| {
+        let task = held.get(Held { task: c.task, fence: c.fence })?;
+        Some(task.attempt.claimed.spec.name.clone())
+    };
+    batch.iter().filter_map(name).collect()
+}

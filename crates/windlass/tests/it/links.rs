@@ -1,0 +1,271 @@
+//! What a worker does when its link to the store misbehaves.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use windlass::store::{
+    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, Hints,
+    MemoryStore, Refusal, Release, StoreError, WorkerLink,
+};
+use windlass::testing::History;
+use windlass::{Ctx, RetryPolicy, RunState, TaskError, Windlass, WorkerId, Workflow};
+use windlass_core::Decision;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How the link misbehaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    Sound,
+    /// Every call fails, and nothing is applied.
+    Cut,
+    /// Calls of this verb never answer.
+    Hangs(Verb),
+    /// The next call of this verb is answered late, though within the limit.
+    Slow(Verb),
+    /// An output that says `poison` cannot be stored.
+    Picky,
+    /// Every completion is refused, for a reason that does not go away.
+    Hostile,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Join,
+    Claim,
+    Extend,
+    Leave,
+}
+
+struct MoodyLink {
+    store: Arc<MemoryStore>,
+    mood: Mutex<Mood>,
+}
+
+impl MoodyLink {
+    fn mood(&self) -> Mood {
+        *self.mood.lock().expect("no test panics here")
+    }
+
+    fn set(&self, mood: Mood) {
+        *self.mood.lock().expect("no test panics here") = mood;
+    }
+
+    async fn pass(&self, verb: Option<Verb>) -> Result<(), StoreError> {
+        match (self.mood(), verb) {
+            (Mood::Cut, _) => Err(StoreError::Unavailable("cut".to_owned())),
+            (Mood::Hangs(hangs), Some(verb)) if hangs == verb => std::future::pending().await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn dawdle(&self, verb: Verb) {
+        if self.mood() == Mood::Slow(verb) {
+            self.set(Mood::Sound);
+            tokio::time::sleep(4 * SECOND).await;
+        }
+    }
+}
+
+fn is_poison(completion: &Completion) -> bool {
+    matches!(&completion.decision, Decision::Succeed(output) if output.as_str().contains("poison"))
+}
+
+#[async_trait]
+impl WorkerLink for MoodyLink {
+    async fn join(&self, hello: Hello) -> Result<(), StoreError> {
+        self.pass(Some(Verb::Join)).await?;
+        self.store.join(hello).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        self.pass(Some(Verb::Claim)).await?;
+        let claimed = self.store.claim(request).await?;
+        if !claimed.is_empty() {
+            self.dawdle(Verb::Claim).await;
+        }
+        Ok(claimed)
+    }
+
+    async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
+        self.pass(None).await?;
+        match self.mood() {
+            Mood::Hostile => Err(StoreError::Corrupt("no".to_owned())),
+            Mood::Picky => {
+                let poison: Vec<bool> = completions.iter().map(is_poison).collect();
+                let sound = completions.into_iter().filter(|c| !is_poison(c)).collect();
+                let mut answers = self.store.finish(sound).await?.into_iter();
+                let answer = |is_poison| match is_poison {
+                    true => Some(Answer::Refused(Refusal::Invalid)),
+                    false => answers.next(),
+                };
+                Ok(poison.into_iter().filter_map(answer).collect())
+            }
+            Mood::Sound | Mood::Cut | Mood::Hangs(_) | Mood::Slow(_) => {
+                self.store.finish(completions).await
+            }
+        }
+    }
+
+    async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
+        self.pass(None).await?;
+        self.store.release(releases).await
+    }
+
+    async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
+        self.pass(Some(Verb::Extend)).await?;
+        self.store.extend(heartbeat).await
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.pass(Some(Verb::Leave)).await?;
+        self.store.leave(worker).await
+    }
+
+    fn work_hints(&self) -> Hints {
+        self.store.work_hints()
+    }
+}
+
+fn moody(mood: Mood) -> (Windlass, Arc<MoodyLink>) {
+    let store = Arc::new(MemoryStore::new());
+    let windlass = Windlass::with_store(store.clone());
+    (windlass, Arc::new(MoodyLink { store, mood: Mutex::new(mood) }))
+}
+
+/// A workflow of one task with two attempts that takes a time and echoes its input.
+fn echo(takes: Duration) -> Workflow<String> {
+    let mut builder = Workflow::<String>::builder("echo");
+    let retry = RetryPolicy::fixed(SECOND).attempts(2);
+    builder.task("say").retry(retry).run(move |ctx: Ctx<String>| async move {
+        tokio::time::sleep(takes).await;
+        Ok::<_, TaskError>(ctx.input().clone())
+    });
+    builder.build().expect("one task is a workflow")
+}
+
+async fn words(run: &windlass::RunHandle) -> Vec<&'static str> {
+    History::new(run.history().await.expect("memory answers")).of("say")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_cannot_be_stored_fails_its_task_and_no_other() {
+    let (windlass, link) = moody(Mood::Picky);
+    let echo = echo(SECOND);
+    let worker = windlass.worker().register(&echo).through(link).spawn().unwrap();
+    let poison = windlass.start(&echo, "poison".to_owned()).await.unwrap();
+    let mate = windlass.start(&echo, "fine".to_owned()).await.unwrap();
+    assert_eq!(poison.wait().await.unwrap().state, RunState::Failed);
+    assert_eq!(mate.wait().await.unwrap().state, RunState::Succeeded);
+    assert_eq!(words(&poison).await, ["queued", "started", "failed"]);
+    let failure = poison.tasks().await.unwrap()[0].failure.clone().unwrap();
+    assert_eq!(failure.to_string(), "payload: the outcome cannot be stored");
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_refuses_every_outcome_costs_attempts_and_does_not_strand_the_task() {
+    let (windlass, link) = moody(Mood::Hostile);
+    let echo = echo(SECOND);
+    let worker = windlass.worker().register(&echo).through(link).spawn().unwrap();
+    let run = windlass.start(&echo, String::new()).await.unwrap();
+    assert_eq!(run.wait_timeout(600 * SECOND).await.unwrap().state, RunState::Failed);
+    let expected = ["queued", "started", "lease_expired", "started", "lease_expired"];
+    assert_eq!(words(&run).await, expected);
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_cut_off_tells_its_handlers_when_its_lease_is_over() {
+    let (windlass, link) = moody(Mood::Sound);
+    let told = Arc::new(AtomicBool::new(false));
+    let seen = told.clone();
+    let mut builder = Workflow::<()>::builder("watch");
+    builder.task("say").run(move |ctx: Ctx<()>| {
+        let seen = seen.clone();
+        async move {
+            ctx.cancelled().await;
+            seen.store(true, Ordering::SeqCst);
+            Ok::<_, TaskError>(())
+        }
+    });
+    let watch = builder.build().unwrap();
+    let worker = windlass.worker().register(&watch).lease(15 * SECOND);
+    let _worker = worker.through(link.clone()).spawn().unwrap();
+    windlass.start(&watch, ()).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    link.set(Mood::Cut);
+    tokio::time::sleep(13 * SECOND).await;
+    assert!(!told.load(Ordering::SeqCst), "the lease still holds");
+    tokio::time::sleep(3 * SECOND).await;
+    assert!(told.load(Ordering::SeqCst), "the task may be another worker's by now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_is_given_up_before_it_costs_the_lease() {
+    let (windlass, link) = moody(Mood::Sound);
+    let echo = echo(60 * SECOND);
+    let worker = windlass.worker().register(&echo).slots(1).lease(15 * SECOND);
+    let worker = worker.through(link.clone()).spawn().unwrap();
+    let run = windlass.start(&echo, String::new()).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    link.set(Mood::Hangs(Verb::Extend));
+    tokio::time::sleep(6 * SECOND).await;
+    link.set(Mood::Sound);
+    assert_eq!(run.wait().await.unwrap().state, RunState::Succeeded);
+    assert_eq!(words(&run).await, ["queued", "started", "succeeded"]);
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_answered_late_does_not_delay_the_heartbeat() {
+    let (windlass, link) = moody(Mood::Slow(Verb::Claim));
+    let echo = echo(60 * SECOND);
+    let worker = windlass.worker().register(&echo).slots(1).lease(15 * SECOND);
+    let worker = worker.through(link).spawn().unwrap();
+    let run = windlass.start(&echo, String::new()).await.unwrap();
+    assert_eq!(run.wait().await.unwrap().state, RunState::Succeeded);
+    assert_eq!(words(&run).await, ["queued", "started", "succeeded"]);
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_hangs_does_not_hold_up_a_drain() {
+    for verb in [Verb::Join, Verb::Claim, Verb::Extend, Verb::Leave] {
+        let (windlass, link) = moody(Mood::Hangs(verb));
+        let echo = echo(SECOND);
+        let worker = windlass.worker().register(&echo).grace(3 * SECOND);
+        let worker = worker.through(link).spawn().unwrap();
+        windlass.start(&echo, String::new()).await.unwrap();
+        tokio::time::sleep(SECOND / 2).await;
+        let began = tokio::time::Instant::now();
+        worker.drain().await.unwrap();
+        let took = began.elapsed();
+        assert!(took <= 3 * SECOND + SECOND / 100, "{verb:?}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_of_progress_outlives_a_heartbeat_that_failed() {
+    let (windlass, link) = moody(Mood::Sound);
+    let mut builder = Workflow::<()>::builder("noted");
+    builder.task("say").run(async |ctx: Ctx<()>| {
+        ctx.progress(&"half way")?;
+        tokio::time::sleep(60 * SECOND).await;
+        Ok::<_, TaskError>(())
+    });
+    let noted = builder.build().unwrap();
+    let worker = windlass.worker().register(&noted).lease(15 * SECOND);
+    let worker = worker.through(link.clone()).spawn().unwrap();
+    let run = windlass.start(&noted, ()).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    link.set(Mood::Cut);
+    tokio::time::sleep(5 * SECOND).await;
+    link.set(Mood::Sound);
+    tokio::time::sleep(5 * SECOND).await;
+    let note = run.tasks().await.unwrap()[0].progress.clone();
+    assert_eq!(note.expect("it was sent again").as_str(), "\"half way\"");
+    worker.drain().await.unwrap();
+}
