@@ -16,8 +16,8 @@ use super::StoreError;
 ///
 /// A worker joins, then claims, finishes and heartbeats until it leaves. One
 /// lease covers all its tasks: it begins with a claim, is kept by heartbeats and
-/// further claims, and when it runs out the tasks are taken away and the worker's
-/// id is dead for ever. A worker without tasks has nothing to lose and need not
+/// by further claims that give it tasks, and when it runs out the tasks are taken
+/// away and the worker's id is dead for ever. A worker without tasks has nothing to lose and need not
 /// say anything. Every write names the fence of the claim it belongs to and is
 /// refused when a newer one exists. All verbs may be repeated when their answer
 /// was lost.

@@ -4,6 +4,7 @@ mod acceptance;
 mod builder;
 mod contract;
 mod links;
+mod regressions;
 mod runs;
 mod scale;
 mod shapes;

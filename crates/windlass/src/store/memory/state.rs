@@ -170,11 +170,17 @@ impl Shared {
         self.workers.get_mut(&worker).filter(|worker| !worker.is_dead)
     }
 
-    /// A claim is a sign of life: the lease begins anew. `takes_work` says whether
-    /// the worker has something to lose from now on.
+    /// A claim begins the lease anew if it gives the worker tasks (`takes_work`) or
+    /// if the worker has none. One that gives nothing to a worker with tasks does
+    /// not: if the request that gave them was delivered twice and the worker got
+    /// the other answer, it does not know of them, sends no heartbeat for them, and
+    /// would keep them for ever by asking for more.
     pub(super) fn renew(&mut self, worker: WorkerId, takes_work: bool) {
         let now = self.now;
         let Some(worker) = self.workers.get_mut(&worker) else { return };
+        if !takes_work && !worker.tasks.is_empty() {
+            return;
+        }
         // Whoever sleeps until the next lease ends must look again.
         self.wakes.timers |= takes_work && worker.tasks.is_empty();
         if worker.lease_until < Timestamp::MAX {
