@@ -32,8 +32,9 @@ const CLAIM_MAX: usize = 1_000;
 /// How long a task is put off that this worker should know and does not.
 const UNKNOWN_TASK_DELAY: Duration = Duration::from_secs(5);
 
-/// How long a worker that has nothing left to do tries to say goodbye.
-const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long a drain may take to tell the store how a handler ended that had to be
+/// dropped, and again to say goodbye: at most this, and a tenth of the grace period.
+const REPORT_TIME: Duration = Duration::from_secs(1);
 
 /// A worker at work.
 pub(crate) struct Session {
@@ -75,6 +76,7 @@ pub(crate) struct Session {
 struct Drain {
     interrupt_at: Instant,
     give_up_at: Instant,
+    end_at: Instant,
 }
 
 impl Session {
@@ -120,7 +122,7 @@ impl Session {
             return Ok(());
         }
         let mut drain: Option<Drain> = None;
-        loop {
+        let end_at = loop {
             let now = Instant::now();
             if drain.is_none() && self.draining.is_cancelled() {
                 drain = Some(self.begin_drain(now));
@@ -130,7 +132,7 @@ impl Session {
                     self.held.cancel_all();
                 }
                 if self.is_done() || now >= drain.give_up_at {
-                    break;
+                    break drain.end_at;
                 }
             }
             self.notice_lapse(now);
@@ -141,17 +143,16 @@ impl Session {
             {
                 return Ok(());
             }
-        }
-        self.leave(drain).await;
+        };
+        self.leave(end_at).await;
         Ok(())
     }
 
     /// Says goodbye. The lease would run out anyway; this only spares the others the
-    /// wait, so it takes no more than what is left of the grace period.
-    async fn leave(self, drain: Option<Drain>) {
-        let soon = Instant::now() + LEAVE_TIME_MAX;
-        let until = drain.map_or(soon, |drain| drain.give_up_at.min(soon));
-        match timeout_at(until, self.parts.link.leave(self.worker)).await {
+    /// wait.
+    async fn leave(self, end_at: Instant) {
+        let soon = Instant::now() + REPORT_TIME;
+        match timeout_at(end_at.min(soon), self.parts.link.leave(self.worker)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "could not leave"),
             Err(_) => tracing::warn!("could not leave in time"),
@@ -225,9 +226,11 @@ impl Session {
     fn begin_drain(&mut self, now: Instant) -> Drain {
         tracing::info!(worker = %self.worker, running = self.running.len(), "draining");
         let Config { grace, cancel_grace, .. } = self.config;
-        // A tenth of the grace period is for telling the store what came of it.
-        let for_handlers = (grace - grace / 10).saturating_sub(cancel_grace);
-        Drain { interrupt_at: now + for_handlers, give_up_at: now + grace }
+        let report_time = REPORT_TIME.min(grace / 10);
+        let give_up = grace - report_time;
+        // Handlers that are dropped are reported: their leases must not run out.
+        let interrupt = give_up.saturating_sub(cancel_grace + report_time);
+        Drain { interrupt_at: now + interrupt, give_up_at: now + give_up, end_at: now + grace }
     }
 
     fn is_done(&self) -> bool {

@@ -56,3 +56,20 @@ async fn claims_that_give_nothing_do_not_keep_tasks_the_worker_does_not_know_of(
     history.assert_task("only", &["queued", "started", "lease_expired"]);
     assert_eq!(run.tasks().await.unwrap()[0].state, TaskState::Ready);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_a_drain_has_to_drop_is_reported_before_the_worker_leaves() {
+    let windlass = Windlass::memory();
+    let workflow = single(Duration::from_secs(60 * 60));
+    let grace = Duration::from_secs(20);
+    let worker = windlass.worker().register(&workflow).grace(grace).spawn().unwrap();
+    let run = windlass.start(&workflow, ()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    let told_at = tokio::time::Instant::now();
+    worker.drain().await.unwrap();
+
+    assert!(told_at.elapsed() <= grace);
+    let history = History::new(run.history().await.unwrap());
+    history.assert_task("only", &["queued", "started", "retrying"]);
+}
