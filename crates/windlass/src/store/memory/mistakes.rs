@@ -24,6 +24,16 @@ impl State {
         HeartbeatAnswer::default()
     }
 
+    /// The pause before a retry is over for the process that held it in memory.
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn remember_timer(&mut self, id: TaskId) {
+        let Some(run) = self.runs.get_mut(&id.run) else { return };
+        let Some(task) = run.tasks.get(id.index.as_usize()) else { return };
+        if let (TaskState::Scheduled, Some(until)) = (task.state, task.available_at) {
+            self.shared.schedule(until, id);
+        }
+    }
+
     /// The parents' counters of the children move again for a finish that was
     /// applied before.
     pub(super) fn count_again(&mut self, id: TaskId) {

@@ -75,6 +75,14 @@ impl MemoryStore {
         MemoryStore::build(clock, Planted::new(bug))
     }
 
+    /// Makes a task due that waits for its next attempt. With the bug
+    /// [`BackoffInMemory`](PlantedBug::BackoffInMemory) the store does not do so by
+    /// itself, and the process that holds the pause in its memory does.
+    #[cfg(feature = "planted-bugs")]
+    pub fn remember_timer(&self, task: windlass_core::TaskId) {
+        self.transact(|state| state.remember_timer(task));
+    }
+
     fn build(clock: Arc<dyn Clock>, planted: Planted) -> Self {
         let state = State::new(clock.now(), planted);
         MemoryStore {

@@ -1,0 +1,145 @@
+//! When things happened, against when they had to.
+
+use std::time::Duration;
+
+use windlass::Timestamp;
+use windlass::testing::invariants::Violation;
+use windlass_core::{TaskEventKind, TaskId};
+
+use super::Evidence;
+use crate::scenario::DUTY_INTERVAL_MAX;
+use crate::world::EPOCH;
+
+const RECOVERY: &str = "G10 bounded recovery";
+
+/// The margin of G10 beyond lease and reap interval.
+const RECOVERY_MARGIN: Duration = Duration::from_secs(1);
+
+/// The longest pause of a background duty after errors of the store: the first
+/// look after an outage may come that late.
+const DUTY_BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// The margin of G11 beyond the interval of sweeps.
+const LATENESS_MAX: Duration = Duration::from_secs(5);
+
+/// Whether a sweep was done after `from` and before `to`. At the very same time
+/// either may have come first.
+fn was_swept_between(sweeps: &[Timestamp], from: Timestamp, to: Timestamp) -> bool {
+    let first = sweeps.partition_point(|at| *at <= from);
+    sweeps.get(first).is_some_and(|at| *at < to)
+}
+
+/// G10: a lease lasts from the last sign of life that the store accepted, and the
+/// first look after its end takes the tasks away. Once faults have stopped there
+/// is such a look in every interval.
+pub(super) fn recovery_is_bounded(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
+    let mut violate = |text| violations.push(Violation { promise: RECOVERY, text });
+    let truth = evidence.world.truth.lock();
+    for (file, line, event) in evidence.task_events() {
+        let TaskEventKind::LeaseExpired { worker, .. } = &event.kind else { continue };
+        let task = TaskId { run: file.run.id, index: event.task };
+        let Some(known) = truth.workers.get(worker) else {
+            violate(format!("task {task} expired with worker {worker}, which never joined"));
+            continue;
+        };
+        if known.left_at.contains(&line.at) {
+            continue;
+        }
+        let Some(sign) = truth.last_sign(*worker, line.at) else {
+            violate(format!("task {task} expired with worker {worker}, which never claimed"));
+            continue;
+        };
+        let end = sign + known.lease;
+        if line.at < end {
+            violate(format!("task {task} expired at {}, the lease lasts until {end}", line.at));
+        }
+        if was_swept_between(&truth.reaps, end, line.at) {
+            let text = "and the store was asked for dead workers before that";
+            violate(format!("task {task} expired at {}, the lease ended {end}, {text}", line.at));
+        }
+        let healed_at = evidence.staffed_at + DUTY_BACKOFF_MAX;
+        let latest = end.max(healed_at) + DUTY_INTERVAL_MAX + RECOVERY_MARGIN;
+        if line.at > latest {
+            violate(format!("task {task} expired at {}, {latest} is the latest", line.at));
+        }
+    }
+}
+
+/// G10 and G11: the background duties go on, whatever happened before.
+pub(super) fn duties_go_on(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
+    let truth = evidence.world.truth.lock();
+    let limit = DUTY_INTERVAL_MAX + DUTY_BACKOFF_MAX + RECOVERY_MARGIN;
+    for (what, sweeps) in [("reap", &truth.reaps), ("promote_due", &truth.promotes)] {
+        let mut last = evidence.staffed_at;
+        for at in sweeps.iter().copied().chain([evidence.world.now()]) {
+            if at.since(last) > limit {
+                let text = format!("nobody asked for {what} between {last} and {at}");
+                violations.push(Violation { promise: "G10 duties are done", text });
+            }
+            last = last.max(at);
+        }
+    }
+}
+
+/// G11: the first look after a timer's time fires it, and once faults have stopped
+/// there is such a look in every interval.
+pub(super) fn timers_are_not_late(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
+    let truth = evidence.world.truth.lock();
+    for file in evidence.files {
+        let mut due = vec![None; file.tasks.len()];
+        for event in &file.events {
+            let Some(body) = event.task() else { continue };
+            let due = &mut due[body.task.as_usize()];
+            match &body.kind {
+                TaskEventKind::Delayed { until }
+                | TaskEventKind::Sleeping { until }
+                | TaskEventKind::Retrying { until, .. }
+                | TaskEventKind::Released { until: Some(until) } => *due = Some(*until),
+                TaskEventKind::Queued | TaskEventKind::Woken => {
+                    let Some(until) = due.take() else { continue };
+                    let is_missed = was_swept_between(&truth.promotes, until, event.at);
+                    let latest = until.max(evidence.staffed_at) + DUTY_INTERVAL_MAX + LATENESS_MAX;
+                    if is_missed || event.at > latest {
+                        let (run, name, at) = (file.run.id, &body.name, event.at);
+                        let text = format!("task {name} of run {run} was due {until}, came {at}");
+                        violations.push(Violation { promise: "G11 timers are not late", text });
+                    }
+                }
+                TaskEventKind::Released { until: None }
+                | TaskEventKind::Started { .. }
+                | TaskEventKind::Succeeded
+                | TaskEventKind::Failed { .. }
+                | TaskEventKind::LeaseExpired { .. }
+                | TaskEventKind::Skipped
+                | TaskEventKind::Cancelled
+                | TaskEventKind::Reset => *due = None,
+            }
+        }
+    }
+}
+
+/// G19: a worker to which nothing is done keeps its lease, while it works and
+/// while it drains.
+pub(super) fn drained_workers_keep_their_leases(
+    evidence: &Evidence<'_>,
+    violations: &mut Vec<Violation>,
+) {
+    let truth = evidence.world.truth.lock();
+    let sites = evidence.world.sites.lock();
+    let outages = &evidence.world.scenario.faults.outages;
+    for (file, line, event) in evidence.task_events() {
+        let TaskEventKind::LeaseExpired { worker, .. } = &event.kind else { continue };
+        let Some(known) = truth.workers.get(worker) else { continue };
+        let site = &sites[known.site.0];
+        let at = line.at.since(EPOCH);
+        let was_out = outages.iter().any(|(from, to)| *from <= at && site.born_at < *to);
+        if site.is_calm && !was_out {
+            let (run, name, drained) = (file.run.id, &event.name, site.drained_at);
+            let text = format!(
+                "task {name} of run {run} expired at {at:?} with worker {worker}, which was told \
+                 to drain at {drained:?} and to which nothing else was done"
+            );
+            violations.push(Violation { promise: "G19 no lease expires by a drain", text });
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Programs that start, cancel and retry runs, and write down what they are told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass::{Error, ErrorKind, RunId, RunState, Windlass, Workflow};
+
+use crate::dice::Dice;
+use crate::ledger::{Reply, StartEntry};
+use crate::scenario::StartPlan;
+use crate::world::World;
+
+/// How often a cancellation or a retry is repeated when the outcome is unknown.
+const TRIES: usize = 4;
+
+/// Lives the life of one client.
+pub(crate) async fn live(
+    world: Arc<World>,
+    windlass: Windlass,
+    workflow: Workflow<u64>,
+    plan: StartPlan,
+    mut dice: Dice,
+) {
+    world.sleep_until(plan.at).await;
+    let reply = start(&world, &windlass, &workflow, &plan, &mut dice).await;
+    world.trace(|| format!("start {}: {reply:?}", plan.id));
+    let run = match reply {
+        Reply::Acknowledged(run) => run,
+        Reply::Refused | Reply::Unknown => plan.id,
+    };
+    world.clients.lock().starts.push(StartEntry { plan: plan.clone(), reply });
+    if reply == Reply::Refused {
+        return;
+    }
+    if let Some(after) = plan.cancel_after
+        && world.sleep_within_faults(after).await
+    {
+        cancel(&world, &windlass, run, &mut dice).await;
+    }
+    if let Some(after) = plan.retry_after {
+        let mut pause = after;
+        while world.sleep_within_faults(pause).await {
+            retry(&world, &windlass, run).await;
+            pause = dice.millis(2_000..=15_000);
+        }
+    }
+}
+
+async fn start(
+    world: &World,
+    windlass: &Windlass,
+    workflow: &Workflow<u64>,
+    plan: &StartPlan,
+    dice: &mut Dice,
+) -> Reply<RunId> {
+    for _ in 0..plan.tries {
+        let tenant = &world.scenario.tenants[plan.tenant].name;
+        let mut start = windlass.start(workflow, plan.input).id(plan.id).tenant(tenant);
+        start = start.delay(plan.delay).priority(plan.priority);
+        if let Some(key) = &plan.key {
+            start = start.key(key);
+        }
+        match Reply::of(start.await.map(|run| run.id())) {
+            Ok(Reply::Unknown) => {}
+            Ok(reply) => return reply,
+            Err(error) => {
+                unexpected(world, "start", plan.id, &error);
+                return Reply::Unknown;
+            }
+        }
+        tokio::time::sleep(dice.millis(50..=2_000)).await;
+    }
+    Reply::Unknown
+}
+
+async fn cancel(world: &World, windlass: &Windlass, run: RunId, dice: &mut Dice) {
+    for _ in 0..TRIES {
+        match Reply::of(windlass.run(run).cancel("simulated").await) {
+            Ok(Reply::Acknowledged(())) => {
+                world.trace(|| format!("run {run} cancelled"));
+                world.clients.lock().cancelled.push(run);
+                return;
+            }
+            Ok(Reply::Unknown) => {}
+            Ok(Reply::Refused) => return,
+            // A start with an unknown outcome may not have happened.
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) => return unexpected(world, "cancel", run, &error),
+        }
+        if !world.sleep_within_faults(dice.millis(50..=1_000)).await {
+            return;
+        }
+    }
+}
+
+async fn retry(world: &World, windlass: &Windlass, run: RunId) {
+    let handle = windlass.run(run);
+    match handle.get().await {
+        Ok(record) if record.state == RunState::Failed => {}
+        Ok(_) => return,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unavailable) => {
+            return;
+        }
+        Err(error) => return unexpected(world, "get", run, &error),
+    }
+    for _ in 0..TRIES {
+        match Reply::of(handle.retry().await) {
+            Ok(Reply::Acknowledged(round)) => {
+                world.trace(|| format!("run {run} retried, round {round}"));
+                world.clients.lock().retried.push((run, round));
+                return;
+            }
+            Ok(Reply::Unknown) => {}
+            Ok(Reply::Refused) => return,
+            Err(error) => return unexpected(world, "retry", run, &error),
+        }
+        if !world.sleep_within_faults(Duration::from_millis(300)).await {
+            return;
+        }
+    }
+}
+
+fn unexpected(world: &World, what: &str, run: RunId, error: &Error) {
+    world.violate("G1 requests are answered", format!("{what} of run {run}: {error}"));
+}

@@ -1,0 +1,302 @@
+//! The store as one process sees it: over a link that loses, delays and repeats.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use windlass::store::{
+    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Held, Hello, Hints,
+    NewRun, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep, TaskRecord,
+    WorkerLink,
+};
+use windlass::testing::Process;
+use windlass::{Definition, Event, PlantedBug, RunId, Tenant, Timestamp};
+use windlass_core::{Decision, EventId, Weight, WorkerId};
+
+use crate::faults::{FaultKind, Verb};
+use crate::world::{SiteId, World};
+
+type Applied<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+
+/// The store behind a link with faults.
+#[derive(Clone)]
+pub(crate) struct FaultyStore {
+    world: Arc<World>,
+    site: SiteId,
+    /// What dies with the process; none for clients.
+    process: Option<Process>,
+}
+
+impl FaultyStore {
+    /// The store as a site sees it.
+    pub(crate) fn new(world: Arc<World>, site: SiteId, process: Option<Process>) -> Self {
+        FaultyStore { world, site, process }
+    }
+
+    /// Takes a request to the store and the answer back. `apply` is what the store
+    /// does; it may be done twice, or after whoever asked has died.
+    async fn deliver<R, T, F>(&self, verb: Verb, request: R, apply: F) -> Result<T, StoreError>
+    where
+        R: Clone + Send + 'static,
+        T: Send + 'static,
+        F: Fn(Arc<World>, R) -> Applied<T> + Copy + Send + 'static,
+    {
+        let world = &self.world;
+        let fate = world.fate(self.site, verb);
+        if let Some(after) = fate.copy_after {
+            let (world, request) = (Arc::clone(world), request.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                if !world.is_out()
+                    && let Err(error) = apply(Arc::clone(&world), request).await
+                {
+                    world.note_error(&error);
+                }
+            });
+        }
+        pause(fate.before).await;
+        if world.is_out() {
+            world.fault(FaultKind::Outage, || format!("{verb:?} of site {}", self.site.0));
+            pause(Duration::from_millis(20)).await;
+            return Err(StoreError::Unavailable("it is down".to_owned()));
+        }
+        if fate.is_request_lost {
+            return Err(StoreError::Unavailable("the request was lost".to_owned()));
+        }
+        let answer = apply(Arc::clone(world), request).await;
+        if let Err(error) = &answer {
+            world.note_error(error);
+        }
+        pause(fate.after).await;
+        if fate.is_answer_lost {
+            return Err(StoreError::Unavailable("the answer was lost".to_owned()));
+        }
+        answer
+    }
+
+    /// With this bug the pause before a retry is only in the process's memory.
+    fn remember_retries(&self, completions: &[Completion], answers: &[Answer]) {
+        let Some(process) = &self.process else { return };
+        for (completion, answer) in completions.iter().zip(answers) {
+            let Decision::Retry { delay, .. } = completion.decision else { continue };
+            if matches!(answer, Answer::Refused(_)) {
+                continue;
+            }
+            let (world, task) = (Arc::clone(&self.world), completion.task);
+            tokio::spawn(process.wrap(async move {
+                tokio::time::sleep(delay).await;
+                world.store.remember_timer(task);
+            }));
+        }
+    }
+}
+
+async fn pause(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}
+
+#[async_trait]
+impl WorkerLink for FaultyStore {
+    async fn join(&self, hello: Hello) -> Result<(), StoreError> {
+        let request = (self.site, hello);
+        self.deliver(Verb::Join, request, |world, (site, hello)| {
+            Box::pin(async move {
+                world.store.join(hello.clone()).await?;
+                world.note_join(site, &hello);
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        let drained_at = self.world.sites.lock()[self.site.0].drained_at;
+        if let Some(at) = drained_at {
+            let text = format!("site {} claims, it was told to drain at {at:?}", self.site.0);
+            self.world.violate("G19 no claim after the drain", text);
+        }
+        self.deliver(Verb::Claim, request, |world, request| {
+            Box::pin(async move {
+                let claimed = world.store.claim(request.clone()).await?;
+                world.note_claim(&request, &claimed);
+                Ok(claimed)
+            })
+        })
+        .await
+    }
+
+    async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
+        let answers = self
+            .deliver(Verb::Finish, completions.clone(), |world, completions| {
+                Box::pin(async move {
+                    let held = |c: &Completion| Held { task: c.task, fence: c.fence };
+                    let held: Vec<Held> = completions.iter().map(held).collect();
+                    let answers = world.store.finish(completions).await?;
+                    world.note_answers(&held, &answers);
+                    Ok(answers)
+                })
+            })
+            .await?;
+        if self.world.bug == Some(PlantedBug::BackoffInMemory) {
+            self.remember_retries(&completions, &answers);
+        }
+        Ok(answers)
+    }
+
+    async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
+        self.deliver(Verb::Release, releases, |world, releases| {
+            Box::pin(async move {
+                let held = |r: &Release| Held { task: r.task, fence: r.fence };
+                let held: Vec<Held> = releases.iter().map(held).collect();
+                let answers = world.store.release(releases).await?;
+                world.note_answers(&held, &answers);
+                Ok(answers)
+            })
+        })
+        .await
+    }
+
+    async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
+        self.deliver(Verb::Extend, heartbeat, |world, heartbeat| {
+            Box::pin(async move {
+                let answer = world.store.extend(heartbeat.clone()).await?;
+                world.note_heartbeat(&heartbeat).await;
+                Ok(answer)
+            })
+        })
+        .await
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.deliver(Verb::Leave, worker, |world, worker| {
+            Box::pin(async move {
+                world.store.leave(worker).await?;
+                world.note_leave(worker);
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    fn work_hints(&self) -> Hints {
+        self.world.relays.work.subscribe()
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn register(&self, definition: Arc<Definition>) -> Result<(), StoreError> {
+        self.deliver(Verb::Register, definition, |world, definition| {
+            Box::pin(async move { world.store.register(definition).await })
+        })
+        .await
+    }
+
+    async fn start_runs(
+        &self,
+        runs: Vec<NewRun>,
+    ) -> Result<Vec<Result<Started, StoreError>>, StoreError> {
+        self.deliver(Verb::Start, runs, |world, runs| {
+            Box::pin(async move {
+                let answers = world.store.start_runs(runs).await?;
+                for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+                    world.note_error(error);
+                }
+                Ok(answers)
+            })
+        })
+        .await
+    }
+
+    async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError> {
+        self.deliver(Verb::Promote, limit, |world, limit| {
+            Box::pin(async move {
+                let sweep = world.store.promote_due(limit).await?;
+                world.note_promote(&sweep);
+                Ok(sweep)
+            })
+        })
+        .await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<Sweep, StoreError> {
+        self.deliver(Verb::Reap, limit, |world, limit| {
+            Box::pin(async move {
+                let sweep = world.store.reap(limit).await?;
+                world.note_reap(&sweep);
+                Ok(sweep)
+            })
+        })
+        .await
+    }
+
+    async fn cancel_run(&self, run: RunId, reason: Option<String>) -> Result<(), StoreError> {
+        self.deliver(Verb::Cancel, (run, reason), |world, (run, reason)| {
+            Box::pin(async move { world.store.cancel_run(run, reason).await })
+        })
+        .await
+    }
+
+    async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError> {
+        self.deliver(Verb::Retry, (run, round), |world, (run, round)| {
+            Box::pin(async move { world.store.retry_run(run, round).await })
+        })
+        .await
+    }
+
+    async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {
+        self.deliver(Verb::Read, run, |world, run| {
+            Box::pin(async move { world.store.get_run(run).await })
+        })
+        .await
+    }
+
+    async fn list_tasks(&self, run: RunId) -> Result<Vec<TaskRecord>, StoreError> {
+        self.deliver(Verb::Read, run, |world, run| {
+            Box::pin(async move { world.store.list_tasks(run).await })
+        })
+        .await
+    }
+
+    async fn list_runs(&self, filter: RunFilter) -> Result<RunPage, StoreError> {
+        self.deliver(Verb::Read, filter, |world, filter| {
+            Box::pin(async move { world.store.list_runs(filter).await })
+        })
+        .await
+    }
+
+    async fn list_events(
+        &self,
+        run: RunId,
+        after: Option<EventId>,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        self.deliver(Verb::Read, (run, after, limit), |world, (run, after, limit)| {
+            Box::pin(async move { world.store.list_events(run, after, limit).await })
+        })
+        .await
+    }
+
+    async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError> {
+        self.deliver(Verb::Read, (tenant, weight), |world, (tenant, weight)| {
+            Box::pin(async move { world.store.set_weight(tenant, weight).await })
+        })
+        .await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.deliver(Verb::Read, (), |world, ()| Box::pin(async move { world.store.now().await }))
+            .await
+    }
+
+    fn timer_hints(&self) -> Hints {
+        self.world.relays.timers.subscribe()
+    }
+
+    fn run_hints(&self) -> Hints {
+        self.world.relays.runs.subscribe()
+    }
+}

@@ -1,0 +1,167 @@
+//! What the store applied and when, noted at the store itself, beyond all faults.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass::Timestamp;
+use windlass::store::{
+    Answer, ClaimRequest, Claimed, Heartbeat, Held, Hello, Store, StoreError, Sweep,
+};
+use windlass_core::{ClaimSeq, Fence, TaskId, TaskState, WorkerId};
+
+use crate::world::{SiteId, World};
+
+/// What is known of one life of a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerTruth {
+    /// Whose worker it is.
+    pub(crate) site: SiteId,
+    /// Its lease.
+    pub(crate) lease: Duration,
+    /// When the store gave it tasks or accepted its heartbeats: what its lease
+    /// lasts from. A claim that gave nothing does not show that the worker knows
+    /// what it holds.
+    pub(crate) signs: Vec<Timestamp>,
+    /// When the store was told that it left.
+    pub(crate) left_at: Vec<Timestamp>,
+    /// The tasks that claims gave it and that no answer has taken away.
+    claims: BTreeMap<(TaskId, Fence), ClaimSeq>,
+}
+
+/// What the store applied.
+#[derive(Debug, Default)]
+pub(crate) struct Truth {
+    /// Every worker that joined.
+    pub(crate) workers: BTreeMap<WorkerId, WorkerTruth>,
+    /// When dead workers were looked for.
+    pub(crate) reaps: Vec<Timestamp>,
+    /// When due timers were looked for.
+    pub(crate) promotes: Vec<Timestamp>,
+    /// Counts whatever moved a task.
+    pub(crate) moves: u64,
+}
+
+impl Truth {
+    /// The last time before `at` that the store gave a worker tasks or accepted its
+    /// heartbeat.
+    pub(crate) fn last_sign(&self, worker: WorkerId, at: Timestamp) -> Option<Timestamp> {
+        let signs = &self.workers.get(&worker)?.signs;
+        signs[..signs.partition_point(|sign| *sign < at)].last().copied()
+    }
+
+    /// The tasks of settled claims that a worker does not name in its heartbeat.
+    fn take_orphans(&mut self, heartbeat: &Heartbeat) -> Vec<(TaskId, Fence)> {
+        let Some(worker) = self.workers.get_mut(&heartbeat.worker) else { return Vec::new() };
+        let is_orphan = |((task, fence), seq): &(&(TaskId, Fence), &ClaimSeq)| {
+            let held = Held { task: *task, fence: *fence };
+            **seq <= heartbeat.settled && !heartbeat.held.contains(&held)
+        };
+        let orphans: Vec<_> = worker.claims.iter().filter(is_orphan).map(|(key, _)| *key).collect();
+        for orphan in &orphans {
+            worker.claims.remove(orphan);
+        }
+        orphans
+    }
+}
+
+impl World {
+    /// A worker joined.
+    pub(crate) fn note_join(&self, site: SiteId, hello: &Hello) {
+        self.truth.lock().workers.entry(hello.worker).or_insert_with(|| WorkerTruth {
+            site,
+            lease: hello.lease,
+            signs: Vec::new(),
+            left_at: Vec::new(),
+            claims: BTreeMap::new(),
+        });
+    }
+
+    /// A claim was accepted.
+    pub(crate) fn note_claim(&self, request: &ClaimRequest, claimed: &[Claimed]) {
+        let now = self.now();
+        let mut truth = self.truth.lock();
+        truth.moves += u64::from(!claimed.is_empty());
+        if let Some(worker) = truth.workers.get_mut(&request.worker) {
+            if !claimed.is_empty() {
+                worker.signs.push(now);
+            }
+            for claim in claimed {
+                worker.claims.insert((claim.task, claim.fence), request.seq);
+            }
+        }
+    }
+
+    /// A heartbeat was accepted: what it gave up must have been taken back.
+    pub(crate) async fn note_heartbeat(&self, heartbeat: &Heartbeat) {
+        let now = self.now();
+        let orphans = {
+            let mut truth = self.truth.lock();
+            if let Some(worker) = truth.workers.get_mut(&heartbeat.worker) {
+                worker.signs.push(now);
+            }
+            truth.take_orphans(heartbeat)
+        };
+        for (task, fence) in orphans {
+            let tasks = self.store.list_tasks(task.run).await.unwrap_or_default();
+            let Some(record) = tasks.get(task.index.as_usize()) else { continue };
+            let is_kept = record.state == TaskState::Running
+                && record.fence == fence
+                && record.worker == Some(heartbeat.worker);
+            if is_kept {
+                let text = format!(
+                    "task {task} fence {fence} stays with worker {} whose heartbeat at {now} \
+                     does not name it",
+                    heartbeat.worker
+                );
+                self.violate("G10 lost claims are found", text);
+            }
+        }
+    }
+
+    /// A worker left.
+    pub(crate) fn note_leave(&self, worker: WorkerId) {
+        let now = self.now();
+        let mut truth = self.truth.lock();
+        truth.moves += 1;
+        if let Some(worker) = truth.workers.get_mut(&worker) {
+            worker.left_at.push(now);
+        }
+    }
+
+    /// Writes of workers were answered.
+    pub(crate) fn note_answers(&self, held: &[Held], answers: &[Answer]) {
+        let mut truth = self.truth.lock();
+        for (held, answer) in held.iter().zip(answers) {
+            match answer {
+                Answer::Accepted => {
+                    truth.moves += 1;
+                    for worker in truth.workers.values_mut() {
+                        worker.claims.remove(&(held.task, held.fence));
+                    }
+                }
+                Answer::AcceptedAlready | Answer::Refused(_) => {}
+            }
+        }
+    }
+
+    /// Due timers were looked for.
+    pub(crate) fn note_promote(&self, sweep: &Sweep) {
+        let mut truth = self.truth.lock();
+        truth.promotes.push(sweep.at);
+        truth.moves += sweep.moved as u64;
+    }
+
+    /// Dead workers were looked for.
+    pub(crate) fn note_reap(&self, sweep: &Sweep) {
+        let mut truth = self.truth.lock();
+        truth.reaps.push(sweep.at);
+        truth.moves += sweep.moved as u64;
+    }
+
+    /// No request may find the store in contradiction with itself.
+    pub(crate) fn note_error(&self, error: &StoreError) {
+        if let StoreError::Corrupt(text) = error {
+            self.violate("G8 the store is consistent", text.clone());
+        }
+    }
+}
