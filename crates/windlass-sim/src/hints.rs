@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
-use windlass::store::{Hints, Store, WorkerLink};
+use windlass::store::{HintSender, Hints, Store, WorkerLink};
 
 use crate::faults::FaultKind;
 use crate::world::{Shared, World};
@@ -11,28 +10,27 @@ use crate::world::{Shared, World};
 /// The receivers of one kind of hint.
 ///
 /// There is one listener at the store that passes hints on in the order in which
-/// the receivers came: a watch channel wakes several listeners in an order that
-/// tokio leaves to chance, and nothing here may be left to any chance but the
-/// seed's.
+/// the receivers came, or does not.
 #[derive(Default)]
-pub(crate) struct Relay(Shared<Vec<watch::Sender<u64>>>);
+pub(crate) struct Relay(Shared<Vec<HintSender>>);
 
 impl Relay {
     /// Hints for one more receiver.
     pub(crate) fn subscribe(&self) -> Hints {
-        let (sender, receiver) = watch::channel(0);
+        let sender = HintSender::new();
+        let hints = sender.subscribe();
         self.0.lock().push(sender);
-        Hints::new(receiver)
+        hints
     }
 
     fn pass_on(&self, world: &World) {
         let mut senders = self.0.lock();
-        senders.retain(|sender| !sender.is_closed());
+        senders.retain(HintSender::is_heard);
         for sender in senders.iter() {
             if world.loses_hint() {
                 world.counts.lock().add(FaultKind::HintLost);
             } else {
-                sender.send_modify(|count| *count += 1);
+                sender.send();
             }
         }
     }

@@ -11,8 +11,8 @@ use windlass::store::{
     WorkerLink,
 };
 use windlass::testing::Process;
-use windlass::{Definition, Event, PlantedBug, RunId, Tenant, Timestamp};
-use windlass_core::{Decision, EventId, Weight, WorkerId};
+use windlass::{Definition, Event, PlantedBug, RunId, TaskName, Tenant, Timestamp};
+use windlass_core::{Decision, EventId, TaskIndex, Weight, WorkerId};
 
 use crate::faults::{FaultKind, Verb};
 use crate::world::{SiteId, World};
@@ -254,9 +254,21 @@ impl Store for FaultyStore {
         .await
     }
 
-    async fn list_tasks(&self, run: RunId) -> Result<Vec<TaskRecord>, StoreError> {
-        self.deliver(Verb::Read, run, |world, run| {
-            Box::pin(async move { world.store.list_tasks(run).await })
+    async fn list_tasks(
+        &self,
+        run: RunId,
+        after: Option<TaskIndex>,
+        limit: usize,
+    ) -> Result<Vec<TaskRecord>, StoreError> {
+        self.deliver(Verb::Read, (run, after), move |world, (run, after)| {
+            Box::pin(async move { world.store.list_tasks(run, after, limit).await })
+        })
+        .await
+    }
+
+    async fn get_task(&self, run: RunId, name: TaskName) -> Result<Option<TaskRecord>, StoreError> {
+        self.deliver(Verb::Read, (run, name), |world, (run, name)| {
+            Box::pin(async move { world.store.get_task(run, name).await })
         })
         .await
     }

@@ -7,7 +7,7 @@ use windlass::Timestamp;
 use windlass::store::{
     Answer, ClaimRequest, Claimed, Heartbeat, Held, Hello, Store, StoreError, Sweep,
 };
-use windlass_core::{ClaimSeq, Fence, TaskId, TaskState, WorkerId};
+use windlass_core::{ClaimSeq, Fence, TaskId, TaskIndex, TaskState, WorkerId};
 
 use crate::world::{SiteId, World};
 
@@ -102,8 +102,9 @@ impl World {
             truth.take_orphans(heartbeat)
         };
         for (task, fence) in orphans {
-            let tasks = self.store.list_tasks(task.run).await.unwrap_or_default();
-            let Some(record) = tasks.get(task.index.as_usize()) else { continue };
+            let before = task.index.0.checked_sub(1).map(TaskIndex);
+            let found = self.store.list_tasks(task.run, before, 1).await.unwrap_or_default();
+            let Some(record) = found.first() else { continue };
             let is_kept = record.state == TaskState::Running
                 && record.fence == fence
                 && record.worker == Some(heartbeat.worker);

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::watch;
 use windlass_core::{
     ClaimSeq, Decision, Definition, Failure, Fence, Payload, QueueName, TaskId, TaskIndex,
     TaskName, TaskSpec, TaskState, Tenant, Version, WorkerId, WorkflowName,
 };
 
-use super::StoreError;
+use super::{Hints, StoreError};
 
 /// What a worker talks to: a store, or a server that has one.
 ///
@@ -225,32 +224,4 @@ pub struct Lost {
     pub held: Held,
     /// Why.
     pub refusal: Refusal,
-}
-
-/// A stream of hints that something changed.
-///
-/// A hint may be lost or come for nothing: whoever waits for one also polls. It
-/// is taken before looking, so that a change after the look is not missed.
-#[derive(Clone, Debug)]
-pub struct Hints(watch::Receiver<u64>);
-
-impl Hints {
-    /// Hints that follow a counter: each change of it is one.
-    pub fn new(receiver: watch::Receiver<u64>) -> Self {
-        Hints(receiver)
-    }
-
-    /// Forgets the hints so far: the next [`changed`](Hints::changed) waits for a
-    /// later one.
-    pub fn take(&mut self) {
-        self.0.mark_unchanged();
-    }
-
-    /// Waits for a hint that was not taken. If none can come any more it waits for
-    /// ever. Cancel safe.
-    pub async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
 }

@@ -8,6 +8,7 @@
 //! This module does not decide anything: what follows from an outcome is computed
 //! in `windlass-core` and applied here.
 
+mod hints;
 mod link;
 pub mod memory;
 mod records;
@@ -19,9 +20,10 @@ use windlass_core::{
     Definition, Event, EventId, RunId, RunState, TaskIndex, TaskName, Tenant, Timestamp, Weight,
 };
 
+pub use hints::{HintSender, Hints};
 pub use link::{
     Answer, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello,
-    Hints, Lost, ParentEnd, ProgressNote, Refusal, Release, WorkerLink,
+    Lost, ParentEnd, ProgressNote, Refusal, Release, WorkerLink,
 };
 pub use memory::MemoryStore;
 pub use records::{

@@ -29,7 +29,7 @@ impl State {
     pub(super) fn remember_timer(&mut self, id: TaskId) {
         let Some(run) = self.runs.get_mut(&id.run) else { return };
         let Some(task) = run.tasks.get(id.index.as_usize()) else { return };
-        if let (TaskState::Scheduled, Some(until)) = (task.state, task.available_at) {
+        if let (TaskState::Scheduled, Some(until)) = (task.state, task.due.map(|due| due.at)) {
             self.shared.schedule(until, id);
         }
     }

@@ -27,9 +27,9 @@ use windlass_core::{
 pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
 use super::{
-    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, Hints, NewRun,
-    Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep, TaskRecord,
-    WorkerLink, check_batch,
+    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, HintSender,
+    Hints, NewRun, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep,
+    TaskRecord, WorkerLink, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -51,9 +51,9 @@ const MISTAKE_GAP: Duration = Duration::from_millis(5);
 pub struct MemoryStore {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
-    work: watch::Sender<u64>,
-    timers: watch::Sender<u64>,
-    runs: watch::Sender<u64>,
+    work: HintSender,
+    timers: HintSender,
+    runs: HintSender,
     activity: watch::Sender<Activity>,
     planted: Planted,
 }
@@ -89,9 +89,9 @@ impl MemoryStore {
             activity: watch::Sender::new(state.shared.activity()),
             state: Mutex::new(state),
             clock,
-            work: watch::Sender::new(0),
-            timers: watch::Sender::new(0),
-            runs: watch::Sender::new(0),
+            work: HintSender::new(),
+            timers: HintSender::new(),
+            runs: HintSender::new(),
             planted,
         }
     }
@@ -121,7 +121,7 @@ impl MemoryStore {
         let Wakes { work, timers, runs } = wakes;
         for (is_owed, sender) in [(work, &self.work), (timers, &self.timers), (runs, &self.runs)] {
             if is_owed {
-                sender.send_modify(|count| *count += 1);
+                sender.send();
             }
         }
     }
@@ -177,7 +177,7 @@ impl WorkerLink for MemoryStore {
     }
 
     fn work_hints(&self) -> Hints {
-        Hints::new(self.work.subscribe())
+        self.work.subscribe()
     }
 }
 
@@ -259,10 +259,10 @@ impl Store for MemoryStore {
     }
 
     fn timer_hints(&self) -> Hints {
-        Hints::new(self.timers.subscribe())
+        self.timers.subscribe()
     }
 
     fn run_hints(&self) -> Hints {
-        Hints::new(self.runs.subscribe())
+        self.runs.subscribe()
     }
 }
