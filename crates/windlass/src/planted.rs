@@ -50,12 +50,16 @@ pub enum PlantedBug {
     DrainKeepsClaiming,
     /// A worker looks for tasks only when it is hinted to.
     HintsWithoutPolling,
+    /// A claim that gives nothing keeps tasks the worker does not know of.
+    EmptyClaimKeepsLease,
+    /// Two starts with one idempotency key make two runs.
+    KeysNotUnique,
 }
 
 #[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 20] = [
+    pub const ALL: [PlantedBug; 22] = [
         PlantedBug::FinishWithoutFence,
         PlantedBug::ClaimInTwoSteps,
         PlantedBug::FailureWithoutCascade,
@@ -76,6 +80,8 @@ impl PlantedBug {
         PlantedBug::DrainStopsHeartbeat,
         PlantedBug::DrainKeepsClaiming,
         PlantedBug::HintsWithoutPolling,
+        PlantedBug::EmptyClaimKeepsLease,
+        PlantedBug::KeysNotUnique,
     ];
 }
 

@@ -157,7 +157,7 @@ fn detail(event: &Event) -> String {
             format!("by worker {}", worker.get(..8).unwrap_or(&worker))
         }
         TaskEventKind::Skipped if task.from == TaskState::Running => "condition false".to_owned(),
-        TaskEventKind::Skipped => "by its parents' ends".to_owned(),
+        TaskEventKind::Skipped => "by how others ended".to_owned(),
         TaskEventKind::Queued
         | TaskEventKind::Woken
         | TaskEventKind::Succeeded

@@ -7,6 +7,7 @@ use windlass_core::{Definition, RunId};
 
 use super::run::Run;
 use super::state::State;
+use crate::planted::PlantedBug;
 use crate::store::{NewRun, Started, StoreError};
 
 impl State {
@@ -56,7 +57,8 @@ impl State {
 
     /// The run that this start names already, by its id or by its key.
     fn find_existing(&self, new: &NewRun) -> Result<Option<RunId>, StoreError> {
-        let by_key = new.key.as_ref().and_then(|key| {
+        let is_blind = self.shared.planted.has(PlantedBug::KeysNotUnique);
+        let by_key = new.key.as_ref().filter(|_| !is_blind).and_then(|key| {
             let key = (new.tenant.clone(), new.workflow.clone(), key.clone());
             self.keys.get(&key)
         });

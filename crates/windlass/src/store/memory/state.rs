@@ -11,7 +11,7 @@ use windlass_core::{
 
 use super::queue::ReadyQueues;
 use super::run::Run;
-use crate::planted::Planted;
+use crate::planted::{Planted, PlantedBug};
 
 /// Everything. Runs are apart from what they share, so that a run and the rest can
 /// be changed together.
@@ -178,14 +178,16 @@ impl Shared {
     pub(super) fn renew(&mut self, worker: WorkerId, takes_work: bool) {
         let now = self.now;
         let Some(worker) = self.workers.get_mut(&worker) else { return };
-        if !takes_work && !worker.tasks.is_empty() {
+        let keeps_lease = self.planted.has(PlantedBug::EmptyClaimKeepsLease);
+        if !takes_work && !worker.tasks.is_empty() && !keeps_lease {
             return;
         }
         // Whoever sleeps until the next lease ends must look again.
         self.wakes.timers |= takes_work && worker.tasks.is_empty();
-        if worker.lease_until < Timestamp::MAX {
-            worker.lease_until = now + worker.lease;
+        if self.planted.has(PlantedBug::FirstHeartbeatNeverExpires) {
+            return;
         }
+        worker.lease_until = now + worker.lease;
     }
 
     /// Ends a worker's life.
