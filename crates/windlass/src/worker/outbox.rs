@@ -88,11 +88,11 @@ impl Outbox {
         self.flushing = Flushing::Finishes(batch.clone());
         let names = names_of(&batch, held);
         let parts = parts.clone();
-        self.flush = Some(limited(limit, async move {
+        self.flush = Some(Box::pin(async move {
             for name in &names {
                 parts.reached(Point::BeforeCommit, name.as_str()).await;
             }
-            let answers = link.finish(batch).await;
+            let answers = limited(limit, async move { link.finish(batch).await }).await;
             for name in &names {
                 parts.reached(Point::AfterCommit, name.as_str()).await;
             }
