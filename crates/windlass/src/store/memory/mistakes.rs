@@ -6,22 +6,19 @@ use windlass_core::{Effect, TaskId, TaskIndex, TaskState, WorkerId};
 
 use super::run::Run;
 use super::state::State;
-use crate::store::{Heartbeat, HeartbeatAnswer};
+use crate::store::Heartbeat;
 
 impl State {
     /// Whoever says to hold a task prolongs the lease of its present holder.
-    pub(super) fn extend_without_fence(&mut self, heartbeat: &Heartbeat) -> HeartbeatAnswer {
+    pub(super) fn prolong_holders(&mut self, heartbeat: &Heartbeat) {
         let now = self.shared.now;
         let tasks = heartbeat.held.iter().map(|held| held.task);
         let holder = |id: TaskId| self.runs.get(&id.run)?.tasks[id.index.as_usize()].holder;
-        let mut workers: Vec<WorkerId> = tasks.filter_map(holder).collect();
-        workers.push(heartbeat.worker);
-        for worker in workers {
+        for worker in tasks.filter_map(holder).collect::<Vec<WorkerId>>() {
             if let Some(worker) = self.shared.workers.get_mut(&worker) {
                 worker.lease_until = now + worker.lease;
             }
         }
-        HeartbeatAnswer::default()
     }
 
     /// The pause before a retry is over for the process that held it in memory.
