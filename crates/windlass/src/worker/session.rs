@@ -79,6 +79,13 @@ struct Drain {
     end_at: Instant,
 }
 
+impl Drain {
+    /// When something must happen next.
+    fn next_at(&self, now: Instant) -> Instant {
+        if now < self.interrupt_at { self.interrupt_at } else { self.give_up_at }
+    }
+}
+
 impl Session {
     pub(crate) fn new(parts: Parts, config: Config, draining: CancellationToken) -> Self {
         let mut rng = fastrand::Rng::with_seed(config.seed);
@@ -314,19 +321,13 @@ impl Session {
     fn wake_at(&self, drain: Option<&Drain>, now: Instant) -> Option<Instant> {
         let polls = !self.parts.planted.has(PlantedBug::HintsWithoutPolling);
         let look = drain.is_none() && self.claim.is_none() && self.has_room() && polls;
-        let drain_at =
-            drain.map(
-                |drain| {
-                    if now < drain.interrupt_at { drain.interrupt_at } else { drain.give_up_at }
-                },
-            );
         let times = [
             look.then_some(self.look_at),
             (!self.outbox.is_flushing() && self.outbox.has_parcels())
                 .then_some(self.outbox.flush_at),
             (self.beat.is_none() && self.needs_beat()).then_some(self.beat_at),
             (!self.held.is_empty() && !self.has_lapsed).then_some(self.lease_until),
-            drain_at,
+            drain.map(|drain| drain.next_at(now)),
         ];
         times.into_iter().flatten().filter(|at| *at > now).min()
     }
