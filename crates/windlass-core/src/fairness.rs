@@ -2,10 +2,12 @@
 //!
 //! Each ready task of a queue and priority carries a [`Tag`], given when it
 //! became ready; tasks are claimed in the order of their tags. A tenant's tags
-//! are one `cost / weight` apart, so a tenant with twice the weight has twice as
-//! many tags below any given one. The queue's virtual time is the largest tag
-//! claimed so far: it never goes back, and a tenant that was idle starts there,
-//! neither behind the others' backlog nor with credit for the time it was away.
+//! are `1 / weight` apart and stand at its own [`Phase`], so no two tenants of
+//! equal weight share a tag, and any stretch of virtual time that holds one task of
+//! a tenant holds at most one of each other: that is the bound on how long anyone
+//! waits. The queue's virtual time is the largest tag claimed so far: it never goes
+//! back, and a tenant that was idle starts there, neither behind the others'
+//! backlog nor with credit for the time it was away.
 
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +68,14 @@ impl From<Weight> for u16 {
     }
 }
 
-/// The tag of a tenant's next task.
+/// Where a tenant's tags stand within a stride: its number, from 1, in the order in
+/// which tenants were first seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Phase(pub u32);
+
+/// The tag of a tenant's next task: the first place of its phase behind the last
+/// task it has in the queue, or behind virtual time if it has none there.
 ///
 /// `last` is the largest tag among the tenant's tasks that are still in the
 /// queue, `virtual_time` the largest tag the queue has handed out. A tenant
@@ -74,16 +83,18 @@ impl From<Weight> for u16 {
 /// virtual time is past it) or withdrawn (then it does not count).
 ///
 /// ```
-/// use windlass_core::{Tag, Weight, next_tag};
+/// use windlass_core::{Phase, Tag, Weight, next_tag};
 ///
-/// let newcomer = next_tag(None, Tag(5_000_000), Weight::ONE);
-/// assert!(newcomer > Tag(5_000_000));
-/// let second = next_tag(Some(newcomer), Tag(5_000_000), Weight::ONE);
-/// assert!(second > newcomer);
+/// let first = next_tag(None, Tag(5_000_000), Weight::ONE, Phase(1));
+/// let second = next_tag(Some(first), Tag(5_000_000), Weight::ONE, Phase(1));
+/// let newcomer = next_tag(None, Tag(5_000_000), Weight::ONE, Phase(2));
+/// assert!(Tag(5_000_000) < newcomer && newcomer < second);
 /// ```
-pub fn next_tag(last: Option<Tag>, virtual_time: Tag, weight: Weight) -> Tag {
+pub fn next_tag(last: Option<Tag>, virtual_time: Tag, weight: Weight, phase: Phase) -> Tag {
     let start = last.map_or(virtual_time, |last| last.max(virtual_time));
-    Tag(start.0.saturating_add(TAG_STRIDE / i64::from(weight.0)))
+    let spacing = TAG_STRIDE / i64::from(weight.0);
+    let ahead = (i64::from(phase.0) - start.0).rem_euclid(spacing);
+    Tag(start.0.saturating_add(if ahead == 0 { spacing } else { ahead }))
 }
 
 #[cfg(test)]
@@ -104,7 +115,9 @@ mod tests {
     impl Model {
         fn enqueue(&mut self, tenant: usize, weight: Weight) {
             let last = self.last.get(&tenant).copied();
-            let tag = next_tag(last, self.virtual_time, weight);
+            let phase = Phase(tenant as u32 + 1);
+            let last = last.filter(|last| *last > self.virtual_time);
+            let tag = next_tag(last, self.virtual_time, weight, phase);
             self.last.insert(tenant, tag);
             self.ready.insert((tag, self.sequence, tenant));
             self.sequence += 1;
@@ -142,6 +155,36 @@ mod tests {
         queue.enqueue(1, Weight::ONE);
         let order: Vec<_> = (0..2).filter_map(|_| queue.claim()).collect();
         assert!(order.contains(&1), "{order:?}");
+    }
+
+    #[test]
+    fn between_two_turns_of_a_tenant_each_other_has_one_whatever_the_order_of_arrival() {
+        let mut queue = Model::default();
+        // In the order of arrival, and with equal tags by age, eight others would come
+        // between the two turns of tenant 0.
+        for tenant in [0, 1, 2, 3, 4, 1, 2, 3, 4, 0] {
+            queue.enqueue(tenant, Weight::ONE);
+        }
+        let order: Vec<_> = (0..10).filter_map(|_| queue.claim()).collect();
+        let places: Vec<_> = (0..10).filter(|place| order[*place] == 0).collect();
+        assert_eq!(places[1] - places[0], 5, "{order:?}");
+    }
+
+    #[test]
+    fn coming_back_at_once_is_no_way_to_be_served_twice() {
+        let mut queue = Model::default();
+        for _ in 0..10 {
+            queue.enqueue(1, Weight::ONE);
+        }
+        let mut order = Vec::new();
+        for _ in 0..8 {
+            // Tenant 0 has one task at a time, and the next as soon as it is claimed.
+            if !queue.ready.iter().any(|(_, _, tenant)| *tenant == 0) {
+                queue.enqueue(0, Weight::ONE);
+            }
+            order.extend(queue.claim());
+        }
+        assert_eq!(order.iter().filter(|tenant| **tenant == 0).count(), 4, "{order:?}");
     }
 
     #[test]

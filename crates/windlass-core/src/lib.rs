@@ -29,7 +29,7 @@ pub mod time;
 pub use decide::{Decision, Failure, FailureCode, Outcome, decide, decide_lease_expired};
 pub use definition::{Definition, DefinitionDraft, DefinitionError, TaskKind, TaskSpec, Trigger};
 pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
-pub use fairness::{Tag, Weight, next_tag};
+pub use fairness::{Phase, Tag, Weight, next_tag};
 pub use id::{ClaimSeq, EventId, Fence, Priority, RunId, TaskId, TaskIndex, Version, WorkerId};
 pub use name::{IdempotencyKey, NameError, QueueName, TaskName, Tenant, WorkerName, WorkflowName};
 pub use payload::{Payload, PayloadError};

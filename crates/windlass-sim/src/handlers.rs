@@ -115,6 +115,7 @@ impl Actor {
         let task = TaskId { run: ctx.run_id(), index: self.index };
         let (fence, attempt) = (ctx.fence(), ctx.attempt());
         self.world.handlers.lock().begin(task, fence, attempt);
+        let _open = self.world.open_call(task, fence);
         let act = self.act(task, fence);
         self.world.trace(|| format!("task {task} fence {fence} attempt {attempt}: {act:?}"));
         let end = |end| self.world.handlers.lock().end(task, fence, end);

@@ -1,6 +1,7 @@
 //! What the store applied and when, noted at the store itself, beyond all faults.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::Timestamp;
@@ -18,14 +19,19 @@ pub(crate) struct WorkerTruth {
     pub(crate) site: SiteId,
     /// Its lease.
     pub(crate) lease: Duration,
-    /// When the store gave it tasks or accepted its heartbeats: what its lease
-    /// lasts from. A claim that gave nothing does not show that the worker knows
-    /// what it holds.
-    pub(crate) signs: Vec<Timestamp>,
+    /// When the store accepted its heartbeats.
+    pub(crate) beats: Vec<Timestamp>,
     /// When the store was told that it left.
     pub(crate) left_at: Vec<Timestamp>,
     /// The tasks that claims gave it and that no answer has taken away.
     claims: BTreeMap<(TaskId, Fence), ClaimSeq>,
+}
+
+impl WorkerTruth {
+    /// The last heartbeat before `at` that the store accepted.
+    pub(crate) fn last_beat(&self, at: Timestamp) -> Option<Timestamp> {
+        self.beats[..self.beats.partition_point(|beat| *beat < at)].last().copied()
+    }
 }
 
 /// What the store applied.
@@ -37,18 +43,29 @@ pub(crate) struct Truth {
     pub(crate) reaps: Vec<Timestamp>,
     /// When due timers were looked for.
     pub(crate) promotes: Vec<Timestamp>,
+    /// Which worker a claim gave a task to.
+    claimed_by: BTreeMap<(TaskId, Fence), WorkerId>,
+    /// How many handlers run at each site.
+    open_calls: BTreeMap<SiteId, usize>,
     /// Counts whatever moved a task.
     pub(crate) moves: u64,
 }
 
-impl Truth {
-    /// The last time before `at` that the store gave a worker tasks or accepted its
-    /// heartbeat.
-    pub(crate) fn last_sign(&self, worker: WorkerId, at: Timestamp) -> Option<Timestamp> {
-        let signs = &self.workers.get(&worker)?.signs;
-        signs[..signs.partition_point(|sign| *sign < at)].last().copied()
-    }
+/// A handler that runs.
+pub(crate) struct OpenCall {
+    world: Arc<World>,
+    site: SiteId,
+}
 
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        if let Some(open) = self.world.truth.lock().open_calls.get_mut(&self.site) {
+            *open -= 1;
+        }
+    }
+}
+
+impl Truth {
     /// The tasks of settled claims that a worker does not name in its heartbeat.
     fn take_orphans(&mut self, heartbeat: &Heartbeat) -> Vec<(TaskId, Fence)> {
         let Some(worker) = self.workers.get_mut(&heartbeat.worker) else { return Vec::new() };
@@ -70,7 +87,7 @@ impl World {
         self.truth.lock().workers.entry(hello.worker).or_insert_with(|| WorkerTruth {
             site,
             lease: hello.lease,
-            signs: Vec::new(),
+            beats: Vec::new(),
             left_at: Vec::new(),
             claims: BTreeMap::new(),
         });
@@ -78,16 +95,15 @@ impl World {
 
     /// A claim was accepted.
     pub(crate) fn note_claim(&self, request: &ClaimRequest, claimed: &[Claimed]) {
-        let now = self.now();
         let mut truth = self.truth.lock();
         truth.moves += u64::from(!claimed.is_empty());
         if let Some(worker) = truth.workers.get_mut(&request.worker) {
-            if !claimed.is_empty() {
-                worker.signs.push(now);
-            }
             for claim in claimed {
                 worker.claims.insert((claim.task, claim.fence), request.seq);
             }
+        }
+        for claim in claimed {
+            truth.claimed_by.insert((claim.task, claim.fence), request.worker);
         }
     }
 
@@ -97,7 +113,7 @@ impl World {
         let orphans = {
             let mut truth = self.truth.lock();
             if let Some(worker) = truth.workers.get_mut(&heartbeat.worker) {
-                worker.signs.push(now);
+                worker.beats.push(now);
             }
             truth.take_orphans(heartbeat)
         };
@@ -117,6 +133,25 @@ impl World {
                 self.violate("G10 lost claims are found", text);
             }
         }
+    }
+
+    /// A handler was called. It runs at its worker's site until the answer is
+    /// dropped, and there must be a slot for it.
+    pub(crate) fn open_call(self: &Arc<World>, task: TaskId, fence: Fence) -> Option<OpenCall> {
+        let (site, open) = {
+            let mut truth = self.truth.lock();
+            let worker = *truth.claimed_by.get(&(task, fence))?;
+            let site = truth.workers.get(&worker)?.site;
+            let open = truth.open_calls.entry(site).or_default();
+            *open += 1;
+            (site, *open)
+        };
+        let slots = self.sites.lock()[site.0].slots;
+        if open > slots {
+            let text = format!("{open} handlers run at site {} with {slots} slots", site.0);
+            self.violate("no more tasks at once than slots", text);
+        }
+        Some(OpenCall { world: Arc::clone(self), site })
     }
 
     /// A worker left.

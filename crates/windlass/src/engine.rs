@@ -85,6 +85,10 @@ impl Windlass {
 
     /// A start of a workflow with an input; await it, or give it to
     /// [`start_all`](Windlass::start_all) with others.
+    ///
+    /// If it fails with [`ErrorKind::Unavailable`] nobody knows whether the run was
+    /// started. To repeat the start safely, give it a [`key`](Start::key) or an
+    /// [`id`](Start::id): without one, the repetition is another run.
     pub fn start<I: Serialize>(&self, workflow: &Workflow<I>, input: I) -> Start {
         Start {
             windlass: self.clone(),
@@ -101,12 +105,13 @@ impl Windlass {
         }
     }
 
-    /// Starts many runs in one operation. Each is judged alone: the answers are in
-    /// the order of the starts.
+    /// Starts many runs in few operations, of up to 10,000 each. Each run is judged
+    /// alone: the answers are in the order of the starts.
     ///
     /// # Errors
     ///
-    /// An error of the store that leaves all outcomes unknown.
+    /// An error of the store that leaves the outcomes unknown, those of earlier
+    /// operations included: repeat the starts with the same keys or ids.
     pub async fn start_all(
         &self,
         starts: impl IntoIterator<Item = Start>,
@@ -234,7 +239,8 @@ impl Start {
         self
     }
 
-    /// A pair to find the run again by.
+    /// A pair to find the run again by; up to 64 pairs, 1,024 bytes for each key and
+    /// value.
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self

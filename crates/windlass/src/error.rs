@@ -21,7 +21,8 @@ pub struct Error {
 pub enum ErrorKind {
     /// A workflow's definition is wrong.
     Definition,
-    /// A name, key, priority, weight or delay is outside its limits.
+    /// A name, key, priority, weight, delay, piece of metadata or setting of a worker
+    /// is outside its limits.
     Argument,
     /// A value has no JSON form, is too large, or is not of the type it is read as.
     Payload,

@@ -50,16 +50,18 @@ pub enum PlantedBug {
     DrainKeepsClaiming,
     /// A worker looks for tasks only when it is hinted to.
     HintsWithoutPolling,
-    /// A claim that gives nothing keeps tasks the worker does not know of.
-    EmptyClaimKeepsLease,
+    /// Claims keep the lease, also of tasks the worker does not know of.
+    ClaimsKeepLease,
     /// Two starts with one idempotency key make two runs.
     KeysNotUnique,
+    /// A worker claims for all its slots, not for the free ones.
+    ClaimsOverSlots,
 }
 
 #[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 22] = [
+    pub const ALL: [PlantedBug; 23] = [
         PlantedBug::FinishWithoutFence,
         PlantedBug::ClaimInTwoSteps,
         PlantedBug::FailureWithoutCascade,
@@ -80,8 +82,9 @@ impl PlantedBug {
         PlantedBug::DrainStopsHeartbeat,
         PlantedBug::DrainKeepsClaiming,
         PlantedBug::HintsWithoutPolling,
-        PlantedBug::EmptyClaimKeepsLease,
+        PlantedBug::ClaimsKeepLease,
         PlantedBug::KeysNotUnique,
+        PlantedBug::ClaimsOverSlots,
     ];
 }
 

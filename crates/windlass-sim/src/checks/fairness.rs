@@ -34,12 +34,17 @@ struct Bound {
 }
 
 impl Bound {
-    /// How often the others may be served before it is a tenant's turn.
+    /// How often the others may be served before it is a tenant's turn: with K
+    /// tenants of equal weight, K·b + c. Tags of other weights do not keep to one
+    /// grid, so a stretch may hold one more of them.
     fn for_tenant(&self, tenant: &Tenant, others: &BTreeMap<Tenant, u64>) -> u64 {
         let weight = |tenant: &Tenant| self.weights.get(tenant).copied().unwrap_or(1);
         let mine = weight(tenant);
-        let turns = others.keys().map(|other| weight(other).div_ceil(mine) + 1);
-        turns.sum::<u64>() * self.batch + self.claimers
+        let turns = others.keys().map(|other| match weight(other) {
+            equal if equal == mine => 1,
+            theirs => theirs / mine + 1,
+        });
+        (1 + turns.sum::<u64>()) * self.batch + self.claimers
     }
 }
 

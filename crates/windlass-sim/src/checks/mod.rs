@@ -36,7 +36,7 @@ impl Evidence<'_> {
     /// Checks every promise.
     pub(crate) fn check(&self) -> Vec<Violation> {
         let mut violations = Vec::new();
-        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 15] = [
+        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 17] = [
             ends::acknowledged_starts_exist,
             ends::every_run_has_ended,
             ends::one_run_per_key,
@@ -48,6 +48,8 @@ impl Evidence<'_> {
             ledgers::attempts_are_used_up_before_a_task_fails,
             ledgers::unknown_work_is_left_alone,
             times::recovery_is_bounded,
+            times::unheard_claims_come_back,
+            times::retries_keep_their_pause,
             times::duties_go_on,
             times::timers_are_not_late,
             times::drained_workers_keep_their_leases,

@@ -1,10 +1,11 @@
 //! When things happened, against when they had to.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass::Timestamp;
 use windlass::testing::invariants::Violation;
-use windlass_core::{TaskEventKind, TaskId};
+use windlass_core::{FailureCode, TaskEventKind, TaskId};
 
 use super::Evidence;
 use crate::scenario::DUTY_INTERVAL_MAX;
@@ -29,30 +30,34 @@ fn was_swept_between(sweeps: &[Timestamp], from: Timestamp, to: Timestamp) -> bo
     sweeps.get(first).is_some_and(|at| *at < to)
 }
 
-/// G10: a lease lasts from the last sign of life that the store accepted, and the
-/// first look after its end takes the tasks away. Once faults have stopped there
-/// is such a look in every interval.
+/// G10: a task stays with a worker for a lease after its claim or the worker's last
+/// heartbeat, whichever is later, and the first look after that takes it away. Once
+/// faults have stopped there is such a look in every interval.
 pub(super) fn recovery_is_bounded(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let mut violate = |text| violations.push(Violation { promise: RECOVERY, text });
     let truth = evidence.world.truth.lock();
+    let mut claimed_at = BTreeMap::new();
     for (file, line, event) in evidence.task_events() {
-        let TaskEventKind::LeaseExpired { worker, .. } = &event.kind else { continue };
         let task = TaskId { run: file.run.id, index: event.task };
-        let Some(known) = truth.workers.get(worker) else {
-            violate(format!("task {task} expired with worker {worker}, which never joined"));
+        if matches!(event.kind, TaskEventKind::Started { .. }) {
+            claimed_at.insert(task, line.at);
+        }
+        let TaskEventKind::LeaseExpired { worker, .. } = &event.kind else { continue };
+        let (Some(known), Some(claimed_at)) = (truth.workers.get(worker), claimed_at.get(&task))
+        else {
+            violate(format!("task {task} expired with worker {worker}, which never had it"));
             continue;
         };
         if known.left_at.contains(&line.at) {
             continue;
         }
-        let Some(sign) = truth.last_sign(*worker, line.at) else {
-            violate(format!("task {task} expired with worker {worker}, which never claimed"));
-            continue;
-        };
-        let end = sign + known.lease;
-        if line.at < end {
-            violate(format!("task {task} expired at {}, the lease lasts until {end}", line.at));
+        let last_beat = known.last_beat(line.at);
+        if let Some(kept) = last_beat.map(|beat| beat + known.lease)
+            && line.at < kept
+        {
+            violate(format!("task {task} expired at {}, the lease lasts until {kept}", line.at));
         }
+        let end = last_beat.map_or(*claimed_at, |beat| beat.max(*claimed_at)) + known.lease;
         if was_swept_between(&truth.reaps, end, line.at) {
             let text = "and the store was asked for dead workers before that";
             violate(format!("task {task} expired at {}, the lease ended {end}, {text}", line.at));
@@ -61,6 +66,40 @@ pub(super) fn recovery_is_bounded(evidence: &Evidence<'_>, violations: &mut Vec<
         let latest = end.max(healed_at) + DUTY_INTERVAL_MAX + RECOVERY_MARGIN;
         if line.at > latest {
             violate(format!("task {task} expired at {}, {latest} is the latest", line.at));
+        }
+    }
+}
+
+/// G10: a task that a worker was given and does not know of comes back, however
+/// busy the worker is: its next heartbeat gives it up, and without one the lease
+/// ends.
+pub(super) fn unheard_claims_come_back(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
+    let truth = evidence.world.truth.lock();
+    let handlers = evidence.world.handlers.lock();
+    for file in evidence.files {
+        let mut unheard = vec![None; file.tasks.len()];
+        for event in &file.events {
+            let Some(body) = event.task() else { continue };
+            let task = TaskId { run: file.run.id, index: body.task };
+            let slot = &mut unheard[body.task.as_usize()];
+            if let Some((worker, claimed_at)) = slot.take()
+                && let Some(known) = truth.workers.get(&worker)
+            {
+                let last_beat = known.last_beat(event.at).unwrap_or(claimed_at);
+                let latest = claimed_at.max(last_beat) + known.lease;
+                if was_swept_between(&truth.reaps, latest, event.at) {
+                    let at = event.at;
+                    let text = format!(
+                        "task {task} was claimed at {claimed_at}, nobody ran it until {at}"
+                    );
+                    violations.push(Violation { promise: RECOVERY, text });
+                }
+            }
+            if let TaskEventKind::Started { worker } = &body.kind
+                && handlers.get(task, body.fence).is_none()
+            {
+                *slot = Some((*worker, event.at));
+            }
         }
     }
 }
@@ -114,6 +153,22 @@ pub(super) fn timers_are_not_late(evidence: &Evidence<'_>, violations: &mut Vec<
                 | TaskEventKind::Cancelled
                 | TaskEventKind::Reset => *due = None,
             }
+        }
+    }
+}
+
+/// G11: the pause before a retry is at least what the policy leaves of it. A worker
+/// that ended before the attempt did is no reason to wait.
+pub(super) fn retries_keep_their_pause(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
+    for (file, line, event) in evidence.task_events() {
+        let TaskEventKind::Retrying { failure, until } = &event.kind else { continue };
+        let Some(definition) = evidence.definition(file) else { continue };
+        let least = definition.task(event.task).retry.delay_after(event.attempt, 1.0);
+        let is_short = least.is_none_or(|least| until.since(line.at) < least);
+        if is_short && failure.code != FailureCode::Interrupted {
+            let (run, name, at) = (file.run.id, &event.name, line.at);
+            let text = format!("task {name} of run {run} failed {at}, retried {until}: {least:?}");
+            violations.push(Violation { promise: "G11 retries keep their pause", text });
         }
     }
 }

@@ -14,12 +14,12 @@ use super::{Hints, StoreError};
 /// What a worker talks to: a store, or a server that has one.
 ///
 /// A worker joins, then claims, finishes and heartbeats until it leaves. One
-/// lease covers all its tasks: it begins with a claim, is kept by heartbeats and
-/// by further claims that give it tasks, and when it runs out the tasks are taken
-/// away and the worker's id is dead for ever. A worker without tasks has nothing to lose and need not
-/// say anything. Every write names the fence of the claim it belongs to and is
-/// refused when a newer one exists. All verbs may be repeated when their answer
-/// was lost.
+/// lease covers all its tasks: it begins with the claim that gives a worker without
+/// tasks some, is kept by heartbeats alone, and when it runs out the tasks are taken
+/// away and the worker's id is dead for ever. A worker without tasks has nothing to
+/// lose and need not say anything. Every write names the fence of the claim it
+/// belongs to and is refused when a newer one exists. All verbs may be repeated when
+/// their answer was lost.
 #[async_trait]
 pub trait WorkerLink: Send + Sync + 'static {
     /// Begins a worker's life and makes its workflows known, all or none, as
@@ -30,8 +30,8 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// Leases ready tasks to a worker: by priority, then fair between tenants,
     /// then oldest first, and only those it has handlers for.
     ///
-    /// A claim that comes twice, or after a heartbeat that gave up on it, is
-    /// answered with no tasks.
+    /// A claim that comes twice, after a heartbeat that gave up on it, or from a
+    /// worker whose lease has run out, is answered with no tasks.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError>;
 
     /// Applies decisions about running tasks, each with everything that follows
@@ -62,7 +62,7 @@ pub struct Hello {
     pub name: String,
     /// How many tasks it runs at once.
     pub slots: u32,
-    /// How long after its last claim or heartbeat its tasks are taken away.
+    /// How long after its first claim or last heartbeat its tasks are taken away.
     pub lease: Duration,
     /// The workflows it has handlers for.
     pub definitions: Vec<Arc<Definition>>,

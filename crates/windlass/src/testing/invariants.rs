@@ -2,8 +2,8 @@
 //!
 //! [`check_run`] walks a history from its first event, keeps its own idea of every
 //! task's state, and compares what is written and what is stored with it. It
-//! shares no code with the stores beyond the table of transitions and the
-//! triggers.
+//! shares with the stores the table of transitions and, for the counters that are
+//! stored, `Progress::recompute`.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use windlass_core::progress::ParentTally;
 use windlass_core::state::TASK_TRANSITIONS;
 use windlass_core::{
     Definition, Event, EventBody, Fence, Progress, RunEvent, RunEventKind, RunState, TaskCommand,
-    TaskEvent, TaskEventKind, TaskIndex, TaskKind, TaskState, Timestamp,
+    TaskEvent, TaskEventKind, TaskIndex, TaskKind, TaskState, Timestamp, Trigger,
 };
 
 use crate::store::{RunRecord, TaskRecord};
@@ -55,6 +55,8 @@ struct Walk<'a> {
     tasks: Vec<Seen>,
     run: Option<RunState>,
     round: u32,
+    /// The tasks that the last retry of the run may begin anew.
+    to_reset: Vec<bool>,
     violations: Vec<Violation>,
 }
 
@@ -78,6 +80,7 @@ pub fn check_run(
         tasks: definition.indices().map(seen).collect(),
         run: None,
         round: 1,
+        to_reset: vec![false; definition.tasks().len()],
         violations: Vec::new(),
     };
     for pair in events.windows(2) {
@@ -119,6 +122,7 @@ impl Walk<'_> {
                 }
                 self.round = *round;
                 self.tasks.iter_mut().for_each(|task| task.finals = 0);
+                self.to_reset = self.behind_failures();
             }
             RunEventKind::Ended | RunEventKind::Cancelled { .. } => {
                 let states = self.states();
@@ -176,13 +180,32 @@ impl Walk<'_> {
             }
             TaskKind::Handler | TaskKind::Sleep(_) => {
                 let parents = self.tally(&spec.parents);
-                (parents.pending == 0, spec.trigger.is_met_by(parents))
+                (parents.pending == 0, lets_run(spec.trigger, parents))
             }
         };
         if !is_decided || runs != (event.to != TaskState::Skipped) {
             let (trigger, parents) = (spec.trigger, self.tally(&spec.parents));
             self.violate(PARENTS, format!("{described} with trigger {trigger:?} and {parents:?}"));
         }
+    }
+
+    /// The failed tasks, all that depends on them, and the on-failure task.
+    fn behind_failures(&self) -> Vec<bool> {
+        let mut found: Vec<bool> =
+            self.tasks.iter().map(|task| task.state == TaskState::Failed).collect();
+        let mut next: Vec<TaskIndex> =
+            self.definition.indices().filter(|index| found[index.as_usize()]).collect();
+        while let Some(task) = next.pop() {
+            for child in self.definition.children(task) {
+                if !std::mem::replace(&mut found[child.as_usize()], true) {
+                    next.push(*child);
+                }
+            }
+        }
+        if let Some(on_failure) = self.definition.on_failure() {
+            found[on_failure.as_usize()] = true;
+        }
+        found
     }
 
     fn tally(&self, parents: &[TaskIndex]) -> ParentTally {
@@ -219,7 +242,12 @@ impl Walk<'_> {
                 }
             }
             TaskEventKind::Released { .. } => task.starts -= 1,
-            TaskEventKind::Reset => task.starts = 0,
+            TaskEventKind::Reset => {
+                task.starts = 0;
+                if !self.to_reset[event.task.as_usize()] {
+                    self.violate(ORDER, format!("{described}, and it depends on no failure"));
+                }
+            }
             TaskEventKind::Succeeded
             | TaskEventKind::Failed { .. }
             | TaskEventKind::Retrying { .. }
@@ -323,6 +351,17 @@ fn commands(kind: &TaskEventKind) -> &'static [TaskCommand] {
         TaskEventKind::Skipped => &[TaskCommand::Skip],
         TaskEventKind::Cancelled => &[TaskCommand::Cancel],
         TaskEventKind::Reset => &[TaskCommand::Reset],
+    }
+}
+
+/// The triggers once more, in the words of their docs.
+fn lets_run(trigger: Trigger, parents: ParentTally) -> bool {
+    let ParentTally { pending: _, failed, skipped, cancelled } = parents;
+    match trigger {
+        Trigger::AllSucceeded => failed + skipped + cancelled == 0,
+        Trigger::AllFinished => true,
+        Trigger::AnyFailed => failed >= 1,
+        Trigger::NoneFailed => failed + cancelled == 0,
     }
 }
 

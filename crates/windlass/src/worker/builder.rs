@@ -154,7 +154,8 @@ impl WorkerBuilder {
         Ok(WorkerHandle { draining, task: tokio::spawn(gate.wrap(run)) })
     }
 
-    /// Works until `shutdown` is ready, then drains.
+    /// Works until `shutdown` is ready, then drains. Dropping the future leaves the
+    /// worker running.
     ///
     /// # Errors
     ///
@@ -322,6 +323,10 @@ impl WorkerHandle {
 
     /// Drains the worker: no more claims, its tasks end or are handed back, its
     /// lease is kept until then. Returns within the grace period.
+    ///
+    /// # Errors
+    ///
+    /// What made the worker give up before.
     pub async fn drain(self) -> Result<(), Error> {
         self.begin_drain();
         self.ended().await

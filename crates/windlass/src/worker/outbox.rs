@@ -116,6 +116,11 @@ impl Outbox {
         jitter: f64,
     ) -> Result<(), StoreError> {
         let batch = std::mem::replace(&mut self.flushing, Flushing::Finishes(Vec::new()));
+        let is_whole = |answers: &Vec<Answer>| answers.len() == batch.len();
+        let answers = answers.and_then(|answers| match is_whole(&answers) {
+            true => Ok(answers),
+            false => Err(StoreError::Unavailable(format!("{} answers", answers.len()))),
+        });
         match answers {
             Ok(answers) => {
                 self.backoff.reset();
@@ -131,7 +136,10 @@ impl Outbox {
                 }
                 Ok(())
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                batch.held().into_iter().for_each(|parcel| drop(held.remove(parcel)));
+                Err(error)
+            }
         }
     }
 
@@ -141,9 +149,10 @@ impl Outbox {
         answers: Vec<Answer>,
         held: &mut HeldTasks,
     ) -> Result<(), StoreError> {
+        let is_finish = matches!(batch, Flushing::Finishes(_));
         for (Held { task, fence }, answer) in batch.held().into_iter().zip(&answers) {
             match answer {
-                Answer::Refused(Refusal::Invalid) => continue,
+                Answer::Refused(Refusal::Invalid) if is_finish => continue,
                 Answer::Refused(refusal) => tracing::warn!(%task, %fence, ?refusal, "refused"),
                 Answer::Accepted | Answer::AcceptedAlready => {}
             }
@@ -174,6 +183,13 @@ impl Outbox {
 }
 
 impl Flushing {
+    fn len(&self) -> usize {
+        match self {
+            Flushing::Finishes(batch) => batch.len(),
+            Flushing::Releases(batch) => batch.len(),
+        }
+    }
+
     fn held(&self) -> Vec<Held> {
         match self {
             Flushing::Finishes(batch) => {

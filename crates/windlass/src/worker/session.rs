@@ -145,9 +145,11 @@ impl Session {
             self.notice_lapse(now);
             self.begin_calls(now, drain.is_some());
             let wake_at = self.wake_at(drain.as_ref(), now);
-            if let Some(error) = self.wait(drain.is_some(), wake_at).await
-                && !self.rejoin(&error).await?
-            {
+            let Some(error) = self.wait(drain.is_some(), wake_at).await else { continue };
+            if drain.is_some() {
+                // Not worth a new life: what is left ends, within the grace period.
+                self.lose(&error);
+            } else if !self.rejoin(&error).await? {
                 return Ok(());
             }
         };
@@ -215,16 +217,21 @@ impl Session {
         self.config.lease / 3
     }
 
-    /// The lease is lost: the tasks are others' now. Begins a new life. A claim or
-    /// heartbeat of the old one that is under way is of no interest any more.
-    async fn rejoin(&mut self, error: &StoreError) -> Result<bool, Error> {
-        tracing::warn!(worker = %self.worker, %error, "joining again");
+    /// The lease is lost: the tasks are others' now, and their handlers are told. A
+    /// claim or heartbeat that is under way is of no interest any more.
+    fn lose(&mut self, error: &StoreError) {
+        tracing::warn!(worker = %self.worker, %error, "lost the lease");
         self.held.lose_all();
         self.claim = None;
         self.beat = None;
         self.beat_notes.clear();
         self.lost_claim = None;
         self.settled = self.claim_seq;
+    }
+
+    /// Begins a new life after the lease was lost.
+    async fn rejoin(&mut self, error: &StoreError) -> Result<bool, Error> {
+        self.lose(error);
         self.worker = WorkerId::from_random(self.rng.u128(..));
         self.look_at = Instant::now();
         self.join().await
@@ -290,7 +297,9 @@ impl Session {
         self.hints.take();
         self.claim_began = now;
         self.claim_seq = self.claim_seq.next();
-        self.claim_limit = (self.config.slots - self.running.len()).min(CLAIM_MAX);
+        let is_greedy = self.parts.planted.has(PlantedBug::ClaimsOverSlots);
+        let busy = if is_greedy { 0 } else { self.running.len() };
+        self.claim_limit = (self.config.slots - busy).min(CLAIM_MAX);
         let request = ClaimRequest {
             worker: self.worker,
             seq: self.claim_seq,
@@ -375,11 +384,13 @@ impl Session {
                 self.claim_backoff.reset();
                 let is_full = claimed.len() == self.claim_limit;
                 self.look_at = if is_full { now } else { now + self.jittered(self.config.poll) };
-                if self.held.is_empty() && !claimed.is_empty() {
-                    self.beat_at = self.claim_began + self.config.lease / 3;
+                // Sooner, never later: a heartbeat that every claim put off would never
+                // name the tasks that the worker does not know of.
+                if !claimed.is_empty() {
+                    self.beat_at = self.beat_at.min(self.claim_began + self.config.lease / 3);
                 }
-                // A claim that gives nothing keeps nothing.
-                if self.held.is_empty() || !claimed.is_empty() {
+                // A lease begins with a worker's first task; heartbeats keep it.
+                if self.held.is_empty() {
                     self.renew(self.claim_began);
                 }
                 for claimed in claimed {

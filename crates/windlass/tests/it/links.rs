@@ -29,6 +29,15 @@ enum Mood {
     Picky,
     /// Every completion is refused, for a reason that does not go away.
     Hostile,
+    /// The next claim is delivered twice, and the second answer is the one that comes.
+    Twice,
+    /// The answer to the next claim that gives something is lost, and the heartbeat
+    /// after it.
+    Deaf,
+    /// The answer to the next flush is one answer short.
+    Terse,
+    /// Every heartbeat is answered that the lease is lost.
+    Forgetful,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +70,15 @@ impl MoodyLink {
         }
     }
 
+    /// Whether the link is in this mood; if so it is sound from now on.
+    fn was(&self, mood: Mood) -> bool {
+        let is = self.mood() == mood;
+        if is {
+            self.set(Mood::Sound);
+        }
+        is
+    }
+
     async fn dawdle(&self, verb: Verb) {
         if self.mood() == Mood::Slow(verb) {
             self.set(Mood::Sound);
@@ -82,7 +100,12 @@ impl WorkerLink for MoodyLink {
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
         self.pass(Some(Verb::Claim)).await?;
-        let claimed = self.store.claim(request).await?;
+        let mut claimed = self.store.claim(request.clone()).await?;
+        if !claimed.is_empty() && self.was(Mood::Twice) {
+            claimed = self.store.claim(request).await?;
+        } else if !claimed.is_empty() && self.mood() == Mood::Deaf {
+            return Err(StoreError::Unavailable("lost".to_owned()));
+        }
         if !claimed.is_empty() {
             self.dawdle(Verb::Claim).await;
         }
@@ -103,9 +126,19 @@ impl WorkerLink for MoodyLink {
                 };
                 Ok(poison.into_iter().filter_map(answer).collect())
             }
-            Mood::Sound | Mood::Cut | Mood::Hangs(_) | Mood::Slow(_) => {
-                self.store.finish(completions).await
+            Mood::Terse => {
+                self.set(Mood::Sound);
+                let mut answers = self.store.finish(completions).await?;
+                answers.pop();
+                Ok(answers)
             }
+            Mood::Sound
+            | Mood::Cut
+            | Mood::Hangs(_)
+            | Mood::Slow(_)
+            | Mood::Twice
+            | Mood::Deaf
+            | Mood::Forgetful => self.store.finish(completions).await,
         }
     }
 
@@ -116,6 +149,12 @@ impl WorkerLink for MoodyLink {
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
         self.pass(Some(Verb::Extend)).await?;
+        if self.was(Mood::Deaf) {
+            return Err(StoreError::Unavailable("lost".to_owned()));
+        }
+        if self.mood() == Mood::Forgetful {
+            return Err(StoreError::LeaseLost(heartbeat.worker));
+        }
         self.store.extend(heartbeat).await
     }
 
@@ -268,4 +307,68 @@ async fn a_note_of_progress_outlives_a_heartbeat_that_failed() {
     let note = run.tasks().await.unwrap()[0].progress.clone();
     assert_eq!(note.expect("it was sent again").as_str(), "\"half way\"");
     worker.drain().await.unwrap();
+}
+
+/// A task that the worker was given and does not know of comes back, although the
+/// worker has its one slot full all the time.
+async fn busy_worker_gives_back_what_it_never_heard_of(mood: Mood) {
+    let (windlass, link) = moody(mood);
+    let echo = echo(SECOND);
+    let worker = windlass.worker().register(&echo).slots(1).lease(15 * SECOND);
+    let worker = worker.through(link).spawn().expect("memory answers");
+    let first = windlass.start(&echo, String::new()).await.expect("memory answers");
+    for _ in 0..200 {
+        windlass.start(&echo, String::new()).await.expect("memory answers");
+    }
+    tokio::time::sleep(60 * SECOND).await;
+    let words = words(&first).await;
+    assert_ne!(words, ["queued", "started"], "{mood:?}: it is held by nobody");
+    first.wait().await.expect("memory answers");
+    worker.drain().await.expect("memory answers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_worker_gives_back_tasks_of_a_claim_that_was_delivered_twice() {
+    busy_worker_gives_back_what_it_never_heard_of(Mood::Twice).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_worker_gives_back_tasks_of_a_claim_whose_answer_was_lost() {
+    busy_worker_gives_back_what_it_never_heard_of(Mood::Deaf).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_with_an_answer_too_few_is_sent_again() {
+    let (windlass, link) = moody(Mood::Terse);
+    let echo = echo(SECOND);
+    let worker = windlass.worker().register(&echo).through(link).spawn().unwrap();
+    let run = windlass.start(&echo, String::new()).await.unwrap();
+    assert_eq!(run.wait().await.unwrap().state, RunState::Succeeded);
+    worker.drain().await.unwrap();
+    assert_eq!(words(&run).await, ["queued", "started", "succeeded"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_lost_while_draining_leaves_handlers_the_time_to_clean_up() {
+    let (windlass, link) = moody(Mood::Sound);
+    let cleaned = Arc::new(AtomicBool::new(false));
+    let seen = cleaned.clone();
+    let mut builder = Workflow::<()>::builder("tidy");
+    builder.task("say").run(move |ctx: Ctx<()>| {
+        let seen = seen.clone();
+        async move {
+            ctx.cancelled().await;
+            tokio::time::sleep(SECOND).await;
+            seen.store(true, Ordering::SeqCst);
+            Ok::<_, TaskError>(())
+        }
+    });
+    let tidy = builder.build().unwrap();
+    let worker = windlass.worker().register(&tidy).lease(15 * SECOND).grace(30 * SECOND);
+    let worker = worker.through(link.clone()).spawn().unwrap();
+    windlass.start(&tidy, ()).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    link.set(Mood::Forgetful);
+    worker.drain().await.unwrap();
+    assert!(cleaned.load(Ordering::SeqCst));
 }

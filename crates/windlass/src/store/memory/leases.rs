@@ -36,10 +36,12 @@ impl State {
     /// Takes tasks off their queues for a claim, one of each queue in turn so that
     /// a busy queue does not starve the others.
     pub(super) fn take_ready(&mut self, request: &ClaimRequest) -> Result<Vec<TaskId>, StoreError> {
+        let now = self.shared.now;
         let Some(worker) = self.shared.live_worker(request.worker) else {
             return Err(StoreError::LeaseLost(request.worker));
         };
-        if request.seq <= worker.last_claim {
+        let is_late = !worker.tasks.is_empty() && worker.lease_until <= now;
+        if request.seq <= worker.last_claim || is_late {
             return Ok(Vec::new());
         }
         worker.last_claim = request.seq;
@@ -66,7 +68,7 @@ impl State {
         request: &ClaimRequest,
         taken: Vec<TaskId>,
     ) -> Result<Vec<Claimed>, StoreError> {
-        self.shared.renew(request.worker, !taken.is_empty());
+        self.shared.begin_lease(request.worker, !taken.is_empty());
         let mut claimed = Vec::with_capacity(taken.len());
         for id in taken {
             let Some(run) = self.runs.get_mut(&id.run) else {

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use windlass_core::{Priority, QueueName, Tag, TaskId, Tenant, Weight, next_tag};
+use windlass_core::{Phase, Priority, QueueName, Tag, TaskId, Tenant, Weight, next_tag};
 
 use crate::planted::{Planted, PlantedBug};
 use crate::store::HandlerKey;
@@ -46,6 +46,7 @@ pub(super) struct Entry {
 #[derive(Default)]
 pub(super) struct ReadyQueues {
     lanes: BTreeMap<QueueName, BTreeMap<Reverse<Priority>, Lane>>,
+    phases: HashMap<Tenant, Phase>,
     age: u64,
     planted: Planted,
 }
@@ -68,7 +69,9 @@ impl ReadyQueues {
             lane.virtual_time
         };
         self.age += 1;
-        let slot = (next_tag(last, virtual_time, weight), self.age);
+        let next_phase = Phase(u32::try_from(self.phases.len() + 1).unwrap_or(u32::MAX));
+        let phase = *self.phases.entry(tenant.clone()).or_insert(next_phase);
+        let slot = (next_tag(last, virtual_time, weight, phase), self.age);
         let place = Place { queue, priority, tenant, handler, slot };
         self.put_back(task, &place);
         place

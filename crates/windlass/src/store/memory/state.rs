@@ -170,24 +170,20 @@ impl Shared {
         self.workers.get_mut(&worker).filter(|worker| !worker.is_dead)
     }
 
-    /// A claim begins the lease anew if it gives the worker tasks (`takes_work`) or
-    /// if the worker has none. One that gives nothing to a worker with tasks does
-    /// not: if the request that gave them was delivered twice and the worker got
-    /// the other answer, it does not know of them, sends no heartbeat for them, and
-    /// would keep them for ever by asking for more.
-    pub(super) fn renew(&mut self, worker: WorkerId, takes_work: bool) {
+    /// A claim that gives a worker its first tasks begins its lease. What a worker
+    /// has already is kept by heartbeats alone, which name it: a worker that does
+    /// not know of a task, because the answer to its claim was lost, must not keep
+    /// it by asking for more.
+    pub(super) fn begin_lease(&mut self, worker: WorkerId, takes_work: bool) {
         let now = self.now;
         let Some(worker) = self.workers.get_mut(&worker) else { return };
-        let keeps_lease = self.planted.has(PlantedBug::EmptyClaimKeepsLease);
-        if !takes_work && !worker.tasks.is_empty() && !keeps_lease {
-            return;
-        }
+        let is_first = takes_work && worker.tasks.is_empty();
         // Whoever sleeps until the next lease ends must look again.
-        self.wakes.timers |= takes_work && worker.tasks.is_empty();
-        if self.planted.has(PlantedBug::FirstHeartbeatNeverExpires) {
-            return;
+        self.wakes.timers |= is_first;
+        let begins = is_first || self.planted.has(PlantedBug::ClaimsKeepLease);
+        if begins && !self.planted.has(PlantedBug::FirstHeartbeatNeverExpires) {
+            worker.lease_until = now + worker.lease;
         }
-        worker.lease_until = now + worker.lease;
     }
 
     /// Ends a worker's life.

@@ -94,19 +94,31 @@ pub(crate) async fn each_worker_has_the_lease_it_asked_for(bench: &Bench<'_>) {
     assert_eq!(bench.store.reap(10).await.map(|sweep| sweep.moved), Ok(1));
 }
 
-pub(crate) async fn a_claim_keeps_a_lease_and_a_finish_does_not(bench: &Bench<'_>) {
+pub(crate) async fn neither_a_claim_nor_a_finish_keeps_a_lease(bench: &Bench<'_>) {
     bench.register("w", "a").await;
     bench.start_for("w", "t", 3).await;
     let worker = bench.worker().await;
     let first = worker.claim_one().await;
     bench.advance(LEASE - TICK).await;
     let second = worker.claim_one().await;
-    bench.advance(LEASE - TICK).await;
-    assert_eq!(bench.reap().await, 0);
     bench.succeed(&first).await;
+    assert_eq!(bench.reap().await, 0);
     bench.advance(TICK).await;
     assert_eq!(bench.reap().await, 1);
     assert_eq!(bench.finish(&second, success()).await, LEASE_LOST);
+}
+
+pub(crate) async fn a_lease_begins_anew_when_a_worker_without_tasks_claims(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start_for("w", "t", 2).await;
+    let worker = bench.worker().await;
+    let first = worker.claim_one().await;
+    bench.advance(LEASE - TICK).await;
+    bench.succeed(&first).await;
+    let second = worker.claim_one().await;
+    bench.advance(LEASE - TICK).await;
+    assert_eq!(bench.reap().await, 0);
+    bench.succeed(&second).await;
 }
 
 pub(crate) async fn a_dead_worker_learns_it_from_its_heartbeat(bench: &Bench<'_>) {

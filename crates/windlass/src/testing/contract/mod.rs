@@ -118,7 +118,7 @@ macro_rules! store_contract_cases {
                 an_on_failure_task_is_told_what_failed
                 only_ready_tasks_can_be_claimed
                 a_worker_that_is_not_alive_cannot_claim
-                a_worker_that_is_late_lives_with_all_its_tasks_or_is_dead
+                a_worker_whose_lease_ran_out_is_given_nothing
                 a_claim_that_comes_twice_gives_nothing_the_second_time
                 a_claim_that_arrives_after_it_was_given_up_gives_nothing
             }
@@ -158,7 +158,8 @@ macro_rules! store_contract_cases {
                 a_heartbeat_keeps_every_task_of_its_worker
                 a_heartbeat_keeps_nobody_elses_tasks
                 each_worker_has_the_lease_it_asked_for
-                a_claim_keeps_a_lease_and_a_finish_does_not
+                neither_a_claim_nor_a_finish_keeps_a_lease
+                a_lease_begins_anew_when_a_worker_without_tasks_claims
                 a_dead_worker_learns_it_from_its_heartbeat
                 a_worker_without_tasks_need_not_say_anything
                 a_first_heartbeat_that_never_came_does_not_keep_a_lease
@@ -241,6 +242,7 @@ macro_rules! store_contract_cases {
                 each_priority_has_a_time_of_its_own
                 each_queue_has_a_time_of_its_own
                 a_cancelled_backlog_does_not_count_against_its_tenant
+                whoever_came_when_each_other_has_one_turn_between_two_of_a_tenant
                 a_backlogged_tenant_is_served_within_the_bound
             }
             abandons {
