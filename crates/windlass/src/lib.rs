@@ -32,12 +32,16 @@
 //!
 //! - `testing`: the test kit (`windlass::testing`), with virtual time, workers that
 //!   crash where you want, and assertions on histories. For dev-dependencies.
+//! - `embedded`: a private PostgreSQL as a child process (`windlass::embedded`), for
+//!   development, tests and single machines. Unix only.
 //! - `planted-bugs`: deliberate bugs for Windlass's own simulation.
 
 mod backoff;
 pub mod clock;
 mod context;
 mod duties;
+#[cfg(all(feature = "embedded", unix))]
+pub mod embedded;
 mod engine;
 mod error;
 mod planted;

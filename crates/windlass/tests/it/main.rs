@@ -3,6 +3,8 @@
 mod acceptance;
 mod builder;
 mod contract;
+#[cfg(all(feature = "embedded", unix))]
+mod embedded;
 mod links;
 mod regressions;
 mod runs;

@@ -1,0 +1,277 @@
+//! The directory of a cluster: what is where, whose it is, and who can reach it.
+//!
+//! ```text
+//! DIR/              mode 0700, of the server's account
+//!   windlass.lock   held by whoever starts or stops the server
+//!   windlass.users  held by whoever uses it
+//!   server.log      what the server writes
+//!   socket/         where it listens, if the path is short enough
+//!   data/           the cluster
+//!   data.tmp/       a cluster that initdb has not finished
+//! ```
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::account::Account;
+use crate::{Error, ErrorKind};
+
+/// The longest path of a socket, in bytes. The kernels' limits are 104 (BSD, macOS)
+/// and 108 (Linux) with the final zero.
+const SOCKET_PATH_BYTES_MAX: usize = 99;
+
+/// The port in the socket's name. Nobody else's: the directory is private.
+pub(super) const PORT: u16 = 5432;
+
+const LOCK: &str = "windlass.lock";
+
+/// The directory of a cluster, by its one true name.
+#[derive(Clone, Debug)]
+pub(super) struct Directory(PathBuf);
+
+/// The directory that commands use if they are told none: `/var/lib/windlass` for
+/// root, whose home other accounts cannot enter, else `windlass` in the user's data
+/// directory (`$XDG_DATA_HOME`, or `~/.local/share`).
+///
+/// # Errors
+///
+/// `Argument` if the environment names neither a data directory nor a home.
+pub fn default_directory() -> Result<PathBuf, Error> {
+    if super::account::is_root() {
+        return Ok(PathBuf::from("/var/lib/windlass"));
+    }
+    let absolute = |name| {
+        std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute())
+    };
+    let home = || absolute("HOME").map(|home| home.join(".local/share"));
+    let parent = absolute("XDG_DATA_HOME").or_else(home).ok_or_else(|| {
+        let text = "neither XDG_DATA_HOME nor HOME names a directory; choose one for the database";
+        Error::new(ErrorKind::Argument, text)
+    })?;
+    Ok(parent.join("windlass"))
+}
+
+impl Directory {
+    /// Makes the directory if need be, gives it to the account that is to run the
+    /// server, and checks that this account can reach it. Whatever is refused is left
+    /// as it was.
+    pub(super) fn prepare(path: &Path) -> Result<(Directory, Account), Error> {
+        check_name(path)?;
+        let refuse = |what: &str, error: &io::Error| {
+            Error::new(ErrorKind::Argument, format!("directory {path:?} cannot be {what}: {error}"))
+        };
+        let path = std::path::absolute(path).map_err(|error| refuse("named", &error))?;
+        let is_new = make(&path).map_err(|error| refuse("made", &error))?;
+        let prepare = || {
+            let directory = path.canonicalize().map_err(|error| refuse("found", &error))?;
+            let account = claim(&directory)?;
+            Ok((Directory(directory), account))
+        };
+        let prepared = prepare();
+        if is_new && prepared.is_err() {
+            // Best effort, and only if it is still empty: the refusal is what matters.
+            let _ = std::fs::remove_dir(&path);
+        }
+        prepared
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn lock(&self) -> PathBuf {
+        self.0.join(LOCK)
+    }
+
+    pub(super) fn users(&self) -> PathBuf {
+        self.0.join("windlass.users")
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.0.join("server.log")
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.0.join("data")
+    }
+
+    pub(super) fn unfinished(&self) -> PathBuf {
+        self.0.join("data.tmp")
+    }
+
+    /// Where the server is to listen: inside, or in a short directory of its own among
+    /// the temporary ones.
+    fn socket_directory(&self) -> PathBuf {
+        let inside = self.0.join("socket");
+        let name_bytes = format!("/.s.PGSQL.{PORT}").len();
+        if inside.as_os_str().len() + name_bytes <= SOCKET_PATH_BYTES_MAX {
+            return inside;
+        }
+        Path::new("/tmp").join(format!("windlass-{:016x}", short_hash(&self.0)))
+    }
+
+    /// Makes the directory of the socket and empties it of what a dead server left:
+    /// a server refuses to start if the pid in the socket's lock file is alive,
+    /// whoever has it now. To be called with the start lock held and no server there.
+    pub(super) fn make_socket_directory(&self, account: &Account) -> Result<PathBuf, Error> {
+        let path = self.socket_directory();
+        let refuse = |error: io::Error| {
+            let text = format!("directory {path:?} cannot be used for the socket: {error}");
+            Error::new(ErrorKind::Argument, text)
+        };
+        make(&path).map_err(refuse)?;
+        let directory = open(&path).map_err(refuse)?;
+        if directory.metadata().map_err(refuse)?.uid() == 0 {
+            // Root made it, just now or in a start that was killed.
+            account.give(&directory).map_err(refuse)?;
+        }
+        let metadata = directory.metadata().map_err(refuse)?;
+        if metadata.uid() != account.uid() || metadata.mode() & 0o077 != 0 {
+            let text = format!(
+                "directory {path:?} is to hold the socket, but is not private to account {:?}",
+                account.name()
+            );
+            return Err(Error::new(ErrorKind::Conflict, text));
+        }
+        for name in [format!(".s.PGSQL.{PORT}"), format!(".s.PGSQL.{PORT}.lock")] {
+            match std::fs::remove_file(path.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(refuse(error)),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(path)
+    }
+
+    /// Removes the cluster with all its data.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        let socket = self.socket_directory();
+        if !socket.starts_with(&self.0) {
+            std::fs::remove_dir_all(socket)?;
+        }
+        std::fs::remove_dir_all(&self.0)
+    }
+}
+
+/// Refuses names that PostgreSQL's files or a connection string cannot carry.
+fn check_name(path: &Path) -> Result<(), Error> {
+    let is_plain =
+        path.to_str().is_some_and(|path| !path.is_empty() && !path.contains(char::is_control));
+    if is_plain {
+        return Ok(());
+    }
+    let text = format!("directory {path:?} is empty, not UTF-8 or has a control character");
+    Err(Error::new(ErrorKind::Argument, text))
+}
+
+/// Makes a private directory and what leads to it; says whether it was not there.
+fn make(path: &Path) -> io::Result<bool> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens a directory itself, not what a link in its place names.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+/// Makes a directory that is empty, or ours already, private to the server's account.
+fn claim(path: &Path) -> Result<Account, Error> {
+    let refuse = |error: io::Error| {
+        let text = format!("directory {path:?} cannot be used for a database: {error}");
+        Error::new(ErrorKind::Argument, text)
+    };
+    let directory = open(path).map_err(refuse)?;
+    let metadata = directory.metadata().map_err(refuse)?;
+    let account = Account::choose(metadata.uid())?;
+    let is_empty = is_empty(path).map_err(refuse)?;
+    if !is_empty && !path.join(LOCK).exists() {
+        let text = format!(
+            "directory {path:?} holds other files and no database of Windlass; \
+             choose an empty or a new one"
+        );
+        return Err(Error::new(ErrorKind::Conflict, text));
+    }
+    // Root may give away what is its own and empty, and nothing else.
+    let is_given = is_empty && super::account::is_root() && metadata.uid() == 0;
+    if metadata.uid() != account.uid() && !is_given {
+        let text = format!(
+            "directory {path:?} belongs to uid {}, but the server runs as account {:?}; \
+             choose another directory, or make that account its owner",
+            metadata.uid(),
+            account.name()
+        );
+        return Err(Error::new(ErrorKind::Argument, text));
+    }
+    account.check_can_reach(path)?;
+    account.give(&directory).map_err(refuse)?;
+    if metadata.mode() & 0o777 != 0o700 {
+        directory.set_permissions(Permissions::from_mode(0o700)).map_err(refuse)?;
+    }
+    Ok(account)
+}
+
+/// Whether nothing is in a directory but what a file system has of itself.
+fn is_empty(path: &Path) -> io::Result<bool> {
+    for entry in std::fs::read_dir(path)? {
+        if entry?.file_name() != "lost+found" {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// FNV-1a: the same for every build of Windlass, as std's hashers are not.
+fn short_hash(path: &Path) -> u64 {
+    path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_inside_the_directory_if_its_path_is_short_enough() {
+        let overhead = "/socket/.s.PGSQL.5432".len();
+        let longest = format!("/{}", "d".repeat(SOCKET_PATH_BYTES_MAX - overhead - 1));
+        let inside = Directory(PathBuf::from(&longest)).socket_directory();
+        assert_eq!(inside, Path::new(&longest).join("socket"));
+        let outside = Directory(PathBuf::from(longest + "d")).socket_directory();
+        assert!(outside.starts_with("/tmp"), "{outside:?}");
+    }
+
+    #[test]
+    fn a_name_that_postgres_cannot_carry_is_refused_with_its_value() {
+        for path in ["", "a\nb", "a\0b"] {
+            let error = Directory::prepare(Path::new(path)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Argument);
+            assert!(error.to_string().contains(&format!("{path:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_directory_with_other_files_is_refused_and_left_as_it_was() {
+        let path = std::env::temp_dir().join(format!("windlass-foreign-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(path.join("letter.txt"), "dear").unwrap();
+        let error = Directory::prepare(&path).unwrap_err();
+        let mode = std::fs::metadata(&path).unwrap().mode() & 0o777;
+        std::fs::remove_dir_all(&path).unwrap();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert!(error.to_string().contains("holds other files"), "{error}");
+        assert_eq!(mode, 0o755);
+    }
+}

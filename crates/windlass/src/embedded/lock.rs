@@ -1,0 +1,108 @@
+//! Who may start and stop a cluster, and who still uses it.
+//!
+//! Both are locks of the kernel on files in the cluster's directory: they end with
+//! the process that holds them, however it ends.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+
+use super::account::Account;
+use super::directory::Directory;
+use crate::{Error, ErrorKind};
+
+/// How long a start waits for another one: time for its `initdb` and its server.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(90);
+
+/// How often a held lock is tried again.
+const LOCK_POLL: Duration = Duration::from_millis(5);
+
+/// Opens a file of a cluster for writing, and makes it if need be. Never follows a
+/// link: the directory belongs to the server's account, and this process may be root.
+pub(super) fn open_own(path: &Path, account: &Account) -> Result<File, Error> {
+    let open = || {
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path)?;
+        account.give(&file)?;
+        Ok(file)
+    };
+    open().map_err(|error: std::io::Error| {
+        Error::new(ErrorKind::Argument, format!("cannot open {path:?}: {error}"))
+    })
+}
+
+/// The right to start or stop the server; one holder at a time.
+#[derive(Debug)]
+pub(super) struct StartLock(File);
+
+impl StartLock {
+    /// Waits for the lock, up to [`LOCK_TIME_MAX`].
+    pub(super) fn acquire(directory: &Directory, account: &Account) -> Result<Self, Error> {
+        let path = directory.lock();
+        let file = open_own(&path, account)?;
+        let began = Instant::now();
+        while !try_lock(&file, &path)? {
+            if began.elapsed() > LOCK_TIME_MAX {
+                let text = format!(
+                    "another start or stop has held {path:?} for more than {LOCK_TIME_MAX:?}"
+                );
+                return Err(Error::new(ErrorKind::Unavailable, text));
+            }
+            std::thread::sleep(LOCK_POLL);
+        }
+        Ok(StartLock(file))
+    }
+
+    /// The same lock for a child: it stays held until both have ended. So the next
+    /// start waits for an `initdb` that outlives its parent.
+    pub(super) fn share(&self) -> Result<File, Error> {
+        self.0.try_clone().map_err(|error| {
+            Error::new(ErrorKind::Unavailable, format!("cannot share the lock: {error}"))
+        })
+    }
+}
+
+/// A sign that someone uses the server. Any number may hold it.
+#[derive(Debug)]
+pub(super) struct UseLock {
+    file: File,
+    path: PathBuf,
+}
+
+impl UseLock {
+    /// Joins the users. To be called with the [`StartLock`] held, so that nobody
+    /// finds the server unused in between.
+    pub(super) fn join(directory: &Directory, account: &Account) -> Result<Self, Error> {
+        let path = directory.users();
+        let file = open_own(&path, account)?;
+        file.lock_shared().map_err(|error| refuse(&path, &error))?;
+        Ok(UseLock { file, path })
+    }
+
+    /// Leaves, and says whether that was the last user. To be called with the
+    /// [`StartLock`] held, or the answer may be outdated.
+    pub(super) fn leave(&self) -> Result<bool, Error> {
+        self.file.unlock().map_err(|error| refuse(&self.path, &error))?;
+        try_lock(&self.file, &self.path)
+    }
+}
+
+fn try_lock(file: &File, path: &Path) -> Result<bool, Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(refuse(path, &error)),
+    }
+}
+
+fn refuse(path: &Path, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("cannot lock {path:?}: {error}"))
+}
