@@ -5,7 +5,6 @@ use std::io;
 use std::path::Path;
 use std::process::Stdio;
 
-use super::account::Account;
 use super::binaries::Binaries;
 use super::directory::{Directory, PORT};
 use super::lock::StartLock;
@@ -45,7 +44,6 @@ pub(super) fn major(data: &Path) -> Result<Option<u32>, Error> {
 /// leaves nothing that a start would take for one.
 pub(super) fn initialize(
     directory: &Directory,
-    account: &Account,
     binaries: &Binaries,
     lock: &StartLock,
     is_durable: bool,
@@ -61,7 +59,7 @@ pub(super) fn initialize(
         }
         Ok(()) | Err(_) => {}
     }
-    run_initdb(directory, account, binaries, lock, is_durable && !HAS_SYNCFS)?;
+    run_initdb(directory, binaries, lock, is_durable && !HAS_SYNCFS)?;
     if is_durable {
         sync_file_system(directory.path()).map_err(|error| refuse("sync", error))?;
     }
@@ -75,12 +73,12 @@ pub(super) fn initialize(
 
 fn run_initdb(
     directory: &Directory,
-    account: &Account,
     binaries: &Binaries,
     lock: &StartLock,
     syncs: bool,
 ) -> Result<(), Error> {
     let program = binaries.program("initdb");
+    let account = directory.account();
     let mut command = account.command(&program, directory.path());
     // It never reads its input. Holding the lock there, it keeps the next start
     // waiting if it outlives this process.

@@ -29,9 +29,13 @@ pub(super) const PORT: u16 = 5432;
 
 const LOCK: &str = "windlass.lock";
 
-/// The directory of a cluster, by its one true name.
+/// The directory of a cluster and the account that owns it and runs its server.
 #[derive(Clone, Debug)]
-pub(super) struct Directory(PathBuf);
+pub(super) struct Directory {
+    /// Its one true name, without links.
+    path: PathBuf,
+    account: Account,
+}
 
 /// The directory that commands use if they are told none: `/var/lib/windlass` for
 /// root, whose home other accounts cannot enter, else `windlass` in the user's data
@@ -59,7 +63,7 @@ impl Directory {
     /// Makes the directory if need be, gives it to the account that is to run the
     /// server, and checks that this account can reach it. Whatever is refused is left
     /// as it was.
-    pub(super) fn prepare(path: &Path) -> Result<(Directory, Account), Error> {
+    pub(super) fn prepare(path: &Path) -> Result<Directory, Error> {
         check_name(path)?;
         let refuse = |what: &str, error: &io::Error| {
             Error::new(ErrorKind::Argument, format!("directory {path:?} cannot be {what}: {error}"))
@@ -67,9 +71,9 @@ impl Directory {
         let path = std::path::absolute(path).map_err(|error| refuse("named", &error))?;
         let is_new = make(&path).map_err(|error| refuse("made", &error))?;
         let prepare = || {
-            let directory = path.canonicalize().map_err(|error| refuse("found", &error))?;
-            let account = claim(&directory)?;
-            Ok((Directory(directory), account))
+            let path = path.canonicalize().map_err(|error| refuse("found", &error))?;
+            let account = claim(&path)?;
+            Ok(Directory { path, account })
         };
         let prepared = prepare();
         if is_new && prepared.is_err() {
@@ -80,44 +84,48 @@ impl Directory {
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    pub(super) fn account(&self) -> &Account {
+        &self.account
     }
 
     pub(super) fn lock(&self) -> PathBuf {
-        self.0.join(LOCK)
+        self.path.join(LOCK)
     }
 
     pub(super) fn users(&self) -> PathBuf {
-        self.0.join("windlass.users")
+        self.path.join("windlass.users")
     }
 
     pub(super) fn log(&self) -> PathBuf {
-        self.0.join("server.log")
+        self.path.join("server.log")
     }
 
     pub(super) fn data(&self) -> PathBuf {
-        self.0.join("data")
+        self.path.join("data")
     }
 
     pub(super) fn unfinished(&self) -> PathBuf {
-        self.0.join("data.tmp")
+        self.path.join("data.tmp")
     }
 
     /// Where the server is to listen: inside, or in a short directory of its own among
     /// the temporary ones.
     fn socket_directory(&self) -> PathBuf {
-        let inside = self.0.join("socket");
+        let inside = self.path.join("socket");
         let name_bytes = format!("/.s.PGSQL.{PORT}").len();
         if inside.as_os_str().len() + name_bytes <= SOCKET_PATH_BYTES_MAX {
             return inside;
         }
-        Path::new("/tmp").join(format!("windlass-{:016x}", short_hash(&self.0)))
+        Path::new("/tmp").join(format!("windlass-{:016x}", short_hash(&self.path)))
     }
 
     /// Makes the directory of the socket and empties it of what a dead server left:
     /// a server refuses to start if the pid in the socket's lock file is alive,
     /// whoever has it now. To be called with the start lock held and no server there.
-    pub(super) fn make_socket_directory(&self, account: &Account) -> Result<PathBuf, Error> {
+    pub(super) fn make_socket_directory(&self) -> Result<PathBuf, Error> {
         let path = self.socket_directory();
         let refuse = |error: io::Error| {
             let text = format!("directory {path:?} cannot be used for the socket: {error}");
@@ -127,13 +135,13 @@ impl Directory {
         let directory = open(&path).map_err(refuse)?;
         if directory.metadata().map_err(refuse)?.uid() == 0 {
             // Root made it, just now or in a start that was killed.
-            account.give(&directory).map_err(refuse)?;
+            self.account.give(&directory).map_err(refuse)?;
         }
         let metadata = directory.metadata().map_err(refuse)?;
-        if metadata.uid() != account.uid() || metadata.mode() & 0o077 != 0 {
+        if metadata.uid() != self.account.uid() || metadata.mode() & 0o077 != 0 {
             let text = format!(
                 "directory {path:?} is to hold the socket, but is not private to account {:?}",
-                account.name()
+                self.account.name()
             );
             return Err(Error::new(ErrorKind::Conflict, text));
         }
@@ -149,10 +157,10 @@ impl Directory {
     /// Removes the cluster with all its data.
     pub(super) fn remove(&self) -> io::Result<()> {
         let socket = self.socket_directory();
-        if !socket.starts_with(&self.0) {
+        if !socket.starts_with(&self.path) {
             std::fs::remove_dir_all(socket)?;
         }
-        std::fs::remove_dir_all(&self.0)
+        std::fs::remove_dir_all(&self.path)
     }
 }
 
@@ -246,9 +254,13 @@ mod tests {
     fn a_socket_is_inside_the_directory_if_its_path_is_short_enough() {
         let overhead = "/socket/.s.PGSQL.5432".len();
         let longest = format!("/{}", "d".repeat(SOCKET_PATH_BYTES_MAX - overhead - 1));
-        let inside = Directory(PathBuf::from(&longest)).socket_directory();
+        let directory = |path: &str| Directory {
+            path: PathBuf::from(path),
+            account: Account::choose(0).unwrap(),
+        };
+        let inside = directory(&longest).socket_directory();
         assert_eq!(inside, Path::new(&longest).join("socket"));
-        let outside = Directory(PathBuf::from(longest + "d")).socket_directory();
+        let outside = directory(&(longest + "d")).socket_directory();
         assert!(outside.starts_with("/tmp"), "{outside:?}");
     }
 

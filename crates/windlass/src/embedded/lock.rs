@@ -45,9 +45,9 @@ pub(super) struct StartLock(File);
 
 impl StartLock {
     /// Waits for the lock, up to [`LOCK_TIME_MAX`].
-    pub(super) fn acquire(directory: &Directory, account: &Account) -> Result<Self, Error> {
+    pub(super) fn acquire(directory: &Directory) -> Result<Self, Error> {
         let path = directory.lock();
-        let file = open_own(&path, account)?;
+        let file = open_own(&path, directory.account())?;
         let began = Instant::now();
         while !try_lock(&file, &path)? {
             if began.elapsed() > LOCK_TIME_MAX {
@@ -80,9 +80,9 @@ pub(super) struct UseLock {
 impl UseLock {
     /// Joins the users. To be called with the [`StartLock`] held, so that nobody
     /// finds the server unused in between.
-    pub(super) fn join(directory: &Directory, account: &Account) -> Result<Self, Error> {
+    pub(super) fn join(directory: &Directory) -> Result<Self, Error> {
         let path = directory.users();
-        let file = open_own(&path, account)?;
+        let file = open_own(&path, directory.account())?;
         file.lock_shared().map_err(|error| refuse(&path, &error))?;
         Ok(UseLock { file, path })
     }

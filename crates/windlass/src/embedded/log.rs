@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
-use super::account::Account;
 use super::directory::Directory;
 use super::lock::open_own;
 use crate::Error;
@@ -27,14 +26,14 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn open(directory: &Directory, account: &Account) -> Result<Log, Error> {
+    pub(super) fn open(directory: &Directory) -> Result<Log, Error> {
         let path = directory.log();
         let is_full = std::fs::symlink_metadata(&path).is_ok_and(|it| it.len() > LOG_BYTES_MAX);
         if is_full {
             // Left as it is if it cannot be renamed: a long log is no reason not to start.
             let _ = std::fs::rename(&path, directory.path().join("server.log.1"));
         }
-        let file = open_own(&path, account)?;
+        let file = open_own(&path, directory.account())?;
         let start = file.metadata().map_or(0, |it| it.len());
         Ok(Log { file, start })
     }

@@ -32,7 +32,6 @@ mod server;
 
 use std::path::{Path, PathBuf};
 
-use account::Account;
 use binaries::Binaries;
 use directory::Directory;
 use lock::{StartLock, UseLock};
@@ -127,29 +126,29 @@ impl EmbeddedOptions {
         }
         let found = self.find_binaries()?;
         // After an installation, which may bring the account `postgres`.
-        let (directory, account) = Directory::prepare(&self.directory)?;
-        let lock = StartLock::acquire(&directory, &account)?;
-        let users = UseLock::join(&directory, &account)?;
+        let directory = Directory::prepare(&self.directory)?;
+        let lock = StartLock::acquire(&directory)?;
+        let users = UseLock::join(&directory)?;
         let data = directory.data();
         if let Some(server) = Server::adopt(&directory)? {
             let mode = Mode { is_adopted: true, is_temporary: self.is_temporary, is_made: false };
-            return Ok(EmbeddedPostgres { server, directory, account, users: Some(users), mode });
+            return Ok(EmbeddedPostgres { server, directory, users: Some(users), mode });
         }
         let major = cluster::major(&data)?;
         let binaries = Binaries::choose(&found, &data, major)?;
         let is_made = major.is_none();
         if is_made {
-            cluster::initialize(&directory, &account, &binaries, &lock, self.is_durable)?;
+            cluster::initialize(&directory, &binaries, &lock, self.is_durable)?;
         }
-        let socket = directory.make_socket_directory(&account)?;
+        let socket = directory.make_socket_directory()?;
         let settings = cluster::settings(&socket, self.is_durable, &self.settings);
-        let launched = Server::launch(&directory, &account, &binaries, &settings);
+        let launched = Server::launch(&directory, &binaries, &settings);
         if launched.is_err() && self.is_temporary {
             // Why it did not come up is the news, not that it cannot be stopped either.
             let _ = server::stop(&directory, Shutdown::Immediate);
         }
         let mode = Mode { is_adopted: false, is_temporary: self.is_temporary, is_made };
-        Ok(EmbeddedPostgres { server: launched?, directory, account, users: Some(users), mode })
+        Ok(EmbeddedPostgres { server: launched?, directory, users: Some(users), mode })
     }
 
     /// All usable programs; gets some if there are none and it may.
@@ -176,7 +175,6 @@ impl EmbeddedOptions {
 pub struct EmbeddedPostgres {
     server: Server,
     directory: Directory,
-    account: Account,
     /// `None` once it was given up.
     users: Option<UseLock>,
     mode: Mode,
@@ -242,7 +240,7 @@ impl EmbeddedPostgres {
         let Some(users) = self.users.take() else {
             return Ok(());
         };
-        let lock = StartLock::acquire(&self.directory, &self.account)?;
+        let lock = StartLock::acquire(&self.directory)?;
         if !users.leave()? {
             return Ok(());
         }

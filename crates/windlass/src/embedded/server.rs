@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::account::Account;
 use super::binaries::Binaries;
 use super::directory::Directory;
 use super::log::Log;
@@ -86,14 +85,13 @@ impl Server {
     /// ends some day: the next start adopts it.
     pub(super) fn launch(
         directory: &Directory,
-        account: &Account,
         binaries: &Binaries,
         settings: &[(String, String)],
     ) -> Result<Server, Error> {
         let began = Instant::now();
         loop {
-            let log = Log::open(directory, account)?;
-            let mut launched = Launched::spawn(directory, account, binaries, settings, &log)?;
+            let log = Log::open(directory)?;
+            let mut launched = Launched::spawn(directory, binaries, settings, &log)?;
             let exit = match launched.wait(&directory.data(), began) {
                 Outcome::Ready(server) => return Ok(server),
                 Outcome::Late => {
@@ -141,7 +139,6 @@ enum Outcome {
 impl Launched {
     fn spawn(
         directory: &Directory,
-        account: &Account,
         binaries: &Binaries,
         settings: &[(String, String)],
         log: &Log,
@@ -149,6 +146,7 @@ impl Launched {
         let data = directory.data();
         pid_file::disarm(&data)?;
         let program = binaries.program("postgres");
+        let account = directory.account();
         let mut command = account.command(&program, directory.path());
         command.arg("-D").arg(&data);
         for (name, value) in settings {

@@ -101,11 +101,15 @@ impl Session {
     }
 
     fn query(&mut self, sql: &str) -> Vec<String> {
+        self.send(sql);
+        self.answer()
+    }
+
+    fn send(&mut self, sql: &str) {
         self.0.write_all(b"Q").unwrap();
         self.0.write_all(&(sql.len() as u32 + 5).to_be_bytes()).unwrap();
         self.0.write_all(sql.as_bytes()).unwrap();
         self.0.write_all(b"\0").unwrap();
-        self.answer()
     }
 
     /// Reads up to the next "ready for query".
@@ -316,9 +320,13 @@ async fn a_server_killed_while_writing_comes_back_with_every_acknowledged_row() 
     for number in 0..20 {
         session.query(&format!("insert into written values ({number})"));
     }
-    // Left in the middle of its work: its session notices the death late.
+    // A session at work does not notice that its server is gone before it is done.
     let mut busy = Session::open(&postgres);
-    busy.0.write_all(b"Q\0\0\0\x1eselect pg_sleep(0.2), 1;  \0").unwrap();
+    busy.send("select count(*) from generate_series(1, 2000000)");
+    let at_work = "select count(*) from pg_stat_activity
+                   where state = 'active' and query like '%generate_series(1%'
+                   and pid <> pg_backend_pid()";
+    wait_until("the session is at work", || query(&postgres, at_work) == ["1"]);
     kill_process(pid_of(&postgres), Signal::KILL).unwrap();
     let began = Instant::now();
     let again = EmbeddedOptions::new(place.directory()).start().await.unwrap();
