@@ -231,6 +231,12 @@ mod tests {
     }
 
     #[test]
+    fn without_any_programs_the_error_says_what_to_install() {
+        let error = Binaries::choose(&[], Path::new("/d/data"), None).unwrap_err();
+        assert_eq!(error.to_string(), install::none_found().to_string());
+    }
+
+    #[test]
     fn programs_are_found_through_a_link_once() {
         let fakes = Fakes::new("links");
         let real = fakes.add("a", "16.0");

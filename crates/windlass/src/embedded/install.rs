@@ -112,9 +112,13 @@ pub(super) fn install() -> Result<(), Error> {
         | System::Unknown => return Err(none_found()),
     }
     eprintln!("windlass: no PostgreSQL found, installing the package \"postgresql\" with apt-get");
-    apt(&["update"])?;
+    // A bare machine has no lists. Where only one source of many is broken, the rest
+    // will do.
+    let updated = apt(&["update"]);
     // Brings the settings, so that what they said before can be put back.
-    apt(&["install", "--no-install-recommends", "postgresql-common"])?;
+    let prepared = apt(&["install", "--no-install-recommends", "postgresql-common"]);
+    // Without lists no package is known: then the failed update is the cause to name.
+    prepared.map_err(|error| updated.err().unwrap_or(error))?;
     without_cluster(Path::new(CLUSTER_SETTINGS), || {
         apt(&["install", "--no-install-recommends", "postgresql"])
     })
@@ -172,6 +176,14 @@ mod tests {
         assert_eq!(System::Mac.advice(false), "install it with: brew install postgresql@17");
         assert!(advice("ID=plan9\n").contains("WINDLASS_PG_BIN"));
         assert!(advice("").contains("PostgreSQL 14 or newer"));
+    }
+
+    #[test]
+    fn a_machine_without_postgres_is_told_what_to_install() {
+        let error = none_found();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let text = error.to_string();
+        assert!(text.starts_with("no PostgreSQL 14 or newer was found; install "), "{text}");
     }
 
     #[test]

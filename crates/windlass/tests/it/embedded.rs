@@ -422,6 +422,22 @@ async fn a_server_that_does_not_come_up_is_quoted() {
 }
 
 #[tokio::test]
+async fn a_log_that_has_grown_over_its_limit_is_set_aside() {
+    let place = Place::new();
+    let postgres = place.start().await;
+    let log = postgres.log();
+    postgres.stop().await.unwrap();
+    let limit = 4 << 20;
+    for (bytes, is_set_aside) in [(limit, false), (limit + 1, true)] {
+        std::fs::write(&log, vec![b'x'; bytes]).unwrap();
+        place.start().await.stop().await.unwrap();
+        assert_eq!(log.with_file_name("server.log.1").exists(), is_set_aside);
+        let has_old = std::fs::metadata(&log).unwrap().len() >= bytes as u64;
+        assert_ne!(has_old, is_set_aside);
+    }
+}
+
+#[tokio::test]
 async fn a_directory_with_a_long_path_and_strange_characters_works() {
     let place = Place::new();
     let directory = place.0.join(format!("a \"b\", é%{}", "x".repeat(120)));
