@@ -36,6 +36,11 @@ const TEST_SIMULATION: Simulation = Simulation::Seconds(60);
 
 const EXAMPLES: &str = "crates/windlass/examples";
 
+/// One test that starts a PostgreSQL, before all tests run at once: on a bare machine
+/// it installs the package, and the others would look at half an installation.
+const PRIVATE_SERVER: &str = "test --workspace --all-features --test it \
+    embedded::a_server_is_private_and_does_not_run_as_root";
+
 /// One step of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
@@ -90,6 +95,7 @@ fn suite(is_quick: bool, has_nextest: bool) -> Vec<Step> {
             name: "lints of the product",
             work: cargo("clippy --package windlass-cli -- -D warnings"),
         },
+        Step { name: "private server", work: cargo(PRIVATE_SERVER) },
         Step { name: "tests", work: cargo(tests) },
         Step { name: "doc tests", work: cargo("test --workspace --all-features --doc") },
         Step { name: "examples", work: Work::Examples },

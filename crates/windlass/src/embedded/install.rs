@@ -8,11 +8,15 @@ use std::path::Path;
 use std::process::Command;
 
 use super::account::is_root;
-use super::binaries::{MAJOR_MIN, VARIABLE};
+use super::binaries::{Binaries, MAJOR_MIN, VARIABLE};
 use crate::{Error, ErrorKind};
 
 /// How many lines of a failed installation are shown.
 const OUTPUT_LINES_MAX: usize = 10;
+
+/// Held while the package is installed. Only root can write there, and only root
+/// installs.
+const INSTALL_LOCK: &str = "/run/windlass-install.lock";
 
 /// How long to wait for another package manager that is at work.
 const APT_LOCK: &str = "DPkg::Lock::Timeout=300";
@@ -110,6 +114,14 @@ pub(super) fn install() -> Result<(), Error> {
         | System::Alpine
         | System::Mac
         | System::Unknown => return Err(none_found()),
+    }
+    // One installation at a time: apt-get does not wait for another's lists, and half
+    // an installation looks like a whole one.
+    let path = Path::new(INSTALL_LOCK);
+    let lock = std::fs::File::create(path).map_err(|error| refuse(path, &error))?;
+    lock.lock().map_err(|error| refuse(path, &error))?;
+    if !Binaries::find(None)?.is_empty() {
+        return Ok(());
     }
     eprintln!("windlass: no PostgreSQL found, installing the package \"postgresql\" with apt-get");
     // A bare machine has no lists. Where only one source of many is broken, the rest

@@ -15,8 +15,9 @@ use rustix::process::{Pid, Signal, geteuid, kill_process, kill_process_group};
 use windlass::ErrorKind;
 use windlass::embedded::{EmbeddedOptions, EmbeddedPostgres};
 
-/// How long a test waits for something to be seen.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long a test waits for something to be seen. On a bare machine that something
+/// may install PostgreSQL first.
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// The variable that tells the helper process what to start.
 const HELPER: &str = "WINDLASS_TEST_EMBEDDED";
