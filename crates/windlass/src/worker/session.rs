@@ -147,8 +147,12 @@ impl Session {
             let wake_at = self.wake_at(drain.as_ref(), now);
             let Some(error) = self.wait(drain.is_some(), wake_at).await else { continue };
             if drain.is_some() {
-                // Not worth a new life: what is left ends, within the grace period.
-                self.lose(&error);
+                // Not worth a new life: what is left ends, within the grace period. Only
+                // a lost lease concerns the tasks whose outcome was not refused.
+                tracing::error!(worker = %self.worker, %error, "while draining");
+                if let StoreError::LeaseLost(_) = error {
+                    self.lose(&error);
+                }
             } else if !self.rejoin(&error).await? {
                 return Ok(());
             }

@@ -372,3 +372,20 @@ async fn a_lease_lost_while_draining_leaves_handlers_the_time_to_clean_up() {
     worker.drain().await.unwrap();
     assert!(cleaned.load(Ordering::SeqCst));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_refused_while_draining_costs_the_other_tasks_nothing() {
+    let (windlass, link) = moody(Mood::Sound);
+    let echo = echo(2 * SECOND);
+    let worker = windlass.worker().register(&echo).through(link.clone()).spawn().unwrap();
+    windlass.start(&echo, String::new()).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    let neighbour = windlass.start(&echo, String::new()).await.unwrap();
+    tokio::time::sleep(SECOND / 2).await;
+    link.set(Mood::Hostile);
+    let drained = tokio::spawn(worker.drain());
+    tokio::time::sleep(SECOND).await;
+    link.set(Mood::Sound);
+    drained.await.unwrap().unwrap();
+    assert_eq!(words(&neighbour).await, ["queued", "started", "succeeded"]);
+}
