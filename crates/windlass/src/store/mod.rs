@@ -11,6 +11,8 @@
 mod hints;
 mod link;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod records;
 
 use std::sync::Arc;

@@ -3,6 +3,8 @@
 mod acceptance;
 mod builder;
 mod contract;
+#[cfg(all(feature = "embedded", feature = "postgres", unix))]
+mod database;
 #[cfg(all(feature = "embedded", unix))]
 mod embedded;
 mod links;

@@ -1,0 +1,313 @@
+-- The home of Windlass: definitions, runs and their tasks, queues, workers, history.
+--
+-- A task that has not ended is `pending` or `active`. An active task has exactly one
+-- row in one of three narrow tables: `ready` (can be claimed), `leases` (a worker runs
+-- it) or `timers` (waits for a time). Claiming, finishing and waking move it between
+-- them; its row in `tasks` is written when it is made, when a parent ends, and when it
+-- ends itself. The view `task_states` shows the states by their words.
+--
+-- What the row in the narrow table carries (fence, attempt, the newest answer to a
+-- worker) is newer than what `tasks` says, and goes back to `tasks` when the task ends.
+--
+-- Locks are taken in this order: a worker, runs by id, turns (advisory, by number), then
+-- rows of tasks. A claim takes rows of `ready` without their runs and never waits for
+-- them.
+--
+-- There are no foreign keys on the hot tables: each would look up and lock a row of its
+-- parent for every row written. `windlass audit` checks what they would.
+
+create table windlass.definitions (
+    id integer generated always as identity primary key,
+    workflow text not null check (octet_length(workflow) between 1 and 200),
+    version integer not null check (version >= 1),
+    -- One more for every registration with other policies; the newest holds for new runs.
+    revision integer not null check (revision >= 1),
+    body json not null,
+    -- How many tasks a new run has open: all but the on-failure task.
+    open_tasks integer not null check (open_tasks >= 1),
+    registered_at timestamptz not null,
+    unique (workflow, version, revision)
+);
+
+create table windlass.definition_tasks (
+    definition_id integer not null references windlass.definitions (id) on delete cascade,
+    idx integer not null check (idx >= 0),
+    name text not null check (octet_length(name) between 1 and 200),
+    kind text not null check (kind in ('handler', 'sleep', 'on_failure')),
+    parents integer not null check (parents >= 0),
+    max_attempts integer not null check (max_attempts >= 1),
+    primary key (definition_id, idx),
+    unique (definition_id, name)
+);
+
+create table windlass.runs (
+    id uuid primary key,
+    definition_id integer not null,
+    workflow text not null check (octet_length(workflow) between 1 and 200),
+    version integer not null check (version >= 1),
+    tenant text not null check (octet_length(tenant) between 1 and 200),
+    state text not null default 'running'
+        check (state in ('running', 'succeeded', 'failed', 'cancelled')),
+    round integer not null default 1 check (round >= 1),
+    open_tasks integer not null check (open_tasks >= 0),
+    failed_tasks integer not null default 0 check (failed_tasks >= 0),
+    priority smallint not null default 0 check (priority between -100 and 100),
+    created_at timestamptz not null,
+    ended_at timestamptz,
+    key text check (octet_length(key) between 1 and 400),
+    metadata jsonb check (jsonb_typeof(metadata) = 'object'),
+    constraint a_run_that_ended_has_a_time check ((state = 'running') = (ended_at is null)),
+    constraint a_run_that_ended_has_no_open_tasks check (state = 'running' or open_tasks = 0)
+) with (fillfactor = 85);
+
+create unique index runs_key on windlass.runs (tenant, workflow, key) where key is not null;
+create index runs_by_age on windlass.runs (created_at, id);
+
+create table windlass.inputs (
+    run_id uuid primary key,
+    input json not null
+);
+
+create table windlass.tasks (
+    run_id uuid not null,
+    idx integer not null check (idx >= 0),
+    state text not null
+        check (state in ('pending', 'active', 'succeeded', 'failed', 'cancelled', 'skipped')),
+    fence bigint not null default 0 check (fence >= 0),
+    attempt integer not null default 0 check (attempt >= 0),
+    max_attempts integer not null check (max_attempts >= 1),
+    pending_parents integer not null check (pending_parents >= 0),
+    failed_parents integer not null default 0 check (failed_parents >= 0),
+    skipped_parents integer not null default 0 check (skipped_parents >= 0),
+    -- The newest write of a worker that was applied, to know a repetition by.
+    answered_fence bigint,
+    answered_verb text check (answered_verb in ('finish', 'release')),
+    -- Why the newest failed attempt failed.
+    failure json,
+    primary key (run_id, idx),
+    constraint attempts_are_bounded check (attempt <= max_attempts),
+    constraint an_active_task_waits_for_no_parent check (state <> 'active' or pending_parents = 0),
+    constraint a_failed_task_says_why check (state <> 'failed' or failure is not null)
+) with (fillfactor = 85);
+
+create table windlass.outputs (
+    run_id uuid not null,
+    idx integer not null,
+    output json not null,
+    primary key (run_id, idx)
+);
+
+-- What a handler last said of its progress; of an older fence, it is not shown.
+create table windlass.notes (
+    run_id uuid not null,
+    idx integer not null,
+    fence bigint not null,
+    note json not null,
+    primary key (run_id, idx)
+);
+
+-- A queue and a priority: tags are comparable within a level, and each has a virtual
+-- time of its own.
+create table windlass.levels (
+    id integer generated always as identity primary key,
+    queue text not null check (octet_length(queue) between 1 and 200),
+    priority smallint not null check (priority between -100 and 100),
+    unique (queue, priority)
+);
+
+-- A level and what a worker needs to serve it. Claims look at the lanes they can serve, so
+-- tasks that nobody present can run cost nobody anything.
+create table windlass.lanes (
+    id integer generated always as identity primary key,
+    level_id integer not null references windlass.levels (id),
+    workflow text not null,
+    version integer not null,
+    unique (workflow, version, level_id)
+);
+
+create table windlass.tenants (
+    -- Also the phase of the tenant's tags.
+    id integer generated always as identity primary key,
+    name text not null unique check (octet_length(name) between 1 and 200),
+    weight smallint not null default 1 check (weight between 1 and 1000)
+);
+
+create sequence windlass.ready_seq as bigint cache 1;
+
+create table windlass.ready (
+    run_id uuid not null,
+    idx integer not null,
+    definition_id integer not null,
+    lane_id integer not null,
+    level_id integer not null,
+    tenant_id integer not null,
+    -- The place: by tag, then by age.
+    tag bigint not null,
+    seq bigint not null,
+    fence bigint not null check (fence >= 0),
+    attempt integer not null check (attempt >= 0),
+    max_attempts integer not null,
+    answered_fence bigint,
+    answered_verb text,
+    primary key (run_id, idx),
+    constraint a_ready_task_has_an_attempt_left check (attempt < max_attempts)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 10000,
+    autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
+);
+
+create index ready_order on windlass.ready (lane_id, tag, seq);
+create index ready_turns on windlass.ready (level_id, tenant_id, tag);
+
+create table windlass.leases (
+    run_id uuid not null,
+    idx integer not null,
+    worker_id uuid not null,
+    -- The number of the claim among those of the worker.
+    claim_seq bigint not null,
+    claimed_at timestamptz not null,
+    definition_id integer not null,
+    lane_id integer not null,
+    level_id integer not null,
+    tenant_id integer not null,
+    tag bigint not null,
+    seq bigint not null,
+    fence bigint not null check (fence >= 1),
+    attempt integer not null check (attempt >= 1),
+    max_attempts integer not null,
+    answered_fence bigint,
+    answered_verb text,
+    primary key (run_id, idx),
+    constraint attempts_are_bounded check (attempt <= max_attempts)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 10000,
+    autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
+);
+
+create index leases_worker on windlass.leases (worker_id);
+
+create sequence windlass.timer_seq as bigint cache 1;
+
+create table windlass.timers (
+    run_id uuid not null,
+    idx integer not null,
+    due timestamptz not null,
+    -- What is due at the same time is due in the order in which it was scheduled.
+    seq bigint not null,
+    fence bigint not null check (fence >= 0),
+    attempt integer not null check (attempt >= 0),
+    max_attempts integer not null,
+    answered_fence bigint,
+    answered_verb text,
+    primary key (run_id, idx),
+    constraint a_scheduled_task_has_an_attempt_left check (attempt < max_attempts)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 10000,
+    autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
+);
+
+create index timers_due on windlass.timers (due, seq);
+
+create table windlass.workers (
+    id uuid primary key,
+    name text not null check (octet_length(name) <= 200),
+    slots integer not null,
+    lease interval not null,
+    lease_until timestamptz not null,
+    -- The newest claim that was answered or given up.
+    last_claim bigint not null default 0,
+    -- `dying` while tasks of it remain to be taken away; a dead id is never used again.
+    state text not null default 'live' check (state in ('live', 'dying', 'dead')),
+    joined_at timestamptz not null
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+
+create index workers_alive on windlass.workers (id) where state <> 'dead';
+
+-- The largest tag that each worker claimed of a level. A level's virtual time is the
+-- largest of them: no row is written by two claimers. A worker that is no more leaves its
+-- mark to the row of the worker 00000000-0000-0000-0000-000000000000.
+create table windlass.marks (
+    level_id integer not null,
+    worker_id uuid not null,
+    tag bigint not null,
+    primary key (level_id, worker_id)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+
+create index marks_top on windlass.marks (level_id, tag);
+
+-- Runs that were started inside a user's transaction and are not in the queues yet.
+create table windlass.staged (
+    seq bigint generated always as identity primary key,
+    run_id uuid not null,
+    delay interval not null default '0' check (delay >= interval '0')
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+create table windlass.events (
+    id bigint generated always as identity,
+    run_id uuid not null,
+    at timestamptz not null,
+    kind text not null,
+    -- The task, or null if it is the run's event.
+    idx integer,
+    from_state text,
+    to_state text not null,
+    fence bigint,
+    attempt integer,
+    detail json,
+    primary key (run_id, id),
+    constraint a_task_event_has_fence_and_attempt
+        check (idx is null or (fence is not null and attempt is not null))
+);
+
+-- The states of tasks by their words, and what only active tasks have.
+create view windlass.task_states as
+select
+    t.run_id,
+    t.idx,
+    d.name,
+    case
+        when t.state <> 'active' then t.state
+        when l.run_id is not null then 'running'
+        when q.run_id is not null then 'ready'
+        when w.run_id is not null then 'scheduled'
+    end as state,
+    coalesce(l.fence, q.fence, w.fence, t.fence) as fence,
+    coalesce(l.attempt, q.attempt, w.attempt, t.attempt) as attempt,
+    t.max_attempts,
+    t.pending_parents,
+    w.due as available_at,
+    l.worker_id,
+    o.output,
+    t.failure,
+    n.note as progress
+from windlass.tasks t
+join windlass.runs r on r.id = t.run_id
+join windlass.definition_tasks d on d.definition_id = r.definition_id and d.idx = t.idx
+left join windlass.leases l on l.run_id = t.run_id and l.idx = t.idx
+left join windlass.ready q on q.run_id = t.run_id and q.idx = t.idx
+left join windlass.timers w on w.run_id = t.run_id and w.idx = t.idx
+left join windlass.outputs o on o.run_id = t.run_id and o.idx = t.idx
+left join windlass.notes n on n.run_id = t.run_id and n.idx = t.idx
+    and n.fence = coalesce(l.fence, q.fence, w.fence, t.fence);
+
+-- The first tag of a tenant's phase behind its last task in the queue, or behind virtual
+-- time if it has none there. The same arithmetic as `windlass_core::next_tag`.
+create function windlass.next_tag(last bigint, virtual_time bigint, weight integer, phase integer)
+returns bigint language sql immutable parallel safe
+as $$
+    select s.start + case s.ahead when 0 then s.spacing else s.ahead end
+    from (
+        select
+            a.start,
+            a.spacing,
+            (((phase - a.start) % a.spacing) + a.spacing) % a.spacing as ahead
+        from (
+            select
+                greatest(coalesce(last, virtual_time), virtual_time) as start,
+                (1048576 / weight)::bigint as spacing
+        ) a
+    ) s
+$$;
