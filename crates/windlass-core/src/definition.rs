@@ -128,6 +128,23 @@ impl Definition {
         (0..self.tasks.len()).map(TaskIndex::from_usize)
     }
 
+    /// The definition as someone would write it down; built again, it is the same.
+    pub fn to_draft(&self) -> DefinitionDraft {
+        let name_of = |index: &TaskIndex| self.task(*index).name.as_str().to_owned();
+        let draft = |task: &Arc<TaskSpec>| TaskDraft {
+            name: task.name.as_str().to_owned(),
+            kind: task.kind,
+            parents: task.parents.iter().map(name_of).collect(),
+            trigger: task.trigger,
+            retry: task.retry.clone(),
+            timeout: task.timeout,
+            queue: task.queue.as_str().to_owned(),
+            priority: task.priority,
+        };
+        let tasks = self.tasks.iter().map(draft).collect();
+        DefinitionDraft { name: self.name.as_str().to_owned(), version: self.version, tasks }
+    }
+
     /// The first difference that would make runs of one definition wrong under
     /// the other, as a sentence; `None` if only policies differ.
     pub fn shape_difference(&self, other: &Definition) -> Option<String> {

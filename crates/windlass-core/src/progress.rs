@@ -6,6 +6,8 @@
 //! The counters can be recomputed from the states at any time
 //! ([`Progress::recompute`]), which is how an auditor checks them.
 
+use std::collections::BTreeSet;
+
 use crate::definition::{Definition, TaskKind, Trigger};
 use crate::id::TaskIndex;
 use crate::state::{RunState, TaskState};
@@ -69,7 +71,18 @@ pub struct Progress {
     failed: u32,
     cancelled: u32,
     on_failure_waits: bool,
-    parents: Vec<ParentTally>,
+    /// `None` for a task whose tally has not been loaded.
+    parents: Vec<Option<ParentTally>>,
+}
+
+/// What a store keeps of the counters of a run that goes on, apart from the tallies of
+/// its tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunCounters {
+    /// Tasks that have not ended.
+    pub open: u32,
+    /// Tasks that failed.
+    pub failed: u32,
 }
 
 impl Progress {
@@ -89,7 +102,7 @@ impl Progress {
             failed: count(TaskState::Failed),
             cancelled: count(TaskState::Cancelled),
             on_failure_waits: false,
-            parents: vec![ParentTally::default(); states.len()],
+            parents: vec![None; states.len()],
         };
         if let Some(on_failure) = definition.on_failure()
             && states[on_failure.as_usize()] == TaskState::Pending
@@ -98,11 +111,62 @@ impl Progress {
             progress.on_failure_waits = true;
         }
         for (task, tally) in definition.tasks().iter().zip(&mut progress.parents) {
+            let tally = tally.insert(ParentTally::default());
             for parent in &task.parents {
                 tally.count(states[parent.as_usize()]);
             }
         }
         progress
+    }
+
+    /// The counters of a run that goes on, before the tallies of its tasks are
+    /// [loaded](Progress::load) and its [on-failure task](Progress::on_failure_waits) was
+    /// looked at.
+    pub fn partial(definition: &Definition, counters: RunCounters) -> Progress {
+        let RunCounters { open, failed } = counters;
+        let parents = vec![None; definition.tasks().len()];
+        Progress { open, failed, cancelled: 0, on_failure_waits: false, parents }
+    }
+
+    /// Says how the parents of a task ended so far.
+    pub fn load(&mut self, task: TaskIndex, tally: ParentTally) {
+        self.parents[task.as_usize()] = Some(tally);
+    }
+
+    /// Says whether there is an on-failure task whose turn has not come.
+    pub fn on_failure_waits(&mut self, waits: bool) {
+        self.on_failure_waits = waits;
+    }
+
+    /// The tasks whose tallies must be loaded before [`end`](Progress::end) is told of
+    /// this task's end. More may be missing once these are there.
+    pub fn missing(
+        &self,
+        definition: &Definition,
+        task: TaskIndex,
+        state: TaskState,
+    ) -> Vec<TaskIndex> {
+        let mut missing = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        let mut ended = vec![(task, state)];
+        while let Some((parent, state)) = ended.pop() {
+            for child in definition.children(parent) {
+                let Some(mut tally) = self.parents[child.as_usize()] else {
+                    missing.insert(*child);
+                    continue;
+                };
+                tally.pending = tally.pending.saturating_sub(1);
+                tally.count(state);
+                // Of what lies behind a skipped task, several parents may end together:
+                // all of it is followed.
+                let is_skipped =
+                    tally.pending == 0 && !definition.task(*child).trigger.is_met_by(tally);
+                if (is_skipped || parent != task) && seen.insert(*child) {
+                    ended.push((*child, TaskState::Skipped));
+                }
+            }
+        }
+        missing.into_iter().collect()
     }
 
     /// The pending tasks whose parents have all ended. At a start they have none,
@@ -112,7 +176,7 @@ impl Progress {
         let waits = |index: &TaskIndex| {
             states[index.as_usize()] == TaskState::Pending
                 && definition.task(*index).kind != TaskKind::OnFailure
-                && self.parents[index.as_usize()].pending == 0
+                && self.parents(*index).pending == 0
         };
         definition.indices().filter(waits).map(Effect::Unblock).collect()
     }
@@ -123,15 +187,28 @@ impl Progress {
         self.open
     }
 
+    /// The number of tasks that failed.
+    pub fn failed(&self) -> u32 {
+        self.failed
+    }
+
     /// How the parents of a task ended so far.
+    ///
+    /// # Panics
+    ///
+    /// If the tally has not been loaded.
     pub fn parents(&self, task: TaskIndex) -> ParentTally {
-        self.parents[task.as_usize()]
+        self.parents[task.as_usize()].expect("its tally was loaded")
     }
 
     /// Counts the end of a task and says what follows from it.
     ///
     /// The time it takes grows with the edges out of the tasks that end, each of
     /// which is followed once in the life of a run.
+    ///
+    /// # Panics
+    ///
+    /// If a tally is [missing](Progress::missing).
     pub fn end(
         &mut self,
         definition: &Definition,
@@ -146,7 +223,8 @@ impl Progress {
             self.failed += u32::from(state == TaskState::Failed);
             self.cancelled += u32::from(state == TaskState::Cancelled);
             for child in definition.children(task) {
-                let tally = &mut self.parents[child.as_usize()];
+                let tally = self.parents[child.as_usize()].as_mut();
+                let tally = tally.expect("its tally was loaded");
                 tally.pending -= 1;
                 tally.count(state);
                 if tally.pending > 0 {

@@ -8,6 +8,8 @@ mod database;
 #[cfg(all(feature = "embedded", unix))]
 mod embedded;
 mod links;
+#[cfg(all(feature = "embedded", feature = "postgres", unix))]
+mod postgres;
 mod regressions;
 mod runs;
 mod scale;

@@ -1,7 +1,262 @@
 //! The store that lasts: PostgreSQL.
+//!
+//! Each verb is one transaction at READ COMMITTED: it locks the runs it concerns, loads the
+//! tasks it needs, lets the rules of [`windlass_core`] say what follows, and writes the
+//! result in a few statements, whatever the size of the batch. Every statement is a file in
+//! `sql/` that says what it locks; the tables are explained in `migrations/`.
+//!
+//! A verb that the database interrupted is repeated: all of them can be.
 
-#![allow(dead_code, reason = "the verbs come next")]
-
+mod claim;
+mod control;
 mod fault;
+mod finish;
+mod flush;
+mod leases;
+mod names;
 mod pool;
+mod queries;
+mod run;
+mod start;
+mod statements;
 mod time;
+mod timers;
+mod work;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio_postgres::Row;
+use windlass_core::{
+    Definition, Event, EventId, RunId, TaskIndex, TaskName, Tenant, Timestamp, Weight, WorkerId,
+};
+
+use self::claim::Floors;
+use self::fault::Fault;
+use self::names::Names;
+use self::pool::{Params, Pool, Sql, Tx};
+use self::time::At;
+use self::work::Work;
+use super::{
+    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, HintSender,
+    Hints, NewRun, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep,
+    TaskRecord, WorkerLink, check_batch,
+};
+use crate::clock::Clock;
+
+/// A store in a PostgreSQL database.
+pub struct PostgresStore {
+    pool: Pool,
+    names: Names,
+    floors: Floors,
+    /// In tests, the clock that stands for the database's.
+    clock: Option<Arc<dyn Clock>>,
+    work: HintSender,
+    timers: HintSender,
+    runs: HintSender,
+}
+
+/// Repeats a verb that the database interrupted.
+macro_rules! repeat {
+    ($store:ident . $once:ident ( $($argument:expr),* )) => {
+        loop {
+            match $store.$once($($argument),*).await {
+                Err(Fault::Unnamed(unnamed)) => $store.names.make(&$store.pool, &unnamed).await?,
+                other => return Ok(other?),
+            }
+        }
+    };
+}
+
+impl PostgresStore {
+    /// Connects to a migrated database.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Ok(PostgresStore {
+            pool: Pool::connect(url).await?,
+            names: Names::default(),
+            floors: Floors::default(),
+            clock: None,
+            work: HintSender::new(),
+            timers: HintSender::new(),
+            runs: HintSender::new(),
+        })
+    }
+
+    /// The same store on a clock of a test's.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// The time, after whatever the transaction has waited for.
+    async fn now_in(&self, tx: &Tx<'_>) -> Result<Timestamp, Fault> {
+        if let Some(clock) = &self.clock {
+            return Ok(clock.now());
+        }
+        let rows = tx.query(&statements::CLOCK, &[]).await?;
+        let now: Option<At> = rows.first().map(|row| row.get(0));
+        now.map(|now| now.0).ok_or_else(|| Fault::Unavailable("no time of day".to_owned()))
+    }
+
+    /// One statement that changes nothing.
+    async fn read(&self, sql: &Sql, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        let rows = tx.query(sql, params).await?;
+        tx.commit().await?;
+        Ok(rows)
+    }
+
+    /// Tells whoever waits what a verb that was committed has changed.
+    fn send_hints(&self, work: &Work) {
+        for id in &work.moves.put_back {
+            if let Some(place) = work.task(*id).and_then(|task| task.place) {
+                self.floors.lower(place.lane, place.tag);
+            }
+        }
+        if !work.moves.enqueued.is_empty() || !work.moves.put_back.is_empty() {
+            self.work.send();
+        }
+        if !work.moves.scheduled.is_empty() {
+            self.hint_timers();
+        }
+        if work.moves.has_ended_runs {
+            self.runs.send();
+        }
+    }
+
+    fn hint_timers(&self) {
+        self.timers.send();
+    }
+
+    async fn set_weight_once(&self, tenant: &Tenant, weight: Weight) -> Result<(), Fault> {
+        let weight = weight.get().cast_signed();
+        self.read(&statements::SET_WEIGHT, &[&tenant.as_str(), &weight]).await?;
+        Ok(())
+    }
+
+    async fn now_once(&self) -> Result<Timestamp, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        self.now_in(&tx).await
+    }
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl WorkerLink for PostgresStore {
+    async fn join(&self, hello: Hello) -> Result<(), StoreError> {
+        repeat!(self.join_once(&hello))
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        check_batch(request.limit)?;
+        repeat!(self.claim_once(&request))
+    }
+
+    async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(completions.len())?;
+        repeat!(self.finish_once(&completions))
+    }
+
+    async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(releases.len())?;
+        repeat!(self.release_once(&releases))
+    }
+
+    async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
+        repeat!(self.extend_once(&heartbeat))
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        repeat!(self.leave_once(worker))
+    }
+
+    fn work_hints(&self) -> Hints {
+        self.work.subscribe()
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn register(&self, definition: Arc<Definition>) -> Result<(), StoreError> {
+        repeat!(self.register_once(&definition))
+    }
+
+    async fn start_runs(
+        &self,
+        runs: Vec<NewRun>,
+    ) -> Result<Vec<Result<Started, StoreError>>, StoreError> {
+        check_batch(runs.len())?;
+        repeat!(self.start_once(&runs))
+    }
+
+    async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError> {
+        repeat!(self.promote_once(limit))
+    }
+
+    async fn reap(&self, limit: usize) -> Result<Sweep, StoreError> {
+        repeat!(self.reap_once(limit))
+    }
+
+    async fn cancel_run(&self, run: RunId, reason: Option<String>) -> Result<(), StoreError> {
+        repeat!(self.cancel_once(run, reason.as_deref()))
+    }
+
+    async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError> {
+        repeat!(self.retry_once(run, round))
+    }
+
+    async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {
+        repeat!(self.get_run_once(run))
+    }
+
+    async fn list_tasks(
+        &self,
+        run: RunId,
+        after: Option<TaskIndex>,
+        limit: usize,
+    ) -> Result<Vec<TaskRecord>, StoreError> {
+        repeat!(self.list_tasks_once(run, after, limit))
+    }
+
+    async fn get_task(&self, run: RunId, name: TaskName) -> Result<Option<TaskRecord>, StoreError> {
+        repeat!(self.get_task_once(run, &name))
+    }
+
+    async fn list_runs(&self, filter: RunFilter) -> Result<RunPage, StoreError> {
+        repeat!(self.list_runs_once(&filter))
+    }
+
+    async fn list_events(
+        &self,
+        run: RunId,
+        after: Option<EventId>,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        repeat!(self.list_events_once(run, after, limit))
+    }
+
+    async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError> {
+        repeat!(self.set_weight_once(&tenant, weight))
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        repeat!(self.now_once())
+    }
+
+    fn timer_hints(&self) -> Hints {
+        self.timers.subscribe()
+    }
+
+    fn run_hints(&self) -> Hints {
+        self.runs.subscribe()
+    }
+}

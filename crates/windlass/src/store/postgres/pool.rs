@@ -8,9 +8,22 @@ use super::fault::Fault;
 
 /// A statement: its text and the types of its parameters.
 pub(super) struct Sql {
+    pub(super) name: &'static str,
     pub(super) text: &'static str,
     pub(super) types: &'static [Type],
 }
+
+/// Declares a statement: its constant, its file, and the types of its parameters.
+macro_rules! sql {
+    ($name:ident, $file:literal, [$($type:ident),*]) => {
+        pub(super) static $name: Sql = Sql {
+            name: $file,
+            text: include_str!(concat!("sql/", $file, ".sql")),
+            types: &[$(Type::$type),*],
+        };
+    };
+}
+pub(super) use sql;
 
 /// The parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];

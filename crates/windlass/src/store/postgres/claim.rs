@@ -1,0 +1,407 @@
+//! Claims: which lanes to look at, from where on, and what the worker is told.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Row;
+use uuid::Uuid;
+use windlass_core::{
+    EventBody, Failure, Fence, Payload, Priority, QueueName, RunId, TaskEvent, TaskEventKind,
+    TaskId, TaskIndex, TaskKind, TaskName, TaskState, WorkerId,
+};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::flush::write_events;
+use super::leases::Life;
+use super::names::{Lane, LaneKey};
+use super::pool::Tx;
+use super::statements as sql;
+use super::time::At;
+use super::work::{corrupt, pairs, task_state};
+use crate::store::{ClaimRequest, Claimed, ParentEnd, StoreError};
+
+/// How often a lane is looked at from its beginning, at most: a transaction may commit a
+/// task in front of those that were claimed meanwhile.
+const SWEEP_EVERY: Duration = Duration::from_millis(250);
+
+/// A sweep that took long is repeated after this many times as long: old snapshots keep
+/// dead rows, and looking at them must not become the work.
+const SWEEP_REST: u32 = 20;
+
+/// Where the ready tasks of each lane begin, as far as this process knows.
+///
+/// Claimed tasks leave dead rows at the front of a lane, and an old snapshot anywhere keeps
+/// them there: looking from the front each time would take longer and longer. So a claim
+/// looks from the last tag that was claimed, and from the front only now and then.
+#[derive(Default)]
+pub(super) struct Floors(Mutex<HashMap<i32, Floor>>);
+
+struct Floor {
+    tag: i64,
+    swept_at: Instant,
+    /// How long the next sweep must wait at least.
+    rest: Duration,
+}
+
+/// How much a claim has found so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Nothing was looked for yet.
+    Nothing,
+    /// Less than was asked for: there may be more in front.
+    TooLittle,
+}
+
+impl Floors {
+    fn with<T>(&self, act: impl FnOnce(&mut HashMap<i32, Floor>) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The tag to look from; `i64::MIN` for a sweep from the front of the lane.
+    fn get(&self, lane: i32, found: Found) -> i64 {
+        self.with(|floors| {
+            let Some(floor) = floors.get(&lane) else { return i64::MIN };
+            let wait = match found {
+                Found::Nothing => floor.rest.max(SWEEP_EVERY),
+                Found::TooLittle => floor.rest,
+            };
+            if floor.swept_at.elapsed() < wait { floor.tag } else { i64::MIN }
+        })
+    }
+
+    /// The tasks up to this tag are taken, as far as was seen from `looked_from` on.
+    fn raise(&self, lane: i32, looked_from: i64, tag: i64, took: Duration) {
+        self.with(|floors| {
+            let is_swept = looked_from == i64::MIN;
+            let (swept_at, rest) = (Instant::now(), took * SWEEP_REST);
+            match floors.get_mut(&lane) {
+                Some(floor) if is_swept => *floor = Floor { tag, swept_at, rest },
+                Some(floor) => floor.tag = tag,
+                None => {
+                    floors.insert(lane, Floor { tag, swept_at, rest });
+                }
+            }
+        });
+    }
+
+    /// A task was put back at this tag.
+    pub(super) fn lower(&self, lane: i32, tag: i64) {
+        self.with(|floors| {
+            if let Some(floor) = floors.get_mut(&lane) {
+                floor.tag = floor.tag.min(tag);
+            }
+        });
+    }
+}
+
+/// A task that was taken off its queue and leased.
+struct Taken {
+    id: TaskId,
+    definition: i32,
+    lane: i32,
+    tenant: i32,
+    slot: (i64, i64),
+    fence: Fence,
+    attempt: u32,
+}
+
+impl Taken {
+    fn of(row: &Row) -> Self {
+        let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
+        Taken {
+            id: TaskId { run: RunId::from_uuid(row.get("run_id")), index },
+            definition: row.get("definition_id"),
+            lane: row.get("lane_id"),
+            tenant: row.get("tenant_id"),
+            slot: (row.get("tag"), row.get("seq")),
+            fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
+            attempt: row.get::<_, i32>("attempt").cast_unsigned(),
+        }
+    }
+}
+
+/// Something that stands in a lane.
+struct Standing<T> {
+    queue: QueueName,
+    order: (std::cmp::Reverse<Priority>, (i64, i64)),
+    item: T,
+}
+
+/// What is taken and in which order: one of each queue in turn, beginning with another one
+/// at each claim; within a queue by priority, tag and age.
+fn in_turn<T>(request: &ClaimRequest, mut standing: Vec<Standing<T>>, limit: usize) -> Vec<T> {
+    standing.sort_by(|a, b| a.order.cmp(&b.order));
+    let mut queues: BTreeMap<QueueName, VecDeque<T>> = BTreeMap::new();
+    for one in standing {
+        queues.entry(one.queue).or_default().push_back(one.item);
+    }
+    let mut order: Vec<&QueueName> = request.queues.iter().collect();
+    let first = request.seq.0 as usize % order.len().max(1);
+    order.rotate_left(first);
+    let mut taken = Vec::new();
+    while taken.len() < limit && !order.is_empty() {
+        order.retain(|queue| {
+            if taken.len() == limit {
+                return true;
+            }
+            let next = queues.get_mut(*queue).and_then(VecDeque::pop_front);
+            let is_there = next.is_some();
+            taken.extend(next);
+            is_there
+        });
+    }
+    taken
+}
+
+impl PostgresStore {
+    pub(super) async fn claim_once(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        let Some(mut life) = Life::lock(&tx, request.worker).await?.filter(Life::is_live) else {
+            return Err(StoreError::LeaseLost(request.worker).into());
+        };
+        let now = self.now_in(&tx).await?;
+        let holds = life.holds_tasks(&tx).await?;
+        if request.seq <= life.last_claim || holds && life.lease_until <= now {
+            return Ok(Vec::new());
+        }
+        let mut taken = self.take(&tx, request, At(now)).await?;
+        if taken.len() < request.limit && self.names.read_lanes(&tx).await? {
+            let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
+            taken.extend(self.take(&tx, &rest, At(now)).await?);
+        }
+        life.last_claim = request.seq;
+        let begins_lease = !holds && !taken.is_empty();
+        if begins_lease {
+            life.lease_until = now + life.lease;
+        }
+        life.write(&tx).await?;
+        let (claimed, events) = self.tell(&tx, request.worker, taken).await?;
+        write_events(&tx, now, &events).await?;
+        tx.commit().await?;
+        if begins_lease {
+            self.hint_timers();
+        }
+        Ok(claimed)
+    }
+
+    /// Takes tasks off their queues and leases them, in the order in which they are to be
+    /// handed out.
+    async fn take(
+        &self,
+        tx: &Tx<'_>,
+        request: &ClaimRequest,
+        now: At,
+    ) -> Result<Vec<Taken>, Fault> {
+        let lanes = self.names.serving(&request.queues, &request.handlers);
+        if lanes.is_empty() || request.limit == 0 {
+            return Ok(Vec::new());
+        }
+        let mut looked = Vec::new();
+        let mut taken = Vec::new();
+        for found in [Found::Nothing, Found::TooLittle] {
+            let floor = |(_, lane): &(LaneKey, Lane)| self.floors.get(lane.id, found);
+            let floors: Vec<i64> = lanes.iter().map(floor).collect();
+            if taken.len() < request.limit && floors != looked {
+                let rest = request.limit - taken.len();
+                taken.extend(self.take_from(tx, request, now, &lanes, &floors, rest).await?);
+                looked = floors;
+            }
+        }
+        let key_of: HashMap<i32, &LaneKey> =
+            lanes.iter().map(|(key, lane)| (lane.id, key)).collect();
+        let standing = taken.into_iter().filter_map(|one| {
+            let key = key_of.get(&one.lane)?;
+            let order = (std::cmp::Reverse(key.priority), one.slot);
+            Some(Standing { queue: key.queue.clone(), order, item: one })
+        });
+        Ok(in_turn(request, standing.collect(), request.limit))
+    }
+
+    async fn take_from(
+        &self,
+        tx: &Tx<'_>,
+        request: &ClaimRequest,
+        now: At,
+        lanes: &[(LaneKey, Lane)],
+        floors: &[i64],
+        limit: usize,
+    ) -> Result<Vec<Taken>, Fault> {
+        let began = Instant::now();
+        let ids: Vec<i32> = lanes.iter().map(|(_, lane)| lane.id).collect();
+        let counts = match lanes {
+            [_] => vec![i64::try_from(limit).unwrap_or(i64::MAX)],
+            _ => self.choose(tx, request, lanes, floors, limit).await?,
+        };
+        let seq = request.seq.0.cast_signed();
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+            [&ids, &floors, &counts, request.worker.as_uuid(), &seq, &now];
+        let rows = tx.query(&sql::CLAIM, &params).await?;
+        let taken: Vec<Taken> = rows.iter().map(Taken::of).collect();
+        let took = began.elapsed();
+        for (lane, floor) in ids.iter().zip(floors) {
+            let last = taken.iter().filter(|one| one.lane == *lane).map(|one| one.slot.0).max();
+            if let Some(tag) = last {
+                self.floors.raise(*lane, *floor, tag, took);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// How many to take of each lane, by looking at what stands first in each.
+    async fn choose(
+        &self,
+        tx: &Tx<'_>,
+        request: &ClaimRequest,
+        lanes: &[(LaneKey, Lane)],
+        floors: &[i64],
+        limit: usize,
+    ) -> Result<Vec<i64>, Fault> {
+        let ids: Vec<i32> = lanes.iter().map(|(_, lane)| lane.id).collect();
+        let each = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = tx.query(&sql::CANDIDATES, &[&ids, &floors, &each]).await?;
+        let key_of: HashMap<i32, &LaneKey> =
+            lanes.iter().map(|(key, lane)| (lane.id, key)).collect();
+        let standing = rows.iter().filter_map(|row| {
+            let lane: i32 = row.get("lane_id");
+            let key = key_of.get(&lane)?;
+            let order = (std::cmp::Reverse(key.priority), (row.get("tag"), row.get("seq")));
+            Some(Standing { queue: key.queue.clone(), order, item: lane })
+        });
+        let mut counts: HashMap<i32, i64> = HashMap::new();
+        for lane in in_turn(request, standing.collect(), limit) {
+            *counts.entry(lane).or_default() += 1;
+        }
+        Ok(ids.iter().map(|lane| counts.get(lane).copied().unwrap_or_default()).collect())
+    }
+
+    /// Gathers what the worker must know of the tasks it was given.
+    async fn tell(
+        &self,
+        tx: &Tx<'_>,
+        worker: WorkerId,
+        taken: Vec<Taken>,
+    ) -> Result<(Vec<Claimed>, Vec<(RunId, EventBody)>), Fault> {
+        if taken.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let definitions = taken.iter().map(|one| one.definition);
+        let definitions = self.names.definitions(tx, definitions).await?;
+        let tenants: BTreeSet<i32> = taken.iter().map(|one| one.tenant).collect();
+        let tenants = self.names.tenant_names(tx, &tenants).await?;
+        let runs: BTreeSet<RunId> = taken.iter().map(|one| one.id.run).collect();
+        let inputs = inputs(tx, &runs).await?;
+        let spec_of = |one: &Taken| definitions[&one.definition].task(one.id.index);
+        let parents: BTreeSet<TaskId> = taken
+            .iter()
+            .flat_map(|one| {
+                let parent = |index: &TaskIndex| TaskId { run: one.id.run, index: *index };
+                spec_of(one).parents.iter().map(parent).collect::<Vec<_>>()
+            })
+            .collect();
+        let ends = ends(tx, &parents).await?;
+        let is_on_failure = |one: &&Taken| spec_of(one).kind == TaskKind::OnFailure;
+        let failed: BTreeSet<RunId> =
+            taken.iter().filter(is_on_failure).map(|one| one.id.run).collect();
+        let failures = failures(tx, &failed).await?;
+        let mut claimed = Vec::with_capacity(taken.len());
+        let mut events = Vec::with_capacity(taken.len());
+        for one in taken {
+            let Taken { id, fence, attempt, .. } = one;
+            let definition = &definitions[&one.definition];
+            let spec = definition.task(id.index);
+            let missing = |what| corrupt(id, format!("it has no {what}"));
+            let event = TaskEvent {
+                task: id.index,
+                name: spec.name.clone(),
+                kind: TaskEventKind::Started { worker },
+                from: TaskState::Ready,
+                to: TaskState::Running,
+                fence,
+                attempt,
+            };
+            events.push((id.run, EventBody::Task(event)));
+            let parent = |index: &TaskIndex| {
+                let end = ends.get(&TaskId { run: id.run, index: *index }).cloned();
+                end.ok_or_else(|| missing("parents"))
+            };
+            let named = |(index, failure): &(TaskIndex, Failure)| {
+                (definition.task(*index).name.clone(), failure.clone())
+            };
+            let told: Vec<(TaskName, Failure)> = match spec.kind {
+                TaskKind::OnFailure => {
+                    failures.get(&id.run).into_iter().flatten().map(named).collect()
+                }
+                TaskKind::Handler | TaskKind::Sleep(_) => Vec::new(),
+            };
+            claimed.push(Claimed {
+                task: id,
+                fence,
+                attempt,
+                workflow: definition.name().clone(),
+                version: definition.version(),
+                spec: spec.clone(),
+                tenant: tenants.get(&one.tenant).cloned().ok_or_else(|| missing("tenant"))?,
+                input: inputs.get(&id.run).cloned().ok_or_else(|| missing("input"))?,
+                parents: spec.parents.iter().map(parent).collect::<Result<_, _>>()?,
+                failures: told,
+            });
+        }
+        Ok((claimed, events))
+    }
+}
+
+fn uuids(runs: &BTreeSet<RunId>) -> Vec<Uuid> {
+    runs.iter().map(|run| *run.as_uuid()).collect()
+}
+
+async fn inputs(tx: &Tx<'_>, runs: &BTreeSet<RunId>) -> Result<HashMap<RunId, Payload>, Fault> {
+    let mut inputs = HashMap::new();
+    for row in tx.query(&sql::INPUTS, &[&uuids(runs)]).await? {
+        let run = RunId::from_uuid(row.get(0));
+        inputs.insert(run, payload(row.get(1), || format!("the input of run {run}"))?);
+    }
+    Ok(inputs)
+}
+
+async fn ends(tx: &Tx<'_>, tasks: &BTreeSet<TaskId>) -> Result<HashMap<TaskId, ParentEnd>, Fault> {
+    let mut ends = HashMap::new();
+    if tasks.is_empty() {
+        return Ok(ends);
+    }
+    let (runs, indices) = pairs(tasks);
+    for row in tx.query(&sql::ENDS, &[&runs, &indices]).await? {
+        let index = TaskIndex(row.get::<_, i32>(1).cast_unsigned());
+        let id = TaskId { run: RunId::from_uuid(row.get(0)), index };
+        let state = task_state(row.get(2)).map_err(|error| corrupt(id, error))?;
+        let output: Option<&str> = row.get(3);
+        let output = output.map(|text| payload(text, || format!("the output of task {id}")));
+        ends.insert(id, ParentEnd { index, state, output: output.transpose()? });
+    }
+    Ok(ends)
+}
+
+async fn failures(
+    tx: &Tx<'_>,
+    runs: &BTreeSet<RunId>,
+) -> Result<HashMap<RunId, Vec<(TaskIndex, Failure)>>, Fault> {
+    let mut failures: HashMap<RunId, Vec<(TaskIndex, Failure)>> = HashMap::new();
+    if runs.is_empty() {
+        return Ok(failures);
+    }
+    for row in tx.query(&sql::FAILURES, &[&uuids(runs)]).await? {
+        let index = TaskIndex(row.get::<_, i32>(1).cast_unsigned());
+        let id = TaskId { run: RunId::from_uuid(row.get(0)), index };
+        let failure = serde_json::from_str(row.get(2)).map_err(|error| corrupt(id, error))?;
+        failures.entry(id.run).or_default().push((index, failure));
+    }
+    Ok(failures)
+}
+
+/// A stored JSON text.
+pub(super) fn payload(text: &str, what: impl Fn() -> String) -> Result<Payload, Fault> {
+    let wrong = |error| StoreError::Corrupt(format!("{} {error}", what()));
+    Ok(Payload::from_json(text).map_err(wrong)?)
+}

@@ -1,0 +1,109 @@
+//! What people do to runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::decide::{MESSAGE_BYTES_MAX, storable};
+use windlass_core::{
+    Progress, RunCommand, RunEventKind, RunId, RunState, TaskCommand, TaskEventKind, TaskIndex,
+};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::pool::Tx;
+use super::statements as sql;
+use super::work::{Busy, Work};
+use crate::store::{StoreError, wrong_state};
+
+impl PostgresStore {
+    /// Locks one run.
+    async fn lock_run(&self, tx: &Tx<'_>, id: RunId) -> Result<Work, Fault> {
+        let mut work = Work::lock(tx, &self.names, [id], Busy::Wait).await?;
+        if work.runs.is_empty() {
+            return Err(StoreError::NotFound(format!("run {id}")).into());
+        }
+        work.now = self.now_in(tx).await?;
+        Ok(work)
+    }
+
+    pub(super) async fn cancel_once(&self, id: RunId, reason: Option<&str>) -> Result<(), Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        let mut work = self.lock_run(&tx, id).await?;
+        let state = work.runs[&id].state;
+        match state {
+            RunState::Cancelled => return Ok(()),
+            RunState::Running => {}
+            RunState::Succeeded | RunState::Failed => {
+                return Err(wrong_state(id, state, "running", "cancelled").into());
+            }
+        }
+        tx.query(&sql::LOCK_READY, &[id.as_uuid()]).await?;
+        work.load_all(&tx, id).await?;
+        let now = work.now;
+        if let Some((run, moves)) = work.run(id) {
+            let open: Vec<TaskIndex> = run
+                .tasks
+                .iter()
+                .filter(|(_, task)| !task.state.is_final())
+                .map(|(index, _)| *index)
+                .collect();
+            for index in open {
+                run.task(index)?.holder = None;
+                run.move_task(moves, index, TaskCommand::Cancel, TaskEventKind::Cancelled)?;
+            }
+            let definition = Arc::clone(&run.definition);
+            run.progress = Progress::recompute(&definition, &run.states()?);
+            let reason = reason.map(|reason| storable(reason, MESSAGE_BYTES_MAX));
+            run.move_run(moves, now, RunCommand::Cancel, RunEventKind::Cancelled { reason })?;
+        }
+        work.flush(&tx, &self.names).await?;
+        tx.commit().await?;
+        self.send_hints(&work);
+        Ok(())
+    }
+
+    pub(super) async fn retry_once(&self, id: RunId, round: u32) -> Result<u32, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        let mut work = self.lock_run(&tx, id).await?;
+        let (state, present) = (work.runs[&id].state, work.runs[&id].round);
+        if Some(present) == round.checked_add(1) {
+            return Ok(present);
+        }
+        if present != round {
+            let text = format!("run {id} is in round {present}, not in round {round}");
+            return Err(StoreError::Conflict(text).into());
+        }
+        match state {
+            RunState::Failed => {}
+            RunState::Running | RunState::Succeeded | RunState::Cancelled => {
+                return Err(wrong_state(id, state, "failed", "retried").into());
+            }
+        }
+        work.load_all(&tx, id).await?;
+        let now = work.now;
+        if let Some((run, moves)) = work.run(id) {
+            run.round += 1;
+            let round = run.round;
+            run.move_run(moves, now, RunCommand::Retry, RunEventKind::Retried { round })?;
+            let definition = Arc::clone(&run.definition);
+            for index in Progress::to_reset(&definition, &run.states()?) {
+                let id = run.task_id(index);
+                let task = run.task(index)?;
+                task.attempt = 0;
+                task.failure = None;
+                task.is_changed = true;
+                moves.reset.push(id);
+                run.move_task(moves, index, TaskCommand::Reset, TaskEventKind::Reset)?;
+            }
+            let (progress, effects) = Progress::restart(&definition, &run.states()?);
+            run.progress = progress;
+            run.apply_effects(moves, now, effects, Duration::ZERO)?;
+        }
+        work.flush(&tx, &self.names).await?;
+        tx.commit().await?;
+        self.send_hints(&work);
+        Ok(round + 1)
+    }
+}

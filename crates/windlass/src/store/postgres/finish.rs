@@ -1,0 +1,95 @@
+//! What workers say of the tasks they hold.
+
+use windlass_core::{Decision, TaskId, TaskState};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::run::Verb;
+use super::work::{Busy, Work};
+use crate::store::{Answer, Completion, Held, Refusal, Release};
+
+impl PostgresStore {
+    pub(super) async fn finish_once(
+        &self,
+        completions: &[Completion],
+    ) -> Result<Vec<Answer>, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        let runs = completions.iter().map(|one| one.task.run);
+        let mut work = Work::lock(&tx, &self.names, runs, Busy::Wait).await?;
+        work.now = self.now_in(&tx).await?;
+        work.load(&tx, completions.iter().map(|one| one.task)).await?;
+        work.load_for_ends(&tx, &ends(&work, completions)).await?;
+        let mut answers = Vec::with_capacity(completions.len());
+        for completion in completions {
+            let held = Held { task: completion.task, fence: completion.fence };
+            if let Some(answer) = judge(&work, held, Verb::Finish) {
+                answers.push(answer);
+                continue;
+            }
+            // What an earlier one of the batch changed may have made more of it necessary.
+            work.load_for_ends(&tx, &ends(&work, std::slice::from_ref(completion))).await?;
+            let now = work.now;
+            if let Some((run, moves)) = work.run(held.task.run) {
+                run.give_up_lease(held.task.index, Verb::Finish)?;
+                run.apply_decision(moves, now, held.task.index, completion.decision.clone())?;
+            }
+            answers.push(Answer::Accepted);
+        }
+        work.flush(&tx, &self.names).await?;
+        tx.commit().await?;
+        self.send_hints(&work);
+        Ok(answers)
+    }
+
+    pub(super) async fn release_once(&self, releases: &[Release]) -> Result<Vec<Answer>, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        let runs = releases.iter().map(|one| one.task.run);
+        let mut work = Work::lock(&tx, &self.names, runs, Busy::Wait).await?;
+        work.now = self.now_in(&tx).await?;
+        work.load(&tx, releases.iter().map(|one| one.task)).await?;
+        let mut answers = Vec::with_capacity(releases.len());
+        for release in releases {
+            let held = Held { task: release.task, fence: release.fence };
+            if let Some(answer) = judge(&work, held, Verb::Release) {
+                answers.push(answer);
+                continue;
+            }
+            let until = (!release.delay.is_zero()).then(|| work.now + release.delay);
+            if let Some((run, moves)) = work.run(held.task.run) {
+                run.hand_back(moves, held.task.index, until)?;
+            }
+            answers.push(Answer::Accepted);
+        }
+        work.flush(&tx, &self.names).await?;
+        tx.commit().await?;
+        self.send_hints(&work);
+        Ok(answers)
+    }
+}
+
+/// The tasks that completions will end, and how.
+fn ends(work: &Work, completions: &[Completion]) -> Vec<(TaskId, TaskState)> {
+    let end = |one: &Completion| {
+        let run = work.runs.get(&one.task.run)?;
+        let task = run.tasks.get(&one.task.index)?;
+        if task.refusal(one.fence).is_some() {
+            return None;
+        }
+        let decision: &Decision = &one.decision;
+        Some((one.task, run.ending(one.task.index, decision)?))
+    };
+    completions.iter().filter_map(end).collect()
+}
+
+/// The answer to a write with this fence, `None` if it is to be applied.
+fn judge(work: &Work, held: Held, verb: Verb) -> Option<Answer> {
+    let Some(task) = work.task(held.task) else {
+        return Some(Answer::Refused(Refusal::UnknownTask));
+    };
+    if task.answered == Some((held.fence, verb)) {
+        return Some(Answer::AcceptedAlready);
+    }
+    task.refusal(held.fence).map(Answer::Refused)
+}

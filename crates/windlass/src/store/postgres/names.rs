@@ -1,0 +1,247 @@
+//! Numbers for names: tenants, levels, lanes and definitions, which never change theirs.
+//!
+//! A verb that meets a name without a number gives up with [`Unnamed`], the number is made
+//! in a transaction of its own, and the verb is repeated. So no verb holds the lock of a
+//! new name until it commits.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Row;
+use windlass_core::{
+    Definition, DefinitionDraft, Priority, QueueName, Tenant, Version, WorkflowName,
+};
+
+use super::fault::Fault;
+use super::pool::{Pool, Tx};
+use super::statements as sql;
+use crate::store::{HandlerKey, StoreError};
+
+/// How many tenants and how many definitions are remembered before all are forgotten.
+const REMEMBERED_MAX: usize = 100_000;
+
+/// How soon a claim that found too little looks for lanes that others made.
+const LANES_LOOKED_UP_EVERY: Duration = Duration::from_millis(10);
+
+/// What a lane is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct LaneKey {
+    pub(super) queue: QueueName,
+    pub(super) priority: Priority,
+    pub(super) handler: HandlerKey,
+}
+
+/// The numbers of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lane {
+    pub(super) id: i32,
+    pub(super) level: i32,
+}
+
+/// Names that have no number yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unnamed {
+    /// In the order in which they were met, which is that of their numbers.
+    pub(super) tenants: Vec<Tenant>,
+    pub(super) lanes: BTreeSet<LaneKey>,
+}
+
+impl Unnamed {
+    pub(super) fn is_empty(&self) -> bool {
+        self.tenants.is_empty() && self.lanes.is_empty()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Names(RwLock<Known>);
+
+#[derive(Default)]
+struct Known {
+    tenants: HashMap<Tenant, i32>,
+    tenant_names: HashMap<i32, Tenant>,
+    lanes: BTreeMap<LaneKey, Lane>,
+    lanes_read: Option<Instant>,
+    definitions: HashMap<i32, Arc<Definition>>,
+}
+
+impl Names {
+    fn read<T>(&self, look: impl FnOnce(&Known) -> T) -> T {
+        look(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn tenant(&self, tenant: &Tenant) -> Option<i32> {
+        self.read(|known| known.tenants.get(tenant).copied())
+    }
+
+    pub(super) fn lane(&self, key: &LaneKey) -> Option<Lane> {
+        self.read(|known| known.lanes.get(key).copied())
+    }
+
+    /// The lanes that serve some queues and handlers.
+    pub(super) fn serving(
+        &self,
+        queues: &[QueueName],
+        handlers: &[HandlerKey],
+    ) -> Vec<(LaneKey, Lane)> {
+        self.read(|known| {
+            let serves =
+                |key: &LaneKey| queues.contains(&key.queue) && handlers.contains(&key.handler);
+            let lanes = known.lanes.iter().filter(|(key, _)| serves(key));
+            lanes.map(|(key, lane)| (key.clone(), *lane)).collect()
+        })
+    }
+
+    /// Reads the lanes anew if that was not done just now. Answers whether there are more.
+    pub(super) async fn read_lanes(&self, tx: &Tx<'_>) -> Result<bool, Fault> {
+        let is_fresh = |known: &Known| {
+            known.lanes_read.is_some_and(|read| read.elapsed() < LANES_LOOKED_UP_EVERY)
+        };
+        if self.read(is_fresh) {
+            return Ok(false);
+        }
+        let rows = tx.query(&sql::LANES, &[&0_i32]).await?;
+        self.remember_lanes(&rows)
+    }
+
+    fn remember_lanes(&self, rows: &[Row]) -> Result<bool, Fault> {
+        let lanes = rows.iter().map(lane_of).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.write(|known| {
+            let before = known.lanes.len();
+            known.lanes.extend(lanes);
+            known.lanes_read = Some(Instant::now());
+            known.lanes.len() > before
+        }))
+    }
+
+    fn remember_tenants(&self, rows: &[Row]) -> Result<(), Fault> {
+        let named = |row: &Row| {
+            let (id, name) = (row.get::<_, i32>("id"), row.get::<_, &str>("name"));
+            let name = Tenant::new(name).map_err(|error| corrupt("tenant", id, error))?;
+            Ok::<_, Fault>((id, name))
+        };
+        let tenants = rows.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+        self.write(|known| {
+            if known.tenants.len() > REMEMBERED_MAX {
+                known.tenants.clear();
+                known.tenant_names.clear();
+            }
+            for (id, name) in tenants {
+                known.tenants.insert(name.clone(), id);
+                known.tenant_names.insert(id, name);
+            }
+        });
+        Ok(())
+    }
+
+    /// Gives names their numbers, in a transaction of its own.
+    pub(super) async fn make(&self, pool: &Pool, unnamed: &Unnamed) -> Result<(), Fault> {
+        let mut connection = pool.get().await?;
+        let tx = connection.begin().await?;
+        let mut tenants = Vec::new();
+        if !unnamed.tenants.is_empty() {
+            let names: Vec<&str> = unnamed.tenants.iter().map(Tenant::as_str).collect();
+            tx.execute(&sql::MAKE_TENANTS, &[&names]).await?;
+            tenants = tx.query(&sql::TENANTS_BY_NAME, &[&names]).await?;
+        }
+        let mut lanes = Vec::new();
+        if !unnamed.lanes.is_empty() {
+            let keys = || unnamed.lanes.iter();
+            let queues: Vec<&str> = keys().map(|key| key.queue.as_str()).collect();
+            let priorities: Vec<i16> = keys().map(|key| key.priority.get()).collect();
+            let workflows: Vec<&str> = keys().map(|key| key.handler.workflow.as_str()).collect();
+            let versions: Vec<i32> =
+                keys().map(|key| key.handler.version.get().cast_signed()).collect();
+            tx.execute(&sql::MAKE_LEVELS, &[&queues, &priorities]).await?;
+            let params = &[&queues as _, &priorities as _, &workflows as _, &versions as _];
+            tx.execute(&sql::MAKE_LANES, params).await?;
+            lanes = tx.query(&sql::LANES, &[&0_i32]).await?;
+        }
+        tx.commit().await?;
+        self.remember_tenants(&tenants)?;
+        self.remember_lanes(&lanes)?;
+        Ok(())
+    }
+
+    /// The names of tenants with these numbers.
+    pub(super) async fn tenant_names(
+        &self,
+        tx: &Tx<'_>,
+        ids: &BTreeSet<i32>,
+    ) -> Result<HashMap<i32, Tenant>, Fault> {
+        let lookup = |known: &Known| {
+            let name = |id: &i32| Some((*id, known.tenant_names.get(id)?.clone()));
+            ids.iter().filter_map(name).collect::<HashMap<_, _>>()
+        };
+        let names = self.read(lookup);
+        if names.len() == ids.len() {
+            return Ok(names);
+        }
+        let wanted: Vec<i32> = ids.iter().copied().collect();
+        self.remember_tenants(&tx.query(&sql::TENANTS_BY_ID, &[&wanted]).await?)?;
+        Ok(self.read(lookup))
+    }
+
+    /// The definitions with these numbers.
+    pub(super) async fn definitions(
+        &self,
+        tx: &Tx<'_>,
+        ids: impl IntoIterator<Item = i32>,
+    ) -> Result<HashMap<i32, Arc<Definition>>, Fault> {
+        let ids: BTreeSet<i32> = ids.into_iter().collect();
+        let (mut found, missing) = self.read(|known| {
+            let mut found = HashMap::new();
+            let mut missing = Vec::new();
+            for id in &ids {
+                match known.definitions.get(id) {
+                    Some(definition) => {
+                        found.insert(*id, Arc::clone(definition));
+                    }
+                    None => missing.push(*id),
+                }
+            }
+            (found, missing)
+        });
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        for row in tx.query(&sql::DEFINITIONS, &[&missing]).await? {
+            let id: i32 = row.get(0);
+            let draft: DefinitionDraft = serde_json::from_str(row.get(1))
+                .map_err(|error| corrupt("definition", id, error))?;
+            let built = draft.build().map_err(|error| corrupt("definition", id, error))?;
+            found.insert(id, Arc::new(built));
+        }
+        if let Some(id) = missing.iter().find(|id| !found.contains_key(id)) {
+            return Err(corrupt("definition", *id, "it does not exist"));
+        }
+        self.write(|known| {
+            if known.definitions.len() > REMEMBERED_MAX {
+                known.definitions.clear();
+            }
+            known.definitions.extend(found.iter().map(|(id, one)| (*id, Arc::clone(one))));
+        });
+        Ok(found)
+    }
+}
+
+fn lane_of(row: &Row) -> Result<(LaneKey, Lane), Fault> {
+    let id: i32 = row.get("id");
+    let wrong = |error: String| corrupt("lane", id, error);
+    let queue = QueueName::new(row.get::<_, &str>("queue")).map_err(|e| wrong(e.to_string()))?;
+    let workflow =
+        WorkflowName::new(row.get::<_, &str>("workflow")).map_err(|e| wrong(e.to_string()))?;
+    let version = row.get::<_, i32>("version").cast_unsigned();
+    let version = Version::new(version).ok_or_else(|| wrong("its version is 0".to_owned()))?;
+    let priority = Priority::try_from(row.get::<_, i16>("priority")).map_err(wrong)?;
+    let handler = HandlerKey { workflow, version };
+    Ok((LaneKey { queue, priority, handler }, Lane { id, level: row.get("level_id") }))
+}
+
+fn corrupt(what: &str, id: i32, error: impl std::fmt::Display) -> Fault {
+    Fault::Answer(StoreError::Corrupt(format!("{what} {id}: {error}")))
+}

@@ -1,0 +1,12 @@
+-- The first places of lanes, to choose by: nothing is locked.
+--
+-- $1 int[]: lanes   $2 bigint[]: from which tag on to look in each   $3 bigint: how many of each
+select k.lane_id, q.tag, q.seq
+from unnest($1::integer[], $2::bigint[]) as k (lane_id, floor)
+cross join lateral (
+    select r.tag, r.seq
+    from windlass.ready r
+    where r.lane_id = k.lane_id and r.tag >= k.floor
+    order by r.tag, r.seq
+    limit $3
+) q;

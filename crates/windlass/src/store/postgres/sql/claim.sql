@@ -1,0 +1,46 @@
+-- Leases ready tasks to a worker: off the queue, leased, and the virtual time moved, in one
+-- statement.
+--
+-- Locks the rows of `ready` that it takes and passes over those that others have. It deletes
+-- by physical place, which cannot turn into a scan of the table.
+--
+-- $1 int[]: lanes   $2 bigint[]: from which tag on to look in each   $3 bigint[]: how many to
+-- take of each   $4 uuid: the worker   $5 bigint: the number of the claim   $6 timestamptz: the time
+with picked as materialized (
+    select q.place
+    from unnest($1::integer[], $2::bigint[], $3::bigint[]) as k (lane_id, floor, wanted)
+    cross join lateral (
+        select r.ctid as place
+        from windlass.ready r
+        where r.lane_id = k.lane_id and r.tag >= k.floor
+        order by r.tag, r.seq
+        limit k.wanted
+        for update skip locked
+    ) q
+),
+taken as (
+    delete from windlass.ready r
+    where r.ctid = any(array(select picked.place from picked))
+    returning r.run_id, r.idx, r.definition_id, r.lane_id, r.level_id, r.tenant_id, r.tag, r.seq,
+        r.fence + 1 as fence, r.attempt + 1 as attempt, r.max_attempts,
+        r.answered_fence, r.answered_verb
+),
+leased as (
+    insert into windlass.leases (
+        run_id, idx, worker_id, claim_seq, claimed_at, definition_id, lane_id, level_id,
+        tenant_id, tag, seq, fence, attempt, max_attempts, answered_fence, answered_verb
+    )
+    select t.run_id, t.idx, $4, $5, $6, t.definition_id, t.lane_id, t.level_id,
+        t.tenant_id, t.tag, t.seq, t.fence, t.attempt, t.max_attempts, t.answered_fence,
+        t.answered_verb
+    from taken t
+),
+marked as (
+    insert into windlass.marks (level_id, worker_id, tag)
+    select t.level_id, $4, max(t.tag) from taken t group by t.level_id
+    on conflict (level_id, worker_id) do update
+    set tag = excluded.tag
+    where marks.tag < excluded.tag
+)
+select t.run_id, t.idx, t.definition_id, t.lane_id, t.tenant_id, t.tag, t.seq, t.fence, t.attempt
+from taken t;

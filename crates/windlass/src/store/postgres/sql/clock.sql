@@ -1,0 +1,2 @@
+-- The time, after whatever this transaction waited for.
+select clock_timestamp();

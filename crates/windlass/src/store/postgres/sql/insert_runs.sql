@@ -1,0 +1,20 @@
+-- Makes runs, except those whose id or key is there already. Waits for transactions that are
+-- about to make the same; the caller has sorted the keys.
+--
+-- $1 uuid[]: ids   $2 int[]: definitions   $3 text[]: workflows   $4 int[]: versions
+-- $5 text[]: tenants   $6 int[]: open tasks   $7 smallint[]: priorities   $8 timestamptz: the time
+-- $9 text[]: keys, null for none   $10 text[]: metadata, null for none
+insert into windlass.runs (
+    id, definition_id, workflow, version, tenant, open_tasks, priority, created_at, key, metadata
+)
+select k.id, k.definition_id, k.workflow, k.version, k.tenant, k.open_tasks, k.priority, $8,
+    k.key, k.metadata::jsonb
+from unnest(
+    $1::uuid[], $2::integer[], $3::text[], $4::integer[], $5::text[], $6::integer[],
+    $7::smallint[], $9::text[], $10::text[]
+) with ordinality as k (
+    id, definition_id, workflow, version, tenant, open_tasks, priority, key, metadata, n
+)
+order by k.n
+on conflict do nothing
+returning id;

@@ -1,0 +1,7 @@
+-- When the next lease of a worker that holds tasks ends; a dying worker's has.
+--
+-- $1 timestamptz: the time
+select min(case when w.state = 'dying' then $1 else w.lease_until end)
+from windlass.workers w
+where w.state <> 'dead'
+    and exists (select from windlass.leases l where l.worker_id = w.id);

@@ -1,0 +1,23 @@
+-- Writes tasks.
+--
+-- $1 uuid[], $2 int[]: the tasks, whose runs the caller has locked   $3 text[]: states
+-- $4 bigint[]: fences   $5 int[]: attempts   $6, $7, $8 int[]: parents pending, failed, skipped
+-- $9 bigint[], $10 text[]: the newest answers   $11 text[]: failures, null for none
+update windlass.tasks t
+set state = k.state,
+    fence = k.fence,
+    attempt = k.attempt,
+    pending_parents = k.pending_parents,
+    failed_parents = k.failed_parents,
+    skipped_parents = k.skipped_parents,
+    answered_fence = k.answered_fence,
+    answered_verb = k.answered_verb,
+    failure = k.failure::json
+from unnest(
+    $1::uuid[], $2::integer[], $3::text[], $4::bigint[], $5::integer[], $6::integer[],
+    $7::integer[], $8::integer[], $9::bigint[], $10::text[], $11::text[]
+) as k (
+    run_id, idx, state, fence, attempt, pending_parents, failed_parents, skipped_parents,
+    answered_fence, answered_verb, failure
+)
+where t.run_id = k.run_id and t.idx = k.idx;

@@ -1,0 +1,7 @@
+-- Writes a worker.
+--
+-- $1 uuid: the worker, which the caller has locked   $2 timestamptz: the end of its lease
+-- $3 bigint: its newest claim   $4 text: its state
+update windlass.workers
+set lease_until = $2, last_claim = $3, state = $4
+where id = $1;

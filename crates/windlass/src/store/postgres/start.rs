@@ -1,0 +1,338 @@
+//! Definitions and starts.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use uuid::Uuid;
+use windlass_core::{
+    Definition, Effect, EventBody, Progress, RunEvent, RunEventKind, RunId, RunState, TaskIndex,
+    TaskKind, Version, WorkflowName,
+};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::pool::Tx;
+use super::run::{Run, Task};
+use super::statements as sql;
+use super::time::At;
+use super::work::Work;
+use crate::store::{NewRun, Started, StoreError};
+
+impl PostgresStore {
+    /// Makes definitions known, all or none.
+    pub(super) async fn register_in(
+        &self,
+        tx: &Tx<'_>,
+        definitions: &[Arc<Definition>],
+    ) -> Result<(), Fault> {
+        if definitions.is_empty() {
+            return Ok(());
+        }
+        let mut locks: Vec<i32> = definitions.iter().map(|one| lock_number(one.name())).collect();
+        locks.sort_unstable();
+        locks.dedup();
+        tx.execute(&sql::LOCK_DEFINITIONS, &[&locks]).await?;
+        let now = self.now_in(tx).await?;
+        for definition in definitions {
+            let known = self.newest_definitions(tx, [key_of(definition)]).await?;
+            let known = known.into_values().next();
+            let mut revision = 1;
+            if let Some(known) = known {
+                if known.definition == *definition {
+                    continue;
+                }
+                if let Some(difference) = definition.shape_difference(&known.definition) {
+                    let (name, version) = key_of(definition);
+                    return Err(StoreError::Conflict(format!(
+                        "workflow {name:?} version {version} is registered with another shape: \
+                         {difference}; give the new one another version"
+                    ))
+                    .into());
+                }
+                revision = known.revision + 1;
+            }
+            let body = serde_json::to_string(&definition.to_draft())
+                .map_err(|error| StoreError::Corrupt(format!("a definition: {error}")))?;
+            let count = definition.tasks().len() - usize::from(definition.on_failure().is_some());
+            let open = i32::try_from(count).unwrap_or(i32::MAX);
+            let (name, version) = (definition.name().as_str(), definition.version().get());
+            let version = version.cast_signed();
+            let row = tx
+                .query(
+                    &sql::INSERT_DEFINITION,
+                    &[&name, &version, &revision, &body, &open, &At(now)],
+                )
+                .await?;
+            let id: Option<i32> = row.first().map(|row| row.get(0));
+            insert_definition_tasks(tx, id.unwrap_or_default(), definition).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn register_once(&self, definition: &Arc<Definition>) -> Result<(), Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        self.register_in(&tx, std::slice::from_ref(definition)).await?;
+        tx.commit().await
+    }
+
+    async fn newest_definitions(
+        &self,
+        tx: &Tx<'_>,
+        keys: impl IntoIterator<Item = (WorkflowName, Version)>,
+    ) -> Result<HashMap<(WorkflowName, Version), Known>, Fault> {
+        let keys: Vec<_> = keys.into_iter().collect();
+        let names: Vec<&str> = keys.iter().map(|(name, _)| name.as_str()).collect();
+        let versions: Vec<i32> =
+            keys.iter().map(|(_, version)| version.get().cast_signed()).collect();
+        let rows = tx.query(&sql::NEWEST_DEFINITIONS, &[&names, &versions]).await?;
+        let ids = rows.iter().map(|row| row.get::<_, i32>("id"));
+        let definitions = self.names.definitions(tx, ids).await?;
+        let known = |row: &tokio_postgres::Row| {
+            let id: i32 = row.get("id");
+            let definition = Arc::clone(&definitions[&id]);
+            (key_of(&definition), Known { id, revision: row.get("revision"), definition })
+        };
+        Ok(rows.iter().map(known).collect())
+    }
+
+    pub(super) async fn start_once(
+        &self,
+        runs: &[NewRun],
+    ) -> Result<Vec<Result<Started, StoreError>>, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        let keys: HashSet<_> = runs.iter().map(|run| (run.workflow.clone(), run.version)).collect();
+        let known = self.newest_definitions(&tx, keys).await?;
+        let mut answers: Vec<Option<Result<Started, StoreError>>> = runs
+            .iter()
+            .map(|run| run.check().map_err(StoreError::Conflict).err().map(Err))
+            .collect();
+        let now = self.now_in(&tx).await?;
+        let definition_of = |run: &NewRun| known.get(&(run.workflow.clone(), run.version));
+        let wanted: Vec<(usize, &NewRun, &Known)> = runs
+            .iter()
+            .enumerate()
+            .filter(|(position, _)| answers[*position].is_none())
+            .filter_map(|(position, run)| Some((position, run, definition_of(run)?)))
+            .collect();
+        let mut made = insert_runs(&tx, At(now), &wanted).await?;
+        let mut new = Vec::with_capacity(made.len());
+        for (position, run, known) in &wanted {
+            // An id that is twice in the batch was made by the first that has it.
+            if made.remove(&run.id) {
+                answers[*position] = Some(Ok(Started { run: run.id, is_new: true }));
+                new.push((*run, *known));
+            }
+        }
+        let mut work = self.insert_rest(&tx, now, &new).await?;
+        let rest: Vec<(usize, &NewRun)> =
+            runs.iter().enumerate().filter(|(position, _)| answers[*position].is_none()).collect();
+        let mut existing = find_existing(&tx, &rest).await?;
+        for (position, run) in rest {
+            answers[position] = Some(match existing.remove(&position) {
+                Some(answer) => answer,
+                None if definition_of(run).is_none() => {
+                    let what = format!("workflow {:?} version {}", run.workflow, run.version);
+                    Err(StoreError::NotFound(what))
+                }
+                // Whoever made it went away again in between.
+                None => return Err(Fault::Unavailable(format!("run {} was in the way", run.id))),
+            });
+        }
+        work.flush(&tx, &self.names).await?;
+        tx.commit().await?;
+        self.send_hints(&work);
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// Makes the inputs and tasks of new runs, and says what their roots do.
+    async fn insert_rest(
+        &self,
+        tx: &Tx<'_>,
+        now: windlass_core::Timestamp,
+        new: &[(&NewRun, &Known)],
+    ) -> Result<Work, Fault> {
+        let mut work = Work::new(now);
+        if new.is_empty() {
+            return Ok(work);
+        }
+        let ids: Vec<Uuid> = new.iter().map(|(run, _)| *run.id.as_uuid()).collect();
+        let inputs: Vec<&str> = new.iter().map(|(run, _)| run.input.as_str()).collect();
+        let definitions: Vec<i32> = new.iter().map(|(_, known)| known.id).collect();
+        tx.execute(&sql::INSERT_INPUTS, &[&ids, &inputs]).await?;
+        tx.execute(&sql::INSERT_TASKS, &[&ids, &definitions]).await?;
+        for (run, known) in new {
+            let started =
+                RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
+            work.moves.events.push((run.id, EventBody::Run(started)));
+            let (progress, effects) = Progress::start(&known.definition);
+            let mut one = Run {
+                id: run.id,
+                definition_id: known.id,
+                definition: Arc::clone(&known.definition),
+                tenant: run.tenant.clone(),
+                priority: run.priority,
+                state: RunState::Running,
+                round: 1,
+                ended_at: None,
+                progress,
+                tasks: roots(&effects),
+                is_changed: false,
+            };
+            one.apply_effects(&mut work.moves, now, effects, run.delay)?;
+            // Their rows say already that the roots are active.
+            one.tasks.values_mut().for_each(|task| task.is_changed = false);
+            work.runs.insert(run.id, one);
+        }
+        Ok(work)
+    }
+}
+
+/// A definition that the database knows.
+struct Known {
+    id: i32,
+    revision: i32,
+    definition: Arc<Definition>,
+}
+
+fn roots(effects: &[Effect]) -> BTreeMap<TaskIndex, Task> {
+    let root = |effect: &Effect| match effect {
+        Effect::Unblock(index) => Some((*index, Task::new())),
+        Effect::Skip(_) | Effect::EndRun(_) => None,
+    };
+    effects.iter().filter_map(root).collect()
+}
+
+fn key_of(definition: &Definition) -> (WorkflowName, Version) {
+    (definition.name().clone(), definition.version())
+}
+
+/// A number to lock a workflow's definitions by. Two that share one wait for each other for
+/// no need, and all processes of one version agree; the unique index is what counts.
+fn lock_number(name: &WorkflowName) -> i32 {
+    let mut hasher = DefaultHasher::new();
+    name.as_str().hash(&mut hasher);
+    (hasher.finish() as u32).cast_signed()
+}
+
+async fn insert_definition_tasks(
+    tx: &Tx<'_>,
+    id: i32,
+    definition: &Definition,
+) -> Result<(), Fault> {
+    let kind = |kind| match kind {
+        TaskKind::Handler => "handler",
+        TaskKind::Sleep(_) => "sleep",
+        TaskKind::OnFailure => "on_failure",
+    };
+    let tasks = definition.tasks();
+    let indices: Vec<i32> = definition.indices().map(|index| index.0.cast_signed()).collect();
+    let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+    let kinds: Vec<&str> = tasks.iter().map(|task| kind(task.kind)).collect();
+    let parents: Vec<i32> =
+        tasks.iter().map(|task| i32::try_from(task.parents.len()).unwrap_or(i32::MAX)).collect();
+    let attempts: Vec<i32> =
+        tasks.iter().map(|task| task.retry.max_attempts().cast_signed()).collect();
+    let params =
+        &[&id as _, &indices as _, &names as _, &kinds as _, &parents as _, &attempts as _];
+    tx.execute(&sql::INSERT_DEFINITION_TASKS, params).await?;
+    Ok(())
+}
+
+/// Makes the rows of runs; answers which were made.
+async fn insert_runs(
+    tx: &Tx<'_>,
+    now: At,
+    wanted: &[(usize, &NewRun, &Known)],
+) -> Result<HashSet<RunId>, Fault> {
+    if wanted.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let mut sorted: Vec<&(usize, &NewRun, &Known)> = wanted.iter().collect();
+    // Two batches with the same keys take them in the same order.
+    sorted.sort_by(|(_, a, _), (_, b, _)| {
+        (&a.key, &a.tenant, &a.workflow).cmp(&(&b.key, &b.tenant, &b.workflow))
+    });
+    let metadata = |run: &NewRun| {
+        let text = (!run.metadata.is_empty()).then(|| serde_json::to_string(&run.metadata));
+        text.transpose().map_err(|error| StoreError::Corrupt(error.to_string()))
+    };
+    let open = |known: &Known| Progress::start(&known.definition).0.open().cast_signed();
+    let mut opens = HashMap::new();
+    for (_, _, known) in wanted {
+        opens.entry(known.id).or_insert_with(|| open(known));
+    }
+    let runs = || sorted.iter().map(|(_, run, _)| *run);
+    let ids: Vec<Uuid> = runs().map(|run| *run.id.as_uuid()).collect();
+    let definitions: Vec<i32> = sorted.iter().map(|(_, _, known)| known.id).collect();
+    let workflows: Vec<&str> = runs().map(|run| run.workflow.as_str()).collect();
+    let versions: Vec<i32> = runs().map(|run| run.version.get().cast_signed()).collect();
+    let tenants: Vec<&str> = runs().map(|run| run.tenant.as_str()).collect();
+    let opens: Vec<i32> = sorted.iter().map(|(_, _, known)| opens[&known.id]).collect();
+    let priorities: Vec<i16> = runs().map(|run| run.priority.get()).collect();
+    let keys: Vec<Option<&str>> =
+        runs().map(|run| run.key.as_ref().map(|key| key.as_str())).collect();
+    let metadata: Vec<Option<String>> = runs().map(metadata).collect::<Result<_, _>>()?;
+    let rows = tx
+        .query(
+            &sql::INSERT_RUNS,
+            &[
+                &ids,
+                &definitions,
+                &workflows,
+                &versions,
+                &tenants,
+                &opens,
+                &priorities,
+                &now,
+                &keys,
+                &metadata,
+            ],
+        )
+        .await?;
+    Ok(rows.iter().map(|row| RunId::from_uuid(row.get(0))).collect())
+}
+
+/// What the starts that made no run name, by their ids or by their keys.
+async fn find_existing(
+    tx: &Tx<'_>,
+    rest: &[(usize, &NewRun)],
+) -> Result<HashMap<usize, Result<Started, StoreError>>, Fault> {
+    if rest.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let ids: Vec<Uuid> = rest.iter().map(|(_, run)| *run.id.as_uuid()).collect();
+    let tenants: Vec<&str> = rest.iter().map(|(_, run)| run.tenant.as_str()).collect();
+    let workflows: Vec<&str> = rest.iter().map(|(_, run)| run.workflow.as_str()).collect();
+    let keys: Vec<Option<&str>> =
+        rest.iter().map(|(_, run)| run.key.as_ref().map(|key| key.as_str())).collect();
+    let rows = tx.query(&sql::EXISTING_RUNS, &[&ids, &tenants, &workflows, &keys]).await?;
+    let mut found: HashMap<usize, (bool, Result<Started, StoreError>)> = HashMap::new();
+    for row in rows {
+        let number = usize::try_from(row.get::<_, i64>("n") - 1).unwrap_or_default();
+        let (position, new) = rest[number];
+        let is_named: bool = row.get("is_named");
+        // The id names a run before the key does.
+        if found.get(&position).is_some_and(|(was_named, _)| *was_named) {
+            continue;
+        }
+        let run = RunId::from_uuid(row.get("id"));
+        let is_same = row.get::<_, &str>("tenant") == new.tenant.as_str()
+            && row.get::<_, &str>("workflow") == new.workflow.as_str()
+            && row.get::<_, &str>("input") == new.input.as_str()
+            && row.get::<_, Option<&str>>("key") == new.key.as_ref().map(|key| key.as_str());
+        let answer = if is_same {
+            Ok(Started { run, is_new: false })
+        } else {
+            let by = match &new.key {
+                Some(key) if !is_named => format!("idempotency key {key:?}"),
+                Some(_) | None => format!("run id {}", new.id),
+            };
+            Err(StoreError::Conflict(format!("{by} was used for run {run} with another start")))
+        };
+        found.insert(position, (is_named, answer));
+    }
+    Ok(found.into_iter().map(|(position, (_, answer))| (position, answer)).collect())
+}

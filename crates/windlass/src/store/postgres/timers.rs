@@ -1,0 +1,113 @@
+//! What was scheduled and is due, and what waits for its admission.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass_core::{Progress, RunId, TaskId, TaskIndex, TaskState};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::leases::BUSY_RUN_PAUSE;
+use super::pool::Tx;
+use super::statements as sql;
+use super::time::At;
+use super::work::{Busy, Work};
+use crate::store::Sweep;
+
+impl PostgresStore {
+    pub(super) async fn promote_once(&self, limit: usize) -> Result<Sweep, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        let now = self.now_in(&tx).await?;
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = tx.query(&sql::DUE_TIMERS, &[&At(now), &most]).await?;
+        let due: Vec<TaskId> = rows
+            .iter()
+            .map(|row| {
+                let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
+                TaskId { run: RunId::from_uuid(row.get("run_id")), index }
+            })
+            .collect();
+        let staged = self.staged(&tx, limit - due.len().min(limit)).await?;
+        let runs = due.iter().map(|task| task.run).chain(staged.values().map(|one| one.run));
+        let mut work = Work::lock(&tx, &self.names, runs, Busy::LeaveOut).await?;
+        work.now = now;
+        let mut moved = 0;
+        work.load(&tx, due.iter().copied()).await?;
+        for task in &due {
+            let is_scheduled =
+                work.task(*task).is_some_and(|task| task.state == TaskState::Scheduled);
+            if !is_scheduled {
+                continue;
+            }
+            // A sleep ends well; whatever else is due ends nothing.
+            work.load_for_ends(&tx, &[(*task, TaskState::Succeeded)]).await?;
+            if let Some((run, moves)) = work.run(task.run) {
+                run.promote(moves, now, task.index)?;
+                moved += 1;
+            }
+        }
+        let admitted = self.admit(&tx, &mut work, staged).await?;
+        moved += admitted;
+        work.flush(&tx, &self.names).await?;
+        let next = tx.query(&sql::NEXT_DUE, &[]).await?;
+        let mut next_at = next.first().map(|row| row.get::<_, At>(0).0);
+        tx.commit().await?;
+        self.send_hints(&work);
+        if moved < limit {
+            // What is due and was not moved is in the hands of others.
+            next_at = next_at.map(|at| if at <= now { now + BUSY_RUN_PAUSE } else { at });
+        }
+        Ok(Sweep { at: now, moved, next_at })
+    }
+
+    async fn staged(&self, tx: &Tx<'_>, limit: usize) -> Result<BTreeMap<i64, Staged>, Fault> {
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = tx.query(&sql::TAKE_STAGED, &[&most]).await?;
+        let staged = |row: &tokio_postgres::Row| {
+            let run = RunId::from_uuid(row.get("run_id"));
+            let delay = Duration::from_micros(row.get::<_, i64>("delay_micros").unsigned_abs());
+            (row.get("seq"), Staged { run, delay })
+        };
+        Ok(rows.iter().map(staged).collect())
+    }
+
+    /// Lets runs that were started in users' transactions into the queues. One that was
+    /// cancelled meanwhile is only forgotten.
+    async fn admit(
+        &self,
+        tx: &Tx<'_>,
+        work: &mut Work,
+        staged: BTreeMap<i64, Staged>,
+    ) -> Result<usize, Fault> {
+        let mut admitted = Vec::new();
+        for (seq, one) in staged {
+            let Some(run) = work.runs.get(&one.run) else { continue };
+            admitted.push(seq);
+            if run.state.is_final() {
+                continue;
+            }
+            let (_, effects) = Progress::start(&run.definition);
+            let roots = run
+                .definition
+                .indices()
+                .filter(|index| effects.contains(&windlass_core::Effect::Unblock(*index)));
+            let roots: Vec<TaskId> = roots.map(|index| TaskId { run: one.run, index }).collect();
+            work.load(tx, roots).await?;
+            let now = work.now;
+            if let Some((run, moves)) = work.run(one.run) {
+                run.apply_effects(moves, now, effects, one.delay)?;
+            }
+        }
+        if !admitted.is_empty() {
+            tx.execute(&sql::DELETE_STAGED, &[&admitted]).await?;
+        }
+        Ok(admitted.len())
+    }
+}
+
+/// A run that was started in a user's transaction.
+struct Staged {
+    run: RunId,
+    delay: Duration,
+}

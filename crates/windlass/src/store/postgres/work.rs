@@ -1,0 +1,249 @@
+//! What a verb has locked, loaded and changed: read at its beginning, written at its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio_postgres::Row;
+use uuid::Uuid;
+use windlass_core::{
+    ClaimSeq, Fence, ParentTally, Priority, Progress, RunCounters, RunId, RunState, TaskId,
+    TaskIndex, TaskState, Tenant, Timestamp, WorkerId,
+};
+
+use super::fault::Fault;
+use super::names::Names;
+use super::pool::Tx;
+use super::run::{Moves, Narrow, Place, Run, Task, Verb};
+use super::statements as sql;
+use super::time::At;
+use crate::store::StoreError;
+
+/// The runs that a verb has locked, and what it wants written.
+pub(super) struct Work {
+    pub(super) now: Timestamp,
+    pub(super) runs: BTreeMap<RunId, Run>,
+    pub(super) moves: Moves,
+}
+
+/// Whether a verb waits for runs that others have locked, or leaves them out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Busy {
+    Wait,
+    LeaveOut,
+}
+
+impl Work {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Work { now, runs: BTreeMap::new(), moves: Moves::default() }
+    }
+
+    /// Locks runs. Those that do not exist are left out. The time is the caller's to set
+    /// afterwards.
+    pub(super) async fn lock(
+        tx: &Tx<'_>,
+        names: &Names,
+        runs: impl IntoIterator<Item = RunId>,
+        busy: Busy,
+    ) -> Result<Work, Fault> {
+        let ids: BTreeSet<RunId> = runs.into_iter().collect();
+        let ids: Vec<Uuid> = ids.iter().map(|id| *id.as_uuid()).collect();
+        let statement = match busy {
+            Busy::Wait => &sql::LOCK_RUNS,
+            Busy::LeaveOut => &sql::LOCK_FREE_RUNS,
+        };
+        let rows = tx.query(statement, &[&ids]).await?;
+        let definitions = rows.iter().map(|row| row.get::<_, i32>("definition_id"));
+        let definitions = names.definitions(tx, definitions).await?;
+        let mut work = Work::new(Timestamp::from_micros(0));
+        for row in &rows {
+            let id = RunId::from_uuid(row.get("id"));
+            let wrong = |error: String| StoreError::Corrupt(format!("run {id}: {error}"));
+            let definition_id = row.get("definition_id");
+            let definition = &definitions[&definition_id];
+            let counters = RunCounters {
+                open: row.get::<_, i32>("open_tasks").cast_unsigned(),
+                failed: row.get::<_, i32>("failed_tasks").cast_unsigned(),
+            };
+            let tenant = Tenant::new(row.get::<_, &str>("tenant"));
+            let run = Run {
+                id,
+                definition_id,
+                definition: definition.clone(),
+                tenant: tenant.map_err(|error| wrong(error.to_string()))?,
+                priority: Priority::try_from(row.get::<_, i16>("priority")).map_err(wrong)?,
+                state: run_state(row.get("state")).map_err(wrong)?,
+                round: row.get::<_, i32>("round").cast_unsigned(),
+                ended_at: None,
+                progress: Progress::partial(definition, counters),
+                tasks: BTreeMap::new(),
+                is_changed: false,
+            };
+            work.runs.insert(id, run);
+        }
+        Ok(work)
+    }
+
+    /// Loads tasks of locked runs that have not been loaded; those that do not exist are
+    /// left out.
+    pub(super) async fn load(
+        &mut self,
+        tx: &Tx<'_>,
+        tasks: impl IntoIterator<Item = TaskId>,
+    ) -> Result<(), Fault> {
+        let is_wanted = |id: &TaskId| {
+            let run = self.runs.get(&id.run);
+            run.is_some_and(|run| {
+                id.index.as_usize() < run.definition.tasks().len()
+                    && !run.tasks.contains_key(&id.index)
+            })
+        };
+        let wanted: BTreeSet<TaskId> = tasks.into_iter().filter(is_wanted).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let (runs, indices) = pairs(&wanted);
+        let rows = tx.query(&sql::LOAD_TASKS, &[&runs, &indices]).await?;
+        rows.iter().try_for_each(|row| self.remember(row))
+    }
+
+    /// Loads all tasks of a locked run.
+    pub(super) async fn load_all(&mut self, tx: &Tx<'_>, run: RunId) -> Result<(), Fault> {
+        let rows = tx.query(&sql::LOAD_RUN_TASKS, &[run.as_uuid()]).await?;
+        rows.iter().try_for_each(|row| self.remember(row))
+    }
+
+    fn remember(&mut self, row: &Row) -> Result<(), Fault> {
+        let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
+        let id = TaskId { run: RunId::from_uuid(row.get("run_id")), index };
+        let Some(run) = self.runs.get_mut(&id.run) else { return Ok(()) };
+        if run.tasks.contains_key(&index) {
+            return Ok(());
+        }
+        let task = task_of(row).map_err(|error| corrupt(id, error))?;
+        let count = |column| row.get::<_, i32>(column).cast_unsigned();
+        let tally = ParentTally {
+            pending: count("pending_parents"),
+            failed: count("failed_parents"),
+            skipped: count("skipped_parents"),
+            cancelled: 0,
+        };
+        run.progress.load(index, tally);
+        if run.definition.on_failure() == Some(index) {
+            run.progress.on_failure_waits(task.state == TaskState::Pending);
+        }
+        run.tasks.insert(index, task);
+        Ok(())
+    }
+
+    /// Loads what is needed to end tasks in these states, each with all that follows.
+    pub(super) async fn load_for_ends(
+        &mut self,
+        tx: &Tx<'_>,
+        ends: &[(TaskId, TaskState)],
+    ) -> Result<(), Fault> {
+        loop {
+            let mut wanted = BTreeSet::new();
+            for (id, state) in ends {
+                let Some(run) = self.runs.get(&id.run) else { continue };
+                let missing = run.progress.missing(&run.definition, id.index, *state);
+                let on_failure = run.definition.on_failure().into_iter();
+                let on_failure = on_failure.filter(|index| !run.tasks.contains_key(index));
+                let wants = missing.into_iter().chain(on_failure);
+                wanted.extend(wants.map(|index| TaskId { run: id.run, index }));
+            }
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            let count = wanted.len();
+            let before = self.loaded();
+            self.load(tx, wanted).await?;
+            if self.loaded() - before < count {
+                let text = "a run has fewer tasks than its definition".to_owned();
+                return Err(StoreError::Corrupt(text).into());
+            }
+        }
+    }
+
+    fn loaded(&self) -> usize {
+        self.runs.values().map(|run| run.tasks.len()).sum()
+    }
+
+    /// A locked run and the moves, to be changed together.
+    pub(super) fn run(&mut self, id: RunId) -> Option<(&mut Run, &mut Moves)> {
+        Some((self.runs.get_mut(&id)?, &mut self.moves))
+    }
+
+    pub(super) fn task(&self, id: TaskId) -> Option<&Task> {
+        self.runs.get(&id.run)?.tasks.get(&id.index)
+    }
+}
+
+fn task_of(row: &Row) -> Result<Task, String> {
+    let holder = row.get::<_, Option<Uuid>>("worker_id").map(|worker| {
+        let seq = row.get::<_, Option<i64>>("claim_seq").unwrap_or_default();
+        (WorkerId::from_uuid(worker), ClaimSeq(seq.cast_unsigned()))
+    });
+    let due: Option<At> = row.get("due");
+    let is_ready: bool = row.get("is_ready");
+    let stored_in = match (holder.is_some(), is_ready, due.is_some()) {
+        (true, false, false) => Some(Narrow::Leases),
+        (false, true, false) => Some(Narrow::Ready),
+        (false, false, true) => Some(Narrow::Timers),
+        (false, false, false) => None,
+        (true, true, _) | (true, _, true) | (_, true, true) => {
+            return Err("it is in two queues at once".to_owned());
+        }
+    };
+    let state = match (row.get::<_, &str>("state"), stored_in) {
+        ("active", Some(Narrow::Ready)) => TaskState::Ready,
+        ("active", Some(Narrow::Leases)) => TaskState::Running,
+        ("active", Some(Narrow::Timers)) => TaskState::Scheduled,
+        ("active", None) => return Err("it is active and nowhere to be found".to_owned()),
+        (word, None) => task_state(word)?,
+        (word, Some(_)) => return Err(format!("it is {word} and still in a queue")),
+    };
+    let place = row.get::<_, Option<i32>>("lane_id").map(|lane| Place {
+        lane,
+        level: row.get("level_id"),
+        tenant: row.get("tenant_id"),
+        tag: row.get("tag"),
+        seq: row.get("seq"),
+    });
+    let answered = match (row.get::<_, Option<i64>>("answered_fence"), row.get("answered_verb")) {
+        (Some(fence), Some("finish")) => Some((Fence(fence.cast_unsigned()), Verb::Finish)),
+        (Some(fence), Some("release")) => Some((Fence(fence.cast_unsigned()), Verb::Release)),
+        (_, Some(_) | None) => None,
+    };
+    let failure = row.get::<_, Option<&str>>("failure").map(serde_json::from_str).transpose();
+    Ok(Task {
+        state,
+        fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
+        attempt: row.get::<_, i32>("attempt").cast_unsigned(),
+        answered,
+        holder,
+        place,
+        failure: failure.map_err(|error| format!("its failure cannot be read: {error}"))?,
+        stored_in,
+        is_changed: false,
+    })
+}
+
+pub(super) fn corrupt(id: TaskId, error: impl std::fmt::Display) -> Fault {
+    StoreError::Corrupt(format!("task {id}: {error}")).into()
+}
+
+/// The word of a state, read back.
+pub(super) fn task_state(word: &str) -> Result<TaskState, String> {
+    let state = TaskState::ALL.into_iter().find(|state| state.word() == word);
+    state.ok_or_else(|| format!("{word:?} is not a state of a task"))
+}
+
+/// The word of a state, read back.
+pub(super) fn run_state(word: &str) -> Result<RunState, String> {
+    let state = RunState::ALL.into_iter().find(|state| state.word() == word);
+    state.ok_or_else(|| format!("{word:?} is not a state of a run"))
+}
+
+/// Tasks as two columns.
+pub(super) fn pairs<'a>(tasks: impl IntoIterator<Item = &'a TaskId>) -> (Vec<Uuid>, Vec<i32>) {
+    tasks.into_iter().map(|id| (*id.run.as_uuid(), id.index.0.cast_signed())).unzip()
+}

@@ -1,0 +1,5 @@
+//! The store in PostgreSQL keeps the contract of stores.
+
+use super::postgres;
+
+windlass::store_contract!(postgres);
