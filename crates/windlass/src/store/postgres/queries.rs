@@ -1,6 +1,7 @@
 //! Reading without changing.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio_postgres::Row;
@@ -12,10 +13,15 @@ use windlass_core::{
 use super::PostgresStore;
 use super::claim::payload;
 use super::fault::Fault;
+use super::pool::Params;
 use super::statements as sql;
 use super::time::At;
 use super::work::{run_state, task_state};
 use crate::store::{PAGE_MAX, RunCursor, RunFilter, RunPage, RunRecord, StoreError, TaskRecord};
+
+/// How long to wait for a claim that is under way, at first and at most; it doubles.
+const CLAIM_PAUSE: Duration = Duration::from_millis(2);
+const CLAIM_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 impl PostgresStore {
     pub(super) async fn get_run_once(&self, id: RunId) -> Result<Option<RunRecord>, Fault> {
@@ -73,7 +79,20 @@ impl PostgresStore {
         limit: usize,
     ) -> Result<Vec<Event>, Fault> {
         let after = after.map_or(0, |id| id.0.cast_signed());
-        let rows = self.read(&sql::LIST_EVENTS, &[run.as_uuid(), &after, &page(limit)]).await?;
+        let mut pause = CLAIM_PAUSE;
+        let rows = loop {
+            let params: Params<'_> = &[run.as_uuid(), &after, &page(limit)];
+            let rows = self.read(&sql::LIST_EVENTS, params).await?;
+            if !rows.iter().any(|row| row.get("is_claim_under_way")) {
+                break rows;
+            }
+            if pause > CLAIM_PAUSE_MAX {
+                let text = format!("a claim of a task of run {run} does not come to an end");
+                return Err(StoreError::Unavailable(text).into());
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        };
         let event = |row: &Row| {
             let id = EventId(row.get::<_, i64>("id").cast_unsigned());
             let body = event_body(row).map_err(|error| {

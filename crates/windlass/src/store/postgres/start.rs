@@ -1,7 +1,6 @@
 //! Definitions and starts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -29,10 +28,8 @@ impl PostgresStore {
         if definitions.is_empty() {
             return Ok(());
         }
-        let mut locks: Vec<i32> = definitions.iter().map(|one| lock_number(one.name())).collect();
-        locks.sort_unstable();
-        locks.dedup();
-        tx.execute(&sql::LOCK_DEFINITIONS, &[&locks]).await?;
+        let names: Vec<&str> = definitions.iter().map(|one| one.name().as_str()).collect();
+        tx.execute(&sql::LOCK_DEFINITIONS, &[&names]).await?;
         let now = self.now_in(tx).await?;
         for definition in definitions {
             let known = self.newest_definitions(tx, [key_of(definition)]).await?;
@@ -126,7 +123,7 @@ impl PostgresStore {
                 new.push((*run, *known));
             }
         }
-        let mut work = self.insert_rest(&tx, now, &new).await?;
+        let work = self.insert_rest(&tx, now, &new).await?;
         let rest: Vec<(usize, &NewRun)> =
             runs.iter().enumerate().filter(|(position, _)| answers[*position].is_none()).collect();
         let mut existing = find_existing(&tx, &rest).await?;
@@ -207,14 +204,6 @@ fn roots(effects: &[Effect]) -> BTreeMap<TaskIndex, Task> {
 
 fn key_of(definition: &Definition) -> (WorkflowName, Version) {
     (definition.name().clone(), definition.version())
-}
-
-/// A number to lock a workflow's definitions by. Two that share one wait for each other for
-/// no need, and all processes of one version agree; the unique index is what counts.
-fn lock_number(name: &WorkflowName) -> i32 {
-    let mut hasher = DefaultHasher::new();
-    name.as_str().hash(&mut hasher);
-    (hasher.finish() as u32).cast_signed()
 }
 
 async fn insert_definition_tasks(

@@ -84,7 +84,7 @@ sql!(MAKE_TENANTS, "make_tenants", [TEXT_ARRAY]);
 sql!(TENANTS_BY_NAME, "tenants_by_name", [TEXT_ARRAY]);
 sql!(TENANTS_BY_ID, "tenants_by_id", [INT4_ARRAY]);
 sql!(SET_WEIGHT, "set_weight", [TEXT, INT2]);
-sql!(LOCK_DEFINITIONS, "lock_definitions", [INT4_ARRAY]);
+sql!(LOCK_DEFINITIONS, "lock_definitions", [TEXT_ARRAY]);
 sql!(NEWEST_DEFINITIONS, "newest_definitions", [TEXT_ARRAY, INT4_ARRAY]);
 sql!(DEFINITIONS, "definitions", [INT4_ARRAY]);
 sql!(INSERT_DEFINITION, "insert_definition", [TEXT, INT4, INT4, TEXT, INT4, TIMESTAMPTZ]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use windlass_core::{Progress, RunId, TaskId, TaskIndex, TaskState};
+use windlass_core::{Effect, Progress, RunId, TaskId, TaskIndex, TaskKind, TaskState};
 
 use super::PostgresStore;
 use super::fault::Fault;
@@ -34,14 +34,27 @@ impl PostgresStore {
         work.now = now;
         let mut moved = 0;
         work.load(&tx, due.iter().copied()).await?;
+        // A sleep ends when it is due, and ends well; whatever else is due ends nothing.
+        let is_sleep = |task: &TaskId| {
+            let run = work.runs.get(&task.run);
+            run.is_some_and(|run| {
+                matches!(run.definition.task(task.index).kind, TaskKind::Sleep(_))
+            })
+        };
+        let sleeps = due.iter().copied().filter(is_sleep);
+        let mut ends: Vec<_> = sleeps.map(|task| (task, TaskState::Succeeded)).collect();
+        ends.sort_unstable();
+        work.load_for_ends(&tx, &ends).await?;
         for task in &due {
             let is_scheduled =
                 work.task(*task).is_some_and(|task| task.state == TaskState::Scheduled);
             if !is_scheduled {
                 continue;
             }
-            // A sleep ends well; whatever else is due ends nothing.
-            work.load_for_ends(&tx, &[(*task, TaskState::Succeeded)]).await?;
+            if ends.binary_search(&(*task, TaskState::Succeeded)).is_ok() {
+                // What an earlier one changed may have made more of the run necessary.
+                work.load_for_ends(&tx, &[(*task, TaskState::Succeeded)]).await?;
+            }
             if let Some((run, moves)) = work.run(task.run) {
                 run.promote(moves, now, task.index)?;
                 moved += 1;
@@ -80,22 +93,29 @@ impl PostgresStore {
         work: &mut Work,
         staged: BTreeMap<i64, Staged>,
     ) -> Result<usize, Fault> {
+        let is_open = |one: &Staged| {
+            let run = work.runs.get(&one.run);
+            run.is_some_and(|run| !run.state.is_final())
+        };
+        let roots = |one: &Staged| {
+            let (_, effects) = Progress::start(&work.runs.get(&one.run)?.definition);
+            let run = one.run;
+            let root = move |effect| match effect {
+                Effect::Unblock(index) => Some(TaskId { run, index }),
+                Effect::Skip(_) | Effect::EndRun(_) => None,
+            };
+            Some(effects.into_iter().filter_map(root))
+        };
+        let roots: Vec<TaskId> =
+            staged.values().filter(|one| is_open(one)).filter_map(roots).flatten().collect();
+        work.load(tx, roots).await?;
+        let now = work.now;
         let mut admitted = Vec::new();
         for (seq, one) in staged {
-            let Some(run) = work.runs.get(&one.run) else { continue };
+            let Some((run, moves)) = work.run(one.run) else { continue };
             admitted.push(seq);
-            if run.state.is_final() {
-                continue;
-            }
-            let (_, effects) = Progress::start(&run.definition);
-            let roots = run
-                .definition
-                .indices()
-                .filter(|index| effects.contains(&windlass_core::Effect::Unblock(*index)));
-            let roots: Vec<TaskId> = roots.map(|index| TaskId { run: one.run, index }).collect();
-            work.load(tx, roots).await?;
-            let now = work.now;
-            if let Some((run, moves)) = work.run(one.run) {
+            if !run.state.is_final() {
+                let (_, effects) = Progress::start(&run.definition);
                 run.apply_effects(moves, now, effects, one.delay)?;
             }
         }

@@ -1,5 +1,7 @@
 //! Inputs and outputs: JSON text that is checked once and shared.
 
+mod finite;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -62,9 +64,10 @@ pub enum PayloadError {
 pub struct Payload(Arc<str>);
 
 impl Payload {
-    /// The JSON form of a value. JSON has no number for NaN and infinity: they are
-    /// written as `null`.
+    /// The JSON form of a value. JSON has no number for NaN and infinity: a value that has
+    /// one is refused.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, PayloadError> {
+        finite::check(value).map_err(|error| PayloadError::Encode(error.to_string()))?;
         let text = serde_json::to_string(value)
             .map_err(|error| PayloadError::Encode(error.to_string()))?;
         check_limits(&text)?;
@@ -164,6 +167,32 @@ mod tests {
         assert!(Payload::encode(&fits).is_ok());
         let error = Payload::encode(&(fits + "x")).unwrap_err();
         assert_eq!(error.to_string(), "has 1048577 bytes, the limit is 1048576");
+    }
+
+    #[test]
+    fn a_number_that_json_does_not_have_is_refused_with_its_field() {
+        #[derive(Serialize)]
+        struct Reading {
+            celsius: Option<f64>,
+        }
+        assert!(Payload::encode(&[Reading { celsius: Some(20.5) }]).is_ok());
+        assert_eq!(
+            Payload::encode(&Reading { celsius: None }).unwrap().as_str(),
+            r#"{"celsius":null}"#
+        );
+        let error = Payload::encode(&[Reading { celsius: Some(f64::NAN) }]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            r#"cannot be written as JSON: JSON has no number for NaN, in field "celsius""#
+        );
+        for (value, word) in [(f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
+            let error =
+                Payload::encode(&std::collections::BTreeMap::from([("a", value)])).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("cannot be written as JSON: JSON has no number for {word}")
+            );
+        }
     }
 
     #[test]
