@@ -12,13 +12,15 @@ use windlass_core::Timestamp;
 use crate::database::TestDatabase;
 
 mod contract;
+mod driver;
+mod histories;
 
 /// A store in a database of its own, on a clock that stands still.
 pub(crate) struct Postgres {
-    clock: Arc<VirtualClock>,
-    store: Arc<PostgresStore>,
+    pub(crate) clock: Arc<VirtualClock>,
+    pub(crate) store: Arc<PostgresStore>,
     /// Dropped last: the database goes with it.
-    _database: TestDatabase,
+    pub(crate) database: TestDatabase,
 }
 
 #[async_trait::async_trait]
@@ -37,5 +39,5 @@ pub(crate) async fn postgres() -> Postgres {
     let clock = Arc::new(VirtualClock::new(Timestamp::from_micros(1_750_000_000_000_000)));
     let store = PostgresStore::connect(&database.url()).await.expect("the database is there");
     let store = Arc::new(store.with_clock(clock.clone()));
-    Postgres { clock, store, _database: database }
+    Postgres { clock, store, database }
 }

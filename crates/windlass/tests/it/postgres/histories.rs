@@ -1,0 +1,43 @@
+//! Histories are read without gaps, whatever commits late.
+
+use windlass::store::Store;
+
+use super::driver::{Worker, start, succeed, workflow};
+use super::postgres;
+
+/// A claim writes its event without the lock of the run: one that commits late has a number
+/// below those that a reader has seen by then.
+#[tokio::test]
+async fn an_event_that_is_committed_late_is_not_skipped_by_a_reader() {
+    for (end, words) in [
+        ("commit", "run_started queued queued started started succeeded"),
+        ("rollback", "run_started queued queued started succeeded"),
+    ] {
+        let subject = postgres().await;
+        let store = subject.store.clone();
+        let two = workflow("two", &["a", "b"]);
+        let run = start(&*store, &two).await;
+        let worker = Worker::join(&*store, &two).await;
+        let first = worker.claim(&*store, 1).await.remove(0);
+        // The claim of the other task is under way: its event has its number.
+        let claim = subject.database.client().await;
+        let open = "begin; delete from windlass.ready;
+            insert into windlass.events
+                (run_id, at, kind, idx, from_state, to_state, fence, attempt, detail)
+            select run_id, now(), 'started', 1, 'ready', 'running', 1, 1, detail
+            from windlass.events where kind = 'started'";
+        claim.batch_execute(open).await.expect("the claim is under way");
+        succeed(&*store, &first).await;
+        let reader = store.clone();
+        let read = tokio::spawn(async move { reader.list_events(run, None, 100).await });
+        // It must still wait when others have been served meanwhile.
+        for _ in 0..20 {
+            store.get_run(run).await.expect("reading works");
+        }
+        assert!(!read.is_finished(), "the page would end behind the missing event");
+        claim.batch_execute(end).await.expect("the claim comes to its end");
+        let page = read.await.expect("no panic").expect("reading works");
+        let read: Vec<_> = page.iter().map(|event| event.word()).collect();
+        assert_eq!(read.join(" "), words, "{end}");
+    }
+}
