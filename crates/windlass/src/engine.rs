@@ -12,8 +12,12 @@ use windlass_core::{
     Definition, IdempotencyKey, Payload, Priority, RunId, Tenant, Version, Weight, WorkflowName,
 };
 
+#[cfg(all(feature = "embedded", feature = "postgres", unix))]
+use crate::embedded::EmbeddedPostgres;
 use crate::error::{Error, ErrorKind};
 use crate::run::RunHandle;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::{BATCH_MAX, MemoryStore, NewRun, RunFilter, RunPage, Store};
 use crate::worker::WorkerBuilder;
 use crate::workflow::Workflow;
@@ -42,6 +46,9 @@ use crate::workflow::Workflow;
 pub struct Windlass {
     store: Arc<dyn Store>,
     shared: Arc<Mutex<Shared>>,
+    /// The private server that this engine started.
+    #[cfg(all(feature = "embedded", feature = "postgres", unix))]
+    server: Option<Arc<EmbeddedPostgres>>,
 }
 
 struct Shared {
@@ -62,7 +69,72 @@ impl Windlass {
     pub fn with_store(store: Arc<dyn Store>) -> Self {
         let shared =
             Shared { rng: fastrand::Rng::new(), last_run: None, registered: HashMap::new() };
-        Windlass { store, shared: Arc::new(Mutex::new(shared)) }
+        Windlass {
+            store,
+            shared: Arc::new(Mutex::new(shared)),
+            #[cfg(all(feature = "embedded", feature = "postgres", unix))]
+            server: None,
+        }
+    }
+
+    /// An engine on a PostgreSQL database whose schema is there; see
+    /// [`PostgresOptions::migrate`] for one whose schema is yet to be made.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
+    /// use windlass::Windlass;
+    ///
+    /// let windlass = Windlass::connect("postgres://app@db.example.com/app").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`PostgresStore::connect`].
+    #[cfg(feature = "postgres")]
+    pub async fn connect(options: impl Into<PostgresOptions>) -> Result<Self, Error> {
+        let store = PostgresStore::connect(options.into()).await?;
+        Ok(Windlass::with_store(Arc::new(store)))
+    }
+
+    /// An engine on a private PostgreSQL in a directory: for development, tests and single
+    /// machines. The server is started or joined, and its schema made or brought up to
+    /// date. It goes on when the engine is dropped; see
+    /// [`shutdown`](Windlass::shutdown).
+    ///
+    /// # Errors
+    ///
+    /// As [`EmbeddedOptions::start`](crate::embedded::EmbeddedOptions::start) and
+    /// [`PostgresStore::connect`].
+    #[cfg(all(feature = "embedded", feature = "postgres", unix))]
+    pub async fn embedded(directory: impl Into<std::path::PathBuf>) -> Result<Self, Error> {
+        let server = crate::embedded::EmbeddedOptions::new(directory).start().await?;
+        let options = PostgresOptions::new(server.url()).migrate(true);
+        let mut windlass = Windlass::connect(options).await?;
+        windlass.server = Some(Arc::new(server));
+        Ok(windlass)
+    }
+
+    /// The private server that this engine uses, if it does.
+    #[cfg(all(feature = "embedded", feature = "postgres", unix))]
+    pub fn server(&self) -> Option<&EmbeddedPostgres> {
+        self.server.as_deref()
+    }
+
+    /// Stops the private server, unless another clone of this engine or another process
+    /// uses it. Workers are to be drained before.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the server does not end in time.
+    #[cfg(all(feature = "embedded", feature = "postgres", unix))]
+    pub async fn shutdown(self) -> Result<(), Error> {
+        let Windlass { store, shared: _, server } = self;
+        drop(store);
+        match server.and_then(Arc::into_inner) {
+            Some(server) => server.stop().await,
+            None => Ok(()),
+        }
     }
 
     /// The store, for what this handle has no verb for.

@@ -38,11 +38,15 @@ pub enum ErrorKind {
     Corrupt,
     /// A run did not end in time.
     Timeout,
+    /// The schema of the database is missing, or not of the version this program needs.
+    Schema,
+    /// The database refuses us: password, right, certificate, or too old a server.
+    Database,
 }
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [ErrorKind; 9] = [
+    pub const ALL: [ErrorKind; 11] = [
         ErrorKind::Definition,
         ErrorKind::Argument,
         ErrorKind::Payload,
@@ -52,6 +56,8 @@ impl ErrorKind {
         ErrorKind::Unavailable,
         ErrorKind::Corrupt,
         ErrorKind::Timeout,
+        ErrorKind::Schema,
+        ErrorKind::Database,
     ];
 
     /// The code that is shown everywhere, such as `WL-0004`.
@@ -66,6 +72,8 @@ impl ErrorKind {
             ErrorKind::Unavailable => "WL-0007",
             ErrorKind::Corrupt => "WL-0008",
             ErrorKind::Timeout => "WL-0009",
+            ErrorKind::Schema => "WL-0010",
+            ErrorKind::Database => "WL-0011",
         }
     }
 }

@@ -30,6 +30,8 @@
 //!
 //! # Features
 //!
+//! - `postgres` (on if nothing is said): PostgreSQL as the home of runs
+//!   ([`Windlass::connect`]).
 //! - `testing`: the test kit (`windlass::testing`), with virtual time, workers that
 //!   crash where you want, and assertions on histories. For dev-dependencies.
 //! - `embedded`: a private PostgreSQL as a child process (`windlass::embedded`), for

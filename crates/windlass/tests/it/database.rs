@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio_postgres::{Client, NoTls};
 use windlass::embedded::{EmbeddedOptions, EmbeddedPostgres};
+use windlass::store::postgres::{PostgresOptions, migrate};
 
 /// Taken while the template is made.
 const TEMPLATE_LOCK: i64 = 0x5749_4e44;
@@ -90,9 +91,8 @@ fn unique_name() -> String {
 
 /// Makes a migrated database to copy, unless it is there.
 async fn make_template(admin: &Client, server: &EmbeddedPostgres) -> String {
-    let migrations = migrations();
     let mut hasher = DefaultHasher::new();
-    migrations.hash(&mut hasher);
+    migrations().hash(&mut hasher);
     let name = format!("template_{:016x}", hasher.finish());
     admin.execute("select pg_advisory_lock($1)", &[&TEMPLATE_LOCK]).await.unwrap();
     let sql = "select 1 from pg_database where datname = $1";
@@ -100,12 +100,7 @@ async fn make_template(admin: &Client, server: &EmbeddedPostgres) -> String {
         let building = format!("{name}_building");
         admin.batch_execute(&format!("drop database if exists {building}")).await.unwrap();
         admin.batch_execute(&format!("create database {building}")).await.unwrap();
-        let session = connect(&url_of(server, &building)).await;
-        session.batch_execute("create schema windlass").await.unwrap();
-        for sql in &migrations {
-            session.batch_execute(sql).await.unwrap();
-        }
-        drop(session);
+        migrate(&PostgresOptions::new(url_of(server, &building))).await.unwrap();
         let wait = "select count(*) from pg_stat_activity where datname = $1";
         while admin.query_one(wait, &[&building]).await.unwrap().get::<_, i64>(0) > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -117,6 +112,7 @@ async fn make_template(admin: &Client, server: &EmbeddedPostgres) -> String {
     name
 }
 
+/// The texts of all migrations: with others, the template is another.
 fn migrations() -> Vec<String> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/postgres/migrations");
     let mut files: Vec<PathBuf> =

@@ -7,20 +7,26 @@
 //!
 //! A verb that the database interrupted is repeated: all of them can be.
 
+mod check;
 mod claim;
 mod control;
 mod fault;
 mod finish;
 mod flush;
 mod leases;
+mod migrate;
 mod names;
+mod options;
 mod pool;
 mod queries;
 mod run;
 mod start;
 mod statements;
+#[cfg(feature = "testing")]
+mod step;
 mod time;
 mod timers;
+mod tls;
 mod work;
 
 use std::sync::Arc;
@@ -32,17 +38,23 @@ use windlass_core::{
 };
 
 use self::claim::Floors;
-use self::fault::Fault;
+use self::fault::{Fault, Remedy};
 use self::names::Names;
 use self::pool::{Params, Pool, Sql, Tx};
 use self::time::At;
 use self::work::Work;
 use super::{
     Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, HintSender,
-    Hints, NewRun, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep,
-    TaskRecord, WorkerLink, check_batch,
+    Hints, NewRun, Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError,
+    Sweep, TaskRecord, WorkerLink, check_batch,
 };
+use crate::Error;
 use crate::clock::Clock;
+
+pub use self::migrate::{Migrated, migrate};
+pub use self::options::{CONNECTIONS_MAX, PostgresOptions};
+#[cfg(feature = "testing")]
+pub use self::step::{Stepper, Steps};
 
 /// A store in a PostgreSQL database.
 pub struct PostgresStore {
@@ -56,23 +68,41 @@ pub struct PostgresStore {
     runs: HintSender,
 }
 
-/// Repeats a verb that the database interrupted.
+/// Calls a verb, and repeats it when the database interrupted it or a name had no number.
 macro_rules! repeat {
-    ($store:ident . $once:ident ( $($argument:expr),* )) => {
+    ($store:ident . $once:ident ( $($argument:expr),* )) => {{
+        let mut retries = $store.pool.retries(stringify!($once));
         loop {
-            match $store.$once($($argument),*).await {
-                Err(Fault::Unnamed(unnamed)) => $store.names.make(&$store.pool, &unnamed).await?,
-                other => return Ok(other?),
+            let fault = match $store.$once($($argument),*).await {
+                Ok(answer) => return Ok(answer),
+                Err(Fault::Unnamed(unnamed)) => match $store.names.make(&$store.pool, &unnamed).await {
+                    Ok(()) => continue,
+                    Err(fault) => fault,
+                },
+                Err(fault) => fault,
+            };
+            if !retries.again(&fault).await {
+                return Err(fault.into());
             }
         }
-    };
+    }};
 }
 
 impl PostgresStore {
-    /// Connects to a migrated database.
-    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+    /// Connects to a database, and checks that it is one to work with: reachable, new
+    /// enough, and with the schema of this version.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` if the address cannot be understood, `Unavailable` if nobody answers there,
+    /// `Database` if the server is too old or does not let us in, and `Schema` if the schema
+    /// is missing or of another version.
+    pub async fn connect(options: PostgresOptions) -> Result<Self, Error> {
+        if options.migrates {
+            migrate(&options).await?;
+        }
         Ok(PostgresStore {
-            pool: Pool::connect(url).await?,
+            pool: Pool::connect(&options).await?,
             names: Names::default(),
             floors: Floors::default(),
             clock: None,
@@ -137,6 +167,10 @@ impl PostgresStore {
         Ok(())
     }
 
+    async fn finish_together(&self, completions: &[Completion]) -> Result<Vec<Answer>, Fault> {
+        repeat!(self.finish_once(completions))
+    }
+
     async fn now_once(&self) -> Result<Timestamp, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin().await?;
@@ -163,7 +197,23 @@ impl WorkerLink for PostgresStore {
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
         check_batch(completions.len())?;
-        repeat!(self.finish_once(&completions))
+        match self.finish_together(&completions).await {
+            Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {}
+            other => return Ok(other?),
+        }
+        // Something in the batch cannot be stored: it must not keep the others back.
+        let mut answers = Vec::with_capacity(completions.len());
+        for completion in &completions {
+            match self.finish_together(std::slice::from_ref(completion)).await {
+                Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {
+                    let (task, error) = (completion.task, fault::describe(&error));
+                    tracing::warn!(%task, error, "a completion cannot be stored");
+                    answers.push(Answer::Refused(Refusal::Invalid));
+                }
+                other => answers.extend(other?),
+            }
+        }
+        Ok(answers)
     }
 
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {

@@ -1,80 +1,328 @@
 //! Connections, and the transactions that verbs are.
+//!
+//! A transaction that is not committed is rolled back, also when the future that runs
+//! it is dropped in the middle. A connection goes back to the pool only when nothing of
+//! its last user is under way on it; one that was given up in the middle of a statement
+//! is closed, and the server told to stop working for it.
 
-use deadpool_postgres::{Client, Manager, ManagerConfig, RecyclingMethod};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::{
+    Client, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType,
+};
+use futures_util::FutureExt;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{NoTls, Row};
 
-use super::fault::Fault;
+use super::fault::{Fault, Remedy, Retries, remedy};
+use super::options::{PostgresOptions, Target};
+use super::tls::Tls;
+use crate::Error;
 
-/// A statement: its text and the types of its parameters.
+/// How much longer than the server a client waits for a statement before it takes the
+/// connection for dead.
+const ANSWER_SLACK: Duration = Duration::from_secs(5);
+
+/// A statement: its name, its text and the types of its parameters.
+#[derive(Debug)]
 pub(super) struct Sql {
     pub(super) name: &'static str,
     pub(super) text: &'static str,
     pub(super) types: &'static [Type],
 }
 
-/// Declares a statement: its constant, its file, and the types of its parameters.
+/// Makes a constant of a statement in `sql/`, with the types of its parameters:
+/// `sql!(CLAIM, "claim.sql", [UUID, INT8])`.
 macro_rules! sql {
-    ($name:ident, $file:literal, [$($type:ident),*]) => {
-        pub(super) static $name: Sql = Sql {
-            name: $file,
-            text: include_str!(concat!("sql/", $file, ".sql")),
-            types: &[$(Type::$type),*],
-        };
+    ($constant:ident, $file:literal, [$($type:ident),* $(,)?]) => {
+        pub(super) const $constant: $crate::store::postgres::pool::Sql =
+            $crate::store::postgres::pool::Sql {
+                name: $crate::store::postgres::pool::stem($file),
+                text: include_str!(concat!("sql/", $file)),
+                types: &[$(::tokio_postgres::types::Type::$type),*],
+            };
     };
 }
 pub(super) use sql;
+
+/// The name of a file without `.sql`.
+pub(super) const fn stem(file: &str) -> &str {
+    file.split_at(file.len() - ".sql".len()).0
+}
 
 /// The parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// The connections of a store.
+#[derive(Clone)]
 pub(super) struct Pool {
     connections: deadpool_postgres::Pool,
+    habits: Arc<Habits>,
+}
+
+/// What all connections of a pool do alike.
+struct Habits {
+    /// What begins a transaction, in one message.
+    begin: String,
+    is_pooled: bool,
+    /// How long a statement may stay unanswered; `None` for ever.
+    answer_max: Option<Duration>,
+    acquire_timeout: Duration,
+    tls: Tls,
+    #[cfg(feature = "testing")]
+    steps: Option<super::step::Steps>,
+}
+
+impl Habits {
+    fn new(options: &PostgresOptions, target: &Target) -> Self {
+        // Whatever the role's defaults are.
+        let mut begin = "begin isolation level read committed read write".to_owned();
+        if options.is_pooled {
+            for (name, timeout) in options.timeouts() {
+                begin.push_str(&format!("; set local {name} = {}", timeout.as_millis()));
+            }
+        }
+        let timeout = options.statement_timeout;
+        Habits {
+            begin,
+            is_pooled: options.is_pooled,
+            answer_max: (!timeout.is_zero()).then(|| timeout + ANSWER_SLACK),
+            acquire_timeout: options.acquire_timeout,
+            tls: target.tls.clone(),
+            #[cfg(feature = "testing")]
+            steps: options.steps.clone(),
+        }
+    }
 }
 
 impl Pool {
-    pub(super) async fn connect(url: &str) -> Result<Pool, Fault> {
-        let config: tokio_postgres::Config = url.parse()?;
-        let recycling_method = RecyclingMethod::Fast;
-        let manager = Manager::from_config(config, NoTls, ManagerConfig { recycling_method });
-        let connections = deadpool_postgres::Pool::builder(manager).max_size(8).build();
-        let connections = connections.map_err(|error| Fault::Unavailable(error.to_string()))?;
-        Ok(Pool { connections })
+    /// Connects, and makes sure that the database is one that can be worked with.
+    pub(super) async fn connect(options: &PostgresOptions) -> Result<Pool, Error> {
+        let target = options.target()?;
+        let pool = Pool::new(options, &target)?;
+        super::check::check(&pool, &target).await?;
+        Ok(pool)
+    }
+
+    /// A pool that has not connected yet.
+    pub(super) fn new(options: &PostgresOptions, target: &Target) -> Result<Pool, Error> {
+        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let tls = target.tls.0.clone();
+        let manager = Manager::from_config(target.config.clone(), tls, config);
+        let connections = deadpool_postgres::Pool::builder(manager)
+            .max_size(options.max_connections)
+            .wait_timeout(Some(options.acquire_timeout))
+            // The driver counts for each address of a host; this for all of it.
+            .create_timeout(Some(2 * options.connect_timeout))
+            .runtime(Runtime::Tokio1)
+            .build()
+            .expect("a runtime is there for the timeouts");
+        Ok(Pool { connections, habits: Arc::new(Habits::new(options, target)) })
     }
 
     /// A connection, to begin a transaction on.
     pub(super) async fn get(&self) -> Result<Connection, Fault> {
-        let client = self.connections.get().await;
-        Ok(Connection(client.map_err(|error| Fault::Unavailable(error.to_string()))?))
+        let client = self.connections.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => Fault::Database(error),
+            PoolError::Timeout(TimeoutType::Wait) => {
+                let status = self.connections.status();
+                let (max, waited) = (status.max_size, self.habits.acquire_timeout);
+                let text = format!("all {max} connections were in use for {waited:?}");
+                Fault::Unavailable(text)
+            }
+            error @ (PoolError::Timeout(_)
+            | PoolError::Closed
+            | PoolError::NoRuntimeSpecified
+            | PoolError::PostCreateHook(_)) => Fault::Unavailable(error.to_string()),
+        })?;
+        Ok(Connection {
+            client: Some(client),
+            habits: Arc::clone(&self.habits),
+            is_open: false,
+            unanswered: AtomicUsize::new(0),
+            is_broken: AtomicBool::new(false),
+        })
+    }
+
+    /// The tries of one call of a verb.
+    pub(super) fn retries(&self, verb: &'static str) -> Retries {
+        Retries::new(verb)
+    }
+
+    /// Ends all connections that are not in use, and refuses to give out more.
+    pub(super) fn close(&self) {
+        self.connections.close();
     }
 }
 
 /// A connection that is this verb's alone.
-pub(super) struct Connection(Client);
+pub(super) struct Connection {
+    /// `None` once it is dropped.
+    client: Option<Client>,
+    habits: Arc<Habits>,
+    /// Whether a transaction is open.
+    is_open: bool,
+    /// How many statements were sent and not answered.
+    unanswered: AtomicUsize,
+    /// Whether an answer said that the connection is of no more use.
+    is_broken: AtomicBool,
+}
 
 impl Connection {
     /// Begins a transaction. Dropped without a commit, it is rolled back.
     pub(super) async fn begin(&mut self) -> Result<Tx<'_>, Fault> {
-        Ok(Tx(self.0.transaction().await?))
+        self.send(self.client().batch_execute(&self.habits.begin)).await?;
+        self.is_open = true;
+        Ok(Tx { connection: self, has_failed: AtomicBool::new(false) })
+    }
+
+    fn client(&self) -> &Client {
+        self.client.as_ref().expect("a connection has its client until it is dropped")
+    }
+
+    /// Sends something and waits for the answer, keeping count of what is unanswered.
+    async fn send<T>(
+        &self,
+        request: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Fault> {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        // If this future is dropped here, the count tells.
+        let answer = within(self.habits.answer_max, request).await?;
+        self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        answer.map_err(|error| {
+            if remedy(&error) == Remedy::Outage {
+                self.is_broken.store(true, Ordering::Relaxed);
+            }
+            Fault::Database(error)
+        })
+    }
+}
+
+/// Waits for an answer, but not for ever: a server that is stuck closes no connection.
+async fn within<T>(limit: Option<Duration>, answer: impl Future<Output = T>) -> Result<T, Fault> {
+    let Some(limit) = limit else {
+        return Ok(answer.await);
+    };
+    let began = Instant::now();
+    let mut answer = std::pin::pin!(answer);
+    match tokio::time::timeout(limit, &mut answer).await {
+        Ok(answer) => Ok(answer),
+        // The clock of a test that runs ahead of the network says nothing.
+        Err(_) if began.elapsed() < limit => Ok(answer.await),
+        Err(_) => Err(Fault::Unavailable(format!("the database has not answered for {limit:?}"))),
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Some(client) = self.client.take() else {
+            return;
+        };
+        let is_unanswered = self.unanswered.load(Ordering::Relaxed) > 0;
+        if !(is_unanswered || self.is_broken.load(Ordering::Relaxed)) {
+            return;
+        }
+        // Out of the pool, and closed when it is dropped.
+        let client = Object::take(client);
+        let token = client.cancel_token();
+        drop(client);
+        let tls = self.habits.tls.0.clone();
+        if let (true, Ok(runtime)) = (is_unanswered, tokio::runtime::Handle::try_current()) {
+            // A server does not notice that its client is gone while it works or waits
+            // for a lock, and keeps what it has locked.
+            runtime.spawn(async move { token.cancel_query(tls).await });
+        }
     }
 }
 
 /// One verb's transaction, at READ COMMITTED.
-pub(super) struct Tx<'a>(deadpool_postgres::Transaction<'a>);
+pub(super) struct Tx<'a> {
+    connection: &'a mut Connection,
+    /// Whether a statement failed: the server has rolled back then.
+    has_failed: AtomicBool,
+}
 
 impl Tx<'_> {
+    /// Sends a statement and waits for its rows.
     pub(super) async fn query(&self, sql: &Sql, params: Params<'_>) -> Result<Vec<Row>, Fault> {
-        let statement = self.0.prepare_typed_cached(sql.text, sql.types).await?;
-        Ok(self.0.query(&statement, params).await?)
+        self.step(sql.name).await;
+        let client = self.connection.client();
+        let answer = if self.connection.habits.is_pooled {
+            self.connection.send(client.query_typed(sql.text, &typed(sql, params))).await
+        } else {
+            let rows = async {
+                let statement = client.prepare_typed_cached(sql.text, sql.types).await?;
+                client.query(&statement, params).await
+            };
+            self.connection.send(rows).await
+        };
+        self.note(answer)
     }
 
+    /// Sends a statement and waits for the number of rows it touched.
     pub(super) async fn execute(&self, sql: &Sql, params: Params<'_>) -> Result<u64, Fault> {
-        let statement = self.0.prepare_typed_cached(sql.text, sql.types).await?;
-        Ok(self.0.execute(&statement, params).await?)
+        self.step(sql.name).await;
+        let client = self.connection.client();
+        let answer = if self.connection.habits.is_pooled {
+            self.connection.send(client.execute_typed(sql.text, &typed(sql, params))).await
+        } else {
+            let count = async {
+                let statement = client.prepare_typed_cached(sql.text, sql.types).await?;
+                client.execute(&statement, params).await
+            };
+            self.connection.send(count).await
+        };
+        self.note(answer)
     }
 
+    /// Commits. If the answer is lost, whether it took place is not known.
     pub(super) async fn commit(self) -> Result<(), Fault> {
-        Ok(self.0.commit().await?)
+        if self.has_failed.load(Ordering::Relaxed) {
+            // The server would answer such a commit with a rollback, and no error.
+            let text = "a transaction was to be committed after a statement of it had failed";
+            return Err(Fault::Unavailable(text.to_owned()));
+        }
+        self.step("commit").await;
+        self.connection.send(self.connection.client().batch_execute("commit")).await?;
+        self.connection.is_open = false;
+        Ok(())
     }
+
+    fn note<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
+        if answer.is_err() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    /// Waits until a test allows the statement.
+    #[cfg(feature = "testing")]
+    async fn step(&self, name: &'static str) {
+        if let Some(steps) = &self.connection.habits.steps {
+            steps.permit(name).await;
+        }
+    }
+
+    #[cfg(not(feature = "testing"))]
+    #[inline(always)]
+    async fn step(&self, _: &'static str) {}
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        let connection = &mut self.connection;
+        if connection.is_open && connection.unanswered.load(Ordering::Relaxed) == 0 {
+            connection.is_open = false;
+            // Sends it without waiting: whatever comes next on this connection is
+            // behind it.
+            let _ = connection.client().batch_execute("rollback").now_or_never();
+        }
+    }
+}
+
+/// The parameters with their types, for a statement that is not prepared.
+fn typed<'a>(sql: &Sql, params: Params<'a>) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    params.iter().copied().zip(sql.types.iter().cloned()).collect()
 }

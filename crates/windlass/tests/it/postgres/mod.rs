@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass::clock::VirtualClock;
 use windlass::store::Store;
-use windlass::store::postgres::PostgresStore;
+use windlass::store::postgres::{PostgresOptions, PostgresStore};
 use windlass::testing::contract::Subject;
 use windlass_core::Timestamp;
 
@@ -37,7 +37,8 @@ impl Subject for Postgres {
 pub(crate) async fn postgres() -> Postgres {
     let database = TestDatabase::new().await;
     let clock = Arc::new(VirtualClock::new(Timestamp::from_micros(1_750_000_000_000_000)));
-    let store = PostgresStore::connect(&database.url()).await.expect("the database is there");
+    let options = PostgresOptions::new(database.url());
+    let store = PostgresStore::connect(options).await.expect("the database is there");
     let store = Arc::new(store.with_clock(clock.clone()));
     Postgres { clock, store, database }
 }
