@@ -35,13 +35,14 @@ select
             select 1, 'usage of windlass.' || c.relname
             from pg_class c
             join pg_namespace n on n.oid = c.relnamespace
-            where n.nspname = 'windlass' and c.relkind = 'S'
+            where n.nspname = 'windlass'
+                -- In this order: of something else than a sequence it is an error to ask.
+                and case when c.relkind = 'S' then not has_sequence_privilege(c.oid, 'usage') end
                 -- An identity column's own sequence asks for no right.
                 and not exists (
                     select from pg_depend d
                     where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'i'
                 )
-                and not has_sequence_privilege(c.oid, 'usage')
         ) as lacking
         order by lacking.rank, lacking.what
         limit 1
