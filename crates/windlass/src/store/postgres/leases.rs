@@ -248,6 +248,7 @@ impl PostgresStore {
         work.load_for_ends(tx, &ends).await?;
         let mut taken: BTreeMap<WorkerId, usize> = BTreeMap::new();
         let mut is_short = false;
+        let mut moved = 0;
         for (task, worker, lease_until) in tasks {
             let Some(row) = work.task(task) else {
                 is_short = true;
@@ -261,6 +262,7 @@ impl PostgresStore {
             work.load_for_ends(tx, &[(task, TaskState::Failed)]).await?;
             if let Some((run, moves)) = work.run(task.run) {
                 run.expire(moves, now, task.index, worker, lease_until)?;
+                moved += 1;
             }
         }
         work.flush(tx, &self.names).await?;
@@ -270,7 +272,6 @@ impl PostgresStore {
             }
             life.write(tx).await?;
         }
-        let moved = taken.values().sum();
         Ok(Reaped { work, moved, is_short })
     }
 }

@@ -105,16 +105,19 @@ impl Steps {
         let asking = Asking(self);
         loop {
             let changed = self.stepper.0.changed.notified();
-            {
+            let is_news = {
                 let mut sessions = self.stepper.sessions();
                 let session = sessions.entry(self.session.clone()).or_default();
                 if session.is_free || session.permits > 0 {
                     session.permits = session.permits.saturating_sub(1);
                     break;
                 }
-                session.asks = Some(statement);
+                session.asks.replace(statement) != Some(statement)
+            };
+            if is_news {
+                // Also wakes this session, which then asks without telling anyone.
+                self.stepper.0.changed.notify_waiters();
             }
-            self.stepper.0.changed.notify_waiters();
             changed.await;
         }
         drop(asking);

@@ -14,6 +14,9 @@ use windlass_core::{
     Tenant, Timestamp, WorkerId,
 };
 
+/// The lease of every worker.
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// A workflow whose tasks are given as `name` or `name < parent parent`.
@@ -64,7 +67,7 @@ impl Worker {
             worker: id,
             name: format!("worker {id}"),
             slots: 100,
-            lease: Duration::from_secs(30),
+            lease: LEASE,
             definitions: vec![Arc::clone(workflow)],
         };
         store.join(hello).await.expect("a new worker can join");
