@@ -14,8 +14,10 @@ mod fault;
 mod finish;
 mod flush;
 mod leases;
+mod listen;
 mod migrate;
 mod names;
+mod notify;
 mod options;
 mod pool;
 mod queries;
@@ -40,13 +42,14 @@ use windlass_core::{
 use self::claim::Floors;
 use self::fault::{Fault, Remedy};
 use self::names::Names;
+use self::notify::{Kinds, Notifier};
 use self::pool::{Params, Pool, Sql, Tx};
 use self::time::At;
 use self::work::Work;
 use super::{
-    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, HintSender,
-    Hints, NewRun, Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError,
-    Sweep, TaskRecord, WorkerLink, check_batch,
+    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, Hints, NewRun,
+    Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep, TaskRecord,
+    WorkerLink, check_batch,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -63,9 +66,7 @@ pub struct PostgresStore {
     floors: Floors,
     /// In tests, the clock that stands for the database's.
     clock: Option<Arc<dyn Clock>>,
-    work: HintSender,
-    timers: HintSender,
-    runs: HintSender,
+    notifier: Notifier,
 }
 
 /// Calls a verb, and repeats it when the database interrupted it or a name had no number.
@@ -101,14 +102,14 @@ impl PostgresStore {
         if options.migrates {
             migrate(&options).await?;
         }
+        let pool = Pool::connect(&options).await?;
+        let notifier = Notifier::start(&options, &pool)?;
         Ok(PostgresStore {
-            pool: Pool::connect(&options).await?,
+            pool,
             names: Names::default(),
             floors: Floors::default(),
             clock: None,
-            work: HintSender::new(),
-            timers: HintSender::new(),
-            runs: HintSender::new(),
+            notifier,
         })
     }
 
@@ -132,11 +133,7 @@ impl PostgresStore {
 
     /// One statement that changes nothing.
     async fn read(&self, sql: &Sql, params: Params<'_>) -> Result<Vec<Row>, Fault> {
-        let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
-        let rows = tx.query(sql, params).await?;
-        tx.commit().await?;
-        Ok(rows)
+        self.pool.get().await?.query(sql, params).await
     }
 
     /// Tells whoever waits what a verb that was committed has changed.
@@ -146,19 +143,21 @@ impl PostgresStore {
                 self.floors.lower(place.lane, place.tag);
             }
         }
+        let mut kinds = Kinds::NONE;
         if !work.moves.enqueued.is_empty() || !work.moves.put_back.is_empty() {
-            self.work.send();
+            kinds = kinds | Kinds::WORK;
         }
         if !work.moves.scheduled.is_empty() {
-            self.hint_timers();
+            kinds = kinds | Kinds::TIMERS;
         }
         if work.moves.has_ended_runs {
-            self.runs.send();
+            kinds = kinds | Kinds::RUNS;
         }
+        self.notifier.notify(kinds);
     }
 
     fn hint_timers(&self) {
-        self.timers.send();
+        self.notifier.notify(Kinds::TIMERS);
     }
 
     async fn set_weight_once(&self, tenant: &Tenant, weight: Weight) -> Result<(), Fault> {
@@ -230,7 +229,7 @@ impl WorkerLink for PostgresStore {
     }
 
     fn work_hints(&self) -> Hints {
-        self.work.subscribe()
+        self.notifier.work()
     }
 }
 
@@ -303,10 +302,10 @@ impl Store for PostgresStore {
     }
 
     fn timer_hints(&self) -> Hints {
-        self.timers.subscribe()
+        self.notifier.timers()
     }
 
     fn run_hints(&self) -> Hints {
-        self.runs.subscribe()
+        self.notifier.runs()
     }
 }

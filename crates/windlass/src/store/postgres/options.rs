@@ -155,6 +155,14 @@ impl PostgresOptions {
         self
     }
 
+    /// Whether a test decides when statements are sent.
+    pub(super) fn is_stepped(&self) -> bool {
+        #[cfg(feature = "testing")]
+        return self.steps.is_some();
+        #[cfg(not(feature = "testing"))]
+        false
+    }
+
     /// The address of the data, ready to connect to.
     pub(super) fn target(&self) -> Result<Target, Error> {
         self.check()?;
@@ -172,7 +180,8 @@ impl PostgresOptions {
             None => &self.url,
         };
         let mut target = Target::parse(url)?;
-        self.finish(&mut target.config, false);
+        // Without timeouts: it has no transactions, and waits all the time.
+        self.finish(&mut target.config, true);
         Ok(Some(target))
     }
 
@@ -189,6 +198,9 @@ impl PostgresOptions {
         }
         if !is_pooled {
             let mut options = config.get_options().unwrap_or_default().to_owned();
+            // Also for a statement alone, whatever the role's defaults are.
+            options.push_str(" -c default_transaction_isolation=read\\ committed");
+            options.push_str(" -c default_transaction_read_only=off");
             for (name, timeout) in self.timeouts() {
                 options.push_str(&format!(" -c {name}={}", timeout.as_millis()));
             }

@@ -150,11 +150,6 @@ impl Pool {
     pub(super) fn retries(&self, verb: &'static str) -> Retries {
         Retries::new(verb)
     }
-
-    /// Ends all connections that are not in use, and refuses to give out more.
-    pub(super) fn close(&self) {
-        self.connections.close();
-    }
 }
 
 /// A connection that is this verb's alone.
@@ -177,6 +172,44 @@ impl Connection {
         self.is_open = true;
         Ok(Tx { connection: self, has_failed: AtomicBool::new(false) })
     }
+
+    /// Sends one statement that is a transaction of its own.
+    pub(super) async fn query(&mut self, sql: &Sql, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+        if self.habits.is_pooled {
+            // The timeouts come with a transaction.
+            let tx = self.begin().await?;
+            let rows = tx.query(sql, params).await?;
+            tx.commit().await?;
+            return Ok(rows);
+        }
+        self.step(sql.name).await;
+        self.ask(sql, params).await
+    }
+
+    /// Sends a statement and waits for its rows.
+    async fn ask(&self, sql: &Sql, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+        let client = self.client();
+        if self.habits.is_pooled {
+            return self.send(client.query_typed(sql.text, &typed(sql, params))).await;
+        }
+        self.send(async {
+            let statement = client.prepare_typed_cached(sql.text, sql.types).await?;
+            client.query(&statement, params).await
+        })
+        .await
+    }
+
+    /// Waits until a test allows the statement.
+    #[cfg(feature = "testing")]
+    async fn step(&self, name: &'static str) {
+        if let Some(steps) = &self.habits.steps {
+            steps.permit(name).await;
+        }
+    }
+
+    #[cfg(not(feature = "testing"))]
+    #[inline(always)]
+    async fn step(&self, _: &'static str) {}
 
     fn client(&self) -> &Client {
         self.client.as_ref().expect("a connection has its client until it is dropped")
@@ -247,23 +280,13 @@ pub(super) struct Tx<'a> {
 impl Tx<'_> {
     /// Sends a statement and waits for its rows.
     pub(super) async fn query(&self, sql: &Sql, params: Params<'_>) -> Result<Vec<Row>, Fault> {
-        self.step(sql.name).await;
-        let client = self.connection.client();
-        let answer = if self.connection.habits.is_pooled {
-            self.connection.send(client.query_typed(sql.text, &typed(sql, params))).await
-        } else {
-            let rows = async {
-                let statement = client.prepare_typed_cached(sql.text, sql.types).await?;
-                client.query(&statement, params).await
-            };
-            self.connection.send(rows).await
-        };
-        self.note(answer)
+        self.connection.step(sql.name).await;
+        self.note(self.connection.ask(sql, params).await)
     }
 
     /// Sends a statement and waits for the number of rows it touched.
     pub(super) async fn execute(&self, sql: &Sql, params: Params<'_>) -> Result<u64, Fault> {
-        self.step(sql.name).await;
+        self.connection.step(sql.name).await;
         let client = self.connection.client();
         let answer = if self.connection.habits.is_pooled {
             self.connection.send(client.execute_typed(sql.text, &typed(sql, params))).await
@@ -284,7 +307,7 @@ impl Tx<'_> {
             let text = "a transaction was to be committed after a statement of it had failed";
             return Err(Fault::Unavailable(text.to_owned()));
         }
-        self.step("commit").await;
+        self.connection.step("commit").await;
         self.connection.send(self.connection.client().batch_execute("commit")).await?;
         self.connection.is_open = false;
         Ok(())
@@ -296,18 +319,6 @@ impl Tx<'_> {
         }
         answer
     }
-
-    /// Waits until a test allows the statement.
-    #[cfg(feature = "testing")]
-    async fn step(&self, name: &'static str) {
-        if let Some(steps) = &self.connection.habits.steps {
-            steps.permit(name).await;
-        }
-    }
-
-    #[cfg(not(feature = "testing"))]
-    #[inline(always)]
-    async fn step(&self, _: &'static str) {}
 }
 
 impl Drop for Tx<'_> {

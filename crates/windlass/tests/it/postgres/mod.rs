@@ -14,6 +14,7 @@ use crate::database::TestDatabase;
 mod contract;
 mod driver;
 mod explorer;
+mod hints;
 mod histories;
 
 /// A store in a database of its own, on a clock that stands still.
