@@ -1,5 +1,6 @@
 //! Histories are read without gaps, whatever commits late.
 
+use tokio_postgres::IsolationLevel;
 use windlass::store::Store;
 
 use super::driver::{Worker, start, succeed, workflow};
@@ -40,4 +41,22 @@ async fn an_event_that_is_committed_late_is_not_skipped_by_a_reader() {
         let read: Vec<_> = page.iter().map(|event| event.word()).collect();
         assert_eq!(read.join(" "), words, "{end}");
     }
+}
+
+/// Nothing is missed without it, and it is not known to the reader's view of the database.
+#[tokio::test]
+async fn a_claim_that_began_after_a_reader_is_no_obstacle_to_it() {
+    let sql = include_str!("../../../src/store/postgres/sql/list_events.sql");
+    let subject = postgres().await;
+    let store = subject.store.clone();
+    let run = start(&*store, &workflow("one", &["a"])).await;
+    let mut reader = subject.database.client().await;
+    let begin = reader.build_transaction();
+    let reader = begin.isolation_level(IsolationLevel::RepeatableRead).start().await.unwrap();
+    reader.query("select 1", &[]).await.unwrap();
+    let claim = subject.database.client().await;
+    claim.batch_execute("begin; delete from windlass.ready").await.unwrap();
+    let rows = reader.query(sql, &[run.as_uuid(), &0_i64, &100_i64]).await.unwrap();
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| !row.get::<_, bool>("is_claim_under_way")));
 }

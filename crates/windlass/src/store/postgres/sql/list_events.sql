@@ -3,7 +3,11 @@
 -- Claims write history without the lock of the run, so one under way may have a number
 -- below those that are committed; whoever reads on behind those would never see it. Its
 -- ready task is still seen here, with the claim's transaction on it: then the page is not to
--- be used, and read again.
+-- be used, and read again. A claim that began after this statement did is no obstacle: its
+-- events come behind all that are seen here.
+--
+-- Rows know the lower half of a transaction's number. Those that are alive are less than
+-- 2^31 apart, which tells the upper half.
 --
 -- $1 uuid: the run   $2 bigint: the event   $3 bigint: how many
 select e.id, e.at, e.kind, e.idx, e.from_state, e.to_state, e.fence, e.attempt, e.detail::text,
@@ -16,13 +20,16 @@ select e.id, e.at, e.kind, e.idx, e.from_state, e.to_state, e.fence, e.attempt, 
                 select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next_xid
             ) s
             cross join lateral (
-                select (s.next_xid >> 32 << 32) + q.xmax::text::bigint as xid
+                select
+                    (q.xmax::text::bigint - s.next_xid % 4294967296 + 6442450944) % 4294967296
+                    - 2147483648 as ahead
             ) x
             where q.run_id = $1
                 and q.xmax::text <> '0'
-                and pg_xact_status(
-                    (case when x.xid < s.next_xid then x.xid else x.xid - (1::bigint << 32) end)
-                    ::text::xid8) <> 'aborted'
+                and case
+                    when x.ahead >= 0 then false
+                    else pg_xact_status((s.next_xid + x.ahead)::text::xid8) <> 'aborted'
+                end
         )
     ) as is_claim_under_way
 from windlass.events e
