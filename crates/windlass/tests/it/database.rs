@@ -34,7 +34,6 @@ impl TestDatabase {
     }
 
     /// A database without a schema.
-    #[allow(dead_code, reason = "for the tests of migrations")]
     pub(crate) async fn bare() -> Self {
         let server = start_server().await;
         let admin = connect(&server.url()).await;
@@ -46,6 +45,11 @@ impl TestDatabase {
     /// The address of the database.
     pub(crate) fn url(&self) -> String {
         url_of(&self.server, &self.name)
+    }
+
+    /// The name of the database.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// A session of the test's own.

@@ -4,11 +4,14 @@
 //! `windlass.migrations`. Whoever migrates holds an advisory lock meanwhile, so that
 //! several programs may do so at once and one does the work.
 
-use tokio_postgres::Transaction;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Transaction};
 
 use super::check::{self, Refusal};
-use super::fault::{Fault, Retries};
+use super::fault::{Fault, Remedy, Retries, describe, remedy};
 use super::options::{PostgresOptions, Target};
+use super::plan::{Plan, PlannedMigration, PlannedStatement};
+use super::split::statements;
 use crate::{Error, ErrorKind};
 
 /// Taken while migrations are applied: the bytes of `windlass`.
@@ -69,30 +72,71 @@ pub async fn migrate(options: &PostgresOptions) -> Result<Migrated, Error> {
     }
 }
 
-async fn migrate_once(options: &PostgresOptions, target: &Target) -> Result<Migrated, Refusal> {
-    let connected = target.config.connect(target.tls.0.clone()).await;
-    let (mut client, connection) = connected.map_err(Fault::from)?;
-    let connection = tokio::spawn(connection);
-    let mut migrated = Migrated { from: 0, to: 0, applied: Vec::new() };
-    let mut is_first = true;
+/// What [`migrate`] would do, without doing it: each statement, and the locks it takes on
+/// tables that are in use.
+///
+/// # Errors
+///
+/// As [`migrate`].
+pub async fn plan(options: &PostgresOptions) -> Result<Plan, Error> {
+    let target = options.target()?;
+    let mut retries = Retries::new("plan");
     loop {
+        match plan_once(&target).await {
+            Ok(plan) => return Ok(plan),
+            Err(Refusal::Error(error)) => return Err(error),
+            Err(Refusal::Fault(fault)) if retries.again(&fault).await => continue,
+            Err(Refusal::Fault(fault)) => return Err(check::refused(&target, fault)),
+        }
+    }
+}
+
+async fn plan_once(target: &Target) -> Result<Plan, Refusal> {
+    let mut client = connect(target).await?;
+    let tx = client.transaction().await.map_err(Fault::from)?;
+    let scene = Scene::look(&tx, target).await?;
+    let found = if scene.has_list { found_version(&tx, target).await? } else { 0 };
+    let mut migrations = Vec::new();
+    for migration in MIGRATIONS.iter().filter(|it| it.version > found) {
+        let before = if migrations.is_empty() { scene.missing() } else { Vec::new() };
+        let mut statements: Vec<PlannedStatement> =
+            before.into_iter().flat_map(PlannedStatement::all).collect();
+        statements.extend(PlannedStatement::all(migration.sql));
+        let (version, name) = (migration.version.cast_unsigned(), migration.name.to_owned());
+        migrations.push(PlannedMigration { version, name, statements });
+    }
+    let to = VERSION.max(found).cast_unsigned();
+    Ok(Plan { from: found.cast_unsigned(), to, migrations })
+}
+
+async fn migrate_once(options: &PostgresOptions, target: &Target) -> Result<Migrated, Refusal> {
+    let mut client = connect(target).await?;
+    let mut migrated = Migrated { from: 0, to: 0, applied: Vec::new() };
+    for round in 0.. {
         let tx = client.transaction().await.map_err(Fault::from)?;
         let found = prepare(&tx, options, target).await?;
-        if is_first {
+        if round == 0 {
             migrated.from = found.cast_unsigned();
-            is_first = false;
         }
         migrated.to = found.cast_unsigned();
-        let Some(next) = MIGRATIONS.iter().find(|it| it.version > found) else {
-            tx.commit().await.map_err(Fault::from)?;
-            break;
-        };
-        apply(&tx, next).await?;
+        let next = MIGRATIONS.iter().find(|it| it.version > found);
+        if let Some(next) = next {
+            apply(&tx, next, target).await?;
+        }
         tx.commit().await.map_err(Fault::from)?;
-        migrated.applied.push(format!("{:04}_{}", next.version, next.name));
+        match next {
+            Some(next) => migrated.applied.push(format!("{:04}_{}", next.version, next.name)),
+            None => break,
+        }
     }
-    connection.abort();
     Ok(migrated)
+}
+
+/// A session of its own; it ends when it is dropped.
+async fn connect(target: &Target) -> Result<Client, Fault> {
+    let (client, connection) = target.config.connect(target.tls.0.clone()).await?;
+    tokio::spawn(connection);
+    Ok(client)
 }
 
 /// Takes the lock, makes the list of migrations if there is none, and answers the version
@@ -102,82 +146,167 @@ async fn prepare(
     options: &PostgresOptions,
     target: &Target,
 ) -> Result<i32, Refusal> {
-    // For the lock one waits as long as another migration takes.
-    let unlimited = "set local statement_timeout = 0; set local lock_timeout = 0;
-                     set local idle_in_transaction_session_timeout = 0";
-    tx.batch_execute(unlimited).await.map_err(Fault::from)?;
-    let lock = format!("select pg_advisory_xact_lock({LOCK})");
-    tx.batch_execute(&lock).await.map_err(Fault::from)?;
-    // For the locks of tables one does not: everyone else would queue up behind.
-    let limit = format!("set local lock_timeout = {}", options.lock_timeout.as_millis());
-    tx.batch_execute(&limit).await.map_err(Fault::from)?;
-    let has = "select
-        exists (select from pg_namespace where nspname = 'windlass'),
-        exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
-                where n.nspname = 'windlass' and c.relname = 'migrations'),
-        current_setting('server_version_num')::integer,
-        current_setting('server_encoding')";
-    let row = tx.query_typed_one(has, &[]).await.map_err(Fault::from)?;
-    check::check_server(row.get(2), row.get(3), &target.name()).map_err(Refusal::Error)?;
-    if !row.get::<_, bool>(0) {
-        tx.batch_execute("create schema windlass").await.map_err(Fault::from)?;
+    // For this lock one waits as long as another migration takes. For those of tables one
+    // does not: whoever comes after would wait as well.
+    let limit = options.lock_timeout.as_millis();
+    let begin = format!(
+        "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0;
+         set local lock_timeout = 0; select pg_advisory_xact_lock({LOCK});
+         set local lock_timeout = {limit}"
+    );
+    tx.batch_execute(&begin).await.map_err(Fault::from)?;
+    let scene = Scene::look(tx, target).await?;
+    if let Some(lacks) = &scene.lacks {
+        let (name, role) = (target.name(), &scene.role);
+        let text = format!("role {role:?} lacks a right in database {name}: {lacks}");
+        return Err(Refusal::Error(Error::new(ErrorKind::Database, text)));
     }
-    if !row.get::<_, bool>(1) {
-        tx.batch_execute(
-            "create table windlass.migrations (
-                version integer primary key check (version >= 1),
-                name text not null,
-                checksum text not null,
-                applied_at timestamptz not null default clock_timestamp()
-            )",
-        )
-        .await
-        .map_err(Fault::from)?;
-        return Ok(0);
+    for sql in scene.missing() {
+        tx.batch_execute(sql).await.map_err(Fault::from)?;
     }
-    found_version(tx, target).await
+    if scene.has_list { found_version(tx, target).await } else { Ok(0) }
 }
+
+/// What is there before anything is done.
+struct Scene {
+    role: String,
+    has_schema: bool,
+    has_list: bool,
+    /// The right that making what is missing takes, if the role does not have it.
+    lacks: Option<String>,
+}
+
+impl Scene {
+    async fn look(tx: &Transaction<'_>, target: &Target) -> Result<Scene, Refusal> {
+        let sql = include_str!("sql/look_at_schema.sql");
+        let row = tx.query_typed_one(sql, &[]).await.map_err(Fault::from)?;
+        let (version, encoding) = (row.get("version"), row.get("encoding"));
+        check::check_server(version, encoding, &target.name()).map_err(Refusal::Error)?;
+        Ok(Scene {
+            role: row.get("role"),
+            has_schema: row.get("has_schema"),
+            has_list: row.get("has_list"),
+            lacks: row.get("lacks"),
+        })
+    }
+
+    /// What is to be made before the first migration.
+    fn missing(&self) -> Vec<&'static str> {
+        let parts = [(self.has_schema, CREATE_SCHEMA), (self.has_list, CREATE_LIST)];
+        parts.into_iter().filter(|(is_there, _)| !is_there).map(|(_, sql)| sql).collect()
+    }
+}
+
+const CREATE_SCHEMA: &str = "create schema windlass";
+
+const CREATE_LIST: &str = "create table windlass.migrations (
+    version integer primary key check (version >= 1),
+    name text not null,
+    checksum text not null,
+    applied_at timestamptz not null default clock_timestamp()
+)";
 
 /// The version of the schema, once it is found to come from our migrations.
 async fn found_version(tx: &Transaction<'_>, target: &Target) -> Result<i32, Refusal> {
-    let sql = "select m.version, m.name, m.checksum from windlass.migrations m order by m.version";
+    let refuse = |text| Err(Refusal::Error(Error::new(ErrorKind::Schema, text)));
+    let name = target.name();
+    let sql = "select m.version, m.checksum from windlass.migrations m order by m.version";
     let rows = tx.query_typed(sql, &[]).await.map_err(Fault::from)?;
-    let mut found = 0;
-    for row in &rows {
-        found = row.get(0);
-        let Some(known) = MIGRATIONS.iter().find(|it| it.version == found) else {
-            let text = check::newer(found, &target.name());
-            return Err(Refusal::Error(Error::new(ErrorKind::Schema, text)));
+    let applied: Vec<(i32, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let newest = applied.last().map_or(0, |(version, _)| *version);
+    if newest > VERSION {
+        return refuse(check::newer(newest, &name));
+    }
+    for known in MIGRATIONS.iter().filter(|known| known.version <= newest) {
+        let version = known.version;
+        let Some((_, checksum)) = applied.iter().find(|(it, _)| *it == version) else {
+            return refuse(format!(
+                "migration {version} of database {name} was left out, and {newest} applied"
+            ));
         };
-        if row.get::<_, &str>(2) != checksum(tx, known).await? {
-            let name = target.name();
-            let text = format!(
-                "migration {found} of database {name} was applied with another text than this \
-                 program has for it"
-            );
-            return Err(Refusal::Error(Error::new(ErrorKind::Schema, text)));
+        if *checksum != known.checksum(tx).await? {
+            return refuse(format!(
+                "migration {version} of database {name} was applied with another text than \
+                 this program has for it"
+            ));
         }
     }
-    Ok(found)
+    Ok(newest)
 }
 
-async fn apply(tx: &Transaction<'_>, migration: &Migration) -> Result<(), Fault> {
-    tx.batch_execute(migration.sql).await?;
-    let checksum = checksum(tx, migration).await?;
+async fn apply(
+    tx: &Transaction<'_>,
+    migration: &Migration,
+    target: &Target,
+) -> Result<(), Refusal> {
+    for statement in statements(migration.sql) {
+        if let Err(error) = tx.batch_execute(statement).await {
+            return Err(refused(target, migration, statement, error));
+        }
+    }
+    let checksum = migration.checksum(tx).await?;
     let note = "insert into windlass.migrations (version, name, checksum) values ($1, $2, $3)";
-    let types = tokio_postgres::types::Type::INT4;
-    let text = tokio_postgres::types::Type::TEXT;
-    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), _); 3] =
-        [(&migration.version, types), (&migration.name, text.clone()), (&checksum, text)];
-    tx.execute_typed(note, &params).await?;
+    let params: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&migration.version, Type::INT4), (&migration.name, Type::TEXT), (&checksum, Type::TEXT)];
+    tx.execute_typed(note, &params).await.map_err(Fault::from)?;
     Ok(())
 }
 
-/// What a migration's text is known by; the server computes it.
-async fn checksum(tx: &Transaction<'_>, migration: &Migration) -> Result<String, Fault> {
-    // A checkout on another system may have other ends of lines.
-    let text = migration.sql.replace("\r\n", "\n");
-    let sql = "select encode(sha256(convert_to($1, 'UTF8')), 'hex')";
-    let row = tx.query_typed_one(sql, &[(&text, tokio_postgres::types::Type::TEXT)]).await?;
-    Ok(row.get(0))
+/// Names the statement that failed, unless it is to be tried again.
+fn refused(
+    target: &Target,
+    migration: &Migration,
+    statement: &str,
+    error: tokio_postgres::Error,
+) -> Refusal {
+    let kind = match remedy(&error) {
+        Remedy::Conflict | Remedy::Outage => return Refusal::Fault(error.into()),
+        Remedy::Permission => ErrorKind::Database,
+        Remedy::Data | Remedy::Schema | Remedy::Corrupt | Remedy::None => ErrorKind::Schema,
+    };
+    let (name, version) = (target.name(), migration.version);
+    let line = statement.lines().next().unwrap_or_default();
+    let why = describe(&error);
+    let text = format!("migration {version} of database {name} failed at `{line}`: {why}");
+    Refusal::Error(Error::new(kind, text))
+}
+
+impl Migration {
+    /// What its text is known by; the server computes it.
+    async fn checksum(&self, tx: &Transaction<'_>) -> Result<String, Fault> {
+        // A checkout on another system may have other ends of lines.
+        let text = self.sql.replace("\r\n", "\n");
+        let sql = "select encode(sha256(convert_to($1, 'UTF8')), 'hex')";
+        Ok(tx.query_typed_one(sql, &[(&text, Type::TEXT)]).await?.get(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_a_migration_of_its_number_and_name() {
+        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/postgres/migrations");
+        let mut files: Vec<String> = std::fs::read_dir(place)
+            .expect("the migrations are there")
+            .map(|file| file.expect("it can be read").file_name().to_string_lossy().into_owned())
+            .collect();
+        files.sort();
+        let known: Vec<String> =
+            MIGRATIONS.iter().map(|it| format!("{:04}_{}.sql", it.version, it.name)).collect();
+        assert_eq!(files, known);
+        for (index, migration) in MIGRATIONS.iter().enumerate() {
+            assert_eq!(migration.version, i32::try_from(index + 1).expect("few"));
+        }
+    }
+
+    #[test]
+    fn the_locks_of_every_statement_are_known() {
+        for sql in MIGRATIONS.iter().map(|it| it.sql).chain([CREATE_SCHEMA, CREATE_LIST]) {
+            for statement in PlannedStatement::all(sql) {
+                assert!(statement.locks.is_some(), "{}", statement.sql);
+            }
+        }
+    }
 }

@@ -19,9 +19,11 @@ mod migrate;
 mod names;
 mod notify;
 mod options;
+mod plan;
 mod pool;
 mod queries;
 mod run;
+mod split;
 mod start;
 mod statements;
 #[cfg(feature = "testing")]
@@ -54,8 +56,9 @@ use super::{
 use crate::Error;
 use crate::clock::Clock;
 
-pub use self::migrate::{Migrated, migrate};
+pub use self::migrate::{Migrated, migrate, plan};
 pub use self::options::{CONNECTIONS_MAX, PostgresOptions};
+pub use self::plan::{LockMode, Plan, PlannedMigration, PlannedStatement, TableLock};
 #[cfg(feature = "testing")]
 pub use self::step::{Stepper, Steps};
 

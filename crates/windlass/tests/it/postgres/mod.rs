@@ -16,6 +16,8 @@ mod driver;
 mod explorer;
 mod hints;
 mod histories;
+mod migrations;
+mod role;
 
 /// A store in a database of its own, on a clock that stands still.
 pub(crate) struct Postgres {

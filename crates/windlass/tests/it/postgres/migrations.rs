@@ -1,0 +1,241 @@
+//! The schema is made and brought up to date, by whoever comes, once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio_postgres::Client;
+use windlass::ErrorKind;
+use windlass::store::postgres::{LockMode, PostgresOptions, PostgresStore, migrate, plan};
+
+use super::driver::{start, workflow};
+use super::role::Role;
+use crate::database::TestDatabase;
+
+fn options(database: &TestDatabase) -> PostgresOptions {
+    PostgresOptions::new(database.url())
+}
+
+/// Every relation and function of the schema, to see that nothing changed.
+async fn things(client: &Client) -> Vec<String> {
+    let sql = "select c.relname::text from pg_class c
+               join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'windlass'
+               union all select p.proname::text from pg_proc p
+               join pg_namespace n on n.oid = p.pronamespace where n.nspname = 'windlass'
+               union all select nspname::text from pg_namespace where nspname = 'windlass'
+               order by 1";
+    let rows = client.query(sql, &[]).await.expect("the catalogs can be read");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn an_empty_database_is_migrated_and_then_left_alone() {
+    let database = TestDatabase::bare().await;
+    let first = migrate(&options(&database)).await.expect("it can be migrated");
+    assert_eq!(first.from, 0);
+    assert!(first.to >= 1);
+    assert_eq!(first.applied[0], "0001_windlass");
+    let client = database.client().await;
+    let before = things(&client).await;
+    let second = migrate(&options(&database)).await.expect("again is no error");
+    assert_eq!((second.from, second.to, second.applied.len()), (first.to, first.to, 0));
+    assert_eq!(things(&client).await, before);
+    let store = PostgresStore::connect(options(&database)).await.expect("it is migrated");
+    start(&store, &workflow("one", &["a"])).await;
+}
+
+#[tokio::test]
+async fn programs_that_migrate_at_the_same_time_do_it_once() {
+    let database = TestDatabase::bare().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let options = options(&database).migrate(true);
+        tasks.spawn(async move { PostgresStore::connect(options).await.map(drop) });
+        let options = self::options(&database);
+        tasks.spawn(async move { migrate(&options).await.map(drop) });
+    }
+    for done in tasks.join_all().await {
+        done.expect("everyone finds it migrated");
+    }
+    let client = database.client().await;
+    let sql = "select count(*), max(version)::bigint from windlass.migrations";
+    let row = client.query_one(sql, &[]).await.expect("the list is there");
+    assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1));
+}
+
+#[tokio::test]
+async fn a_plan_changes_nothing_and_says_everything() {
+    let database = TestDatabase::bare().await;
+    let client = database.client().await;
+    let wanted = plan(&options(&database)).await.expect("it can be planned");
+    assert_eq!(things(&client).await, [""; 0], "nothing was made");
+    assert_eq!(wanted.from, 0);
+    let first = &wanted.migrations[0];
+    assert_eq!((first.version, first.name.as_str()), (1, "windlass"));
+    assert_eq!(first.statements[0].sql, "create schema windlass");
+    let done = migrate(&options(&database)).await.expect("it can be migrated");
+    assert_eq!(done.applied.len(), wanted.migrations.len());
+    assert_eq!(done.to, wanted.to);
+    let nothing = plan(&options(&database)).await.expect("it can be planned");
+    assert_eq!((nothing.from, nothing.to), (done.to, done.to));
+    assert!(nothing.migrations.is_empty());
+}
+
+/// Runs each statement in a transaction of its own and compares with what the server
+/// shows, for everything that was there before the statement.
+#[tokio::test]
+async fn a_plan_names_the_locks_that_the_server_shows() {
+    let database = TestDatabase::bare().await;
+    let mut client = database.client().await;
+    let wanted = plan(&options(&database)).await.expect("it can be planned");
+    for statement in wanted.migrations.iter().flat_map(|it| &it.statements) {
+        let before: BTreeSet<String> = things(&client).await.into_iter().collect();
+        let tx = client.transaction().await.expect("a transaction");
+        tx.batch_execute(&statement.sql).await.expect(&statement.sql);
+        let sql = "select c.relname::text, l.mode from pg_locks l
+                   join pg_class c on c.oid = l.relation
+                   join pg_namespace n on n.oid = c.relnamespace
+                   where l.pid = pg_backend_pid() and n.nspname = 'windlass'
+                   and c.relkind in ('r', 'p', 'v')";
+        let mut shown = BTreeMap::new();
+        for row in tx.query(sql, &[]).await.expect("locks can be read") {
+            let (table, mode) = (row.get::<_, String>(0), mode(row.get(1)));
+            if before.contains(&table) {
+                let strongest = shown.entry(format!("windlass.{table}")).or_insert(mode);
+                *strongest = mode.max(*strongest);
+            }
+        }
+        tx.commit().await.expect(&statement.sql);
+        let locks = statement.locks.as_ref().expect("the kind of statement is known");
+        let planned: BTreeMap<_, _> =
+            locks.iter().map(|lock| (lock.table.clone(), lock.mode)).collect();
+        assert_eq!(planned, shown, "{}", statement.sql);
+    }
+}
+
+fn mode(name: &str) -> LockMode {
+    let all = [
+        LockMode::AccessShare,
+        LockMode::RowShare,
+        LockMode::RowExclusive,
+        LockMode::ShareUpdateExclusive,
+        LockMode::Share,
+        LockMode::ShareRowExclusive,
+        LockMode::Exclusive,
+        LockMode::AccessExclusive,
+    ];
+    let found = all.into_iter().find(|mode| format!("{mode:?}Lock") == name);
+    found.unwrap_or_else(|| panic!("{name} is no lock"))
+}
+
+#[tokio::test]
+async fn a_database_without_a_schema_says_how_to_make_it() {
+    let database = TestDatabase::bare().await;
+    let error = PostgresStore::connect(options(&database)).await.expect_err("it is empty");
+    assert_eq!(error.kind(), ErrorKind::Schema);
+    assert!(error.to_string().contains("`windlass migrate`"), "{error}");
+    assert!(!error.is_retryable());
+    // A schema of that name that Windlass did not make is no better.
+    let client = database.client().await;
+    client.batch_execute("create schema windlass").await.expect("the test may do that");
+    let error = PostgresStore::connect(options(&database)).await.expect_err("it is empty");
+    assert_eq!(error.kind(), ErrorKind::Schema);
+}
+
+#[tokio::test]
+async fn a_schema_that_is_newer_is_refused_with_both_versions() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let known = plan(&options(&database)).await.expect("it can be planned").to;
+    let newer = "insert into windlass.migrations (version, name, checksum)
+                 values (4711, 'later', '')";
+    client.batch_execute(newer).await.expect("the test may do that");
+    let errors = [
+        PostgresStore::connect(options(&database)).await.map(drop).expect_err("it is newer"),
+        migrate(&options(&database)).await.map(drop).expect_err("it is newer"),
+        plan(&options(&database)).await.map(drop).expect_err("it is newer"),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Schema);
+        let text = error.to_string();
+        assert!(text.contains("version 4711"), "{text}");
+        assert!(text.contains(&format!("versions up to {known};")), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_migration_whose_text_was_another_is_refused() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let other = "update windlass.migrations set checksum = md5('other') where version = 1";
+    client.batch_execute(other).await.expect("the test may do that");
+    let error = migrate(&options(&database)).await.expect_err("it is another");
+    assert_eq!(error.kind(), ErrorKind::Schema);
+    assert!(error.to_string().contains("migration 1 of database"), "{error}");
+    assert!(error.to_string().contains("another text"), "{error}");
+}
+
+#[tokio::test]
+async fn a_migration_that_fails_names_its_statement_and_leaves_nothing_behind() {
+    let database = TestDatabase::bare().await;
+    let client = database.client().await;
+    let clash = "create schema windlass; create table windlass.runs (mine int)";
+    client.batch_execute(clash).await.expect("the test may do that");
+    let error = migrate(&options(&database)).await.expect_err("a table is in the way");
+    assert_eq!(error.kind(), ErrorKind::Schema);
+    let text = error.to_string();
+    assert!(text.contains("at `create table windlass.runs ("), "{text}");
+    assert!(text.contains("already exists"), "{text}");
+    assert_eq!(things(&client).await, ["runs", "windlass"]);
+}
+
+#[tokio::test]
+async fn a_role_needs_only_the_right_to_create_a_schema_and_is_told_so() {
+    let database = TestDatabase::bare().await;
+    let client = database.client().await;
+    let role = Role::new(&database, "deployer").await;
+    let options = PostgresOptions::new(role.url(&database));
+    let error = migrate(&options).await.expect_err("it may not");
+    assert_eq!(error.kind(), ErrorKind::Database);
+    let text = error.to_string();
+    assert!(text.contains(&format!("role {:?} lacks a right", role.name())), "{text}");
+    assert!(text.contains(": create on database test_"), "{text}");
+    assert_eq!(things(&client).await, [""; 0]);
+
+    let grant = format!("grant create on database {} to {}", database.name(), role.name());
+    client.batch_execute(&grant).await.expect("the test may do that");
+    migrate(&options).await.expect("it may now");
+    PostgresStore::connect(options).await.expect("its owner may use it");
+}
+
+#[tokio::test]
+async fn a_role_that_lacks_a_right_is_told_which() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let role = Role::new(&database, "app").await;
+    let name = role.name();
+    let steps = [
+        ("select 1".to_owned(), ": usage of schema windlass"),
+        (format!("grant usage on schema windlass to {name}"), ": delete on windlass.definition_"),
+        (
+            format!("grant select, update, delete on all tables in schema windlass to {name}"),
+            ": insert on windlass.definition_tasks",
+        ),
+        (
+            format!("grant insert on all tables in schema windlass to {name}"),
+            ": usage of windlass.ready_seq",
+        ),
+    ];
+    for (grant, wanted) in steps {
+        client.batch_execute(&grant).await.expect("the test may do that");
+        let options = PostgresOptions::new(role.url(&database));
+        let error = PostgresStore::connect(options).await.expect_err("a right is missing");
+        assert_eq!(error.kind(), ErrorKind::Database);
+        let text = error.to_string();
+        assert!(text.contains(&format!("role {name:?} lacks a right")), "{text}");
+        assert!(text.contains(wanted), "{text}");
+    }
+    let grant = format!("grant usage on all sequences in schema windlass to {name}");
+    client.batch_execute(&grant).await.expect("the test may do that");
+    let options = PostgresOptions::new(role.url(&database));
+    let store = PostgresStore::connect(options).await.expect("it has all rights");
+    start(&store, &workflow("one", &["a"])).await;
+}
