@@ -1,6 +1,8 @@
 //! Windlass as its users see it.
 
 mod acceptance;
+#[cfg(all(feature = "embedded", feature = "postgres", unix))]
+mod audit;
 mod builder;
 mod contract;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]

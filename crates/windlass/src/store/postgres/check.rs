@@ -23,7 +23,7 @@ pub(super) async fn check(pool: &Pool, target: &Target) -> Result<(), Error> {
 }
 
 /// Refuses a schema of another version.
-fn check_version(found: i32, name: &str) -> Result<(), Error> {
+pub(super) fn check_version(found: i32, name: &str) -> Result<(), Error> {
     let wanted = migrate::VERSION;
     let text = match found.cmp(&wanted) {
         std::cmp::Ordering::Equal => return Ok(()),

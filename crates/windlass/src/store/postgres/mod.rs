@@ -7,6 +7,7 @@
 //!
 //! A verb that the database interrupted is repeated: all of them can be.
 
+mod audit;
 mod check;
 mod claim;
 mod control;
@@ -41,6 +42,9 @@ use windlass_core::{
     Definition, Event, EventId, RunId, TaskIndex, TaskName, Tenant, Timestamp, Weight, WorkerId,
 };
 
+pub use self::audit::{
+    AuditOptions, AuditReport, CheckResult, EXAMPLE_CHARS_MAX, EXAMPLES_MAX, Severity, audit,
+};
 use self::claim::Floors;
 use self::fault::{Fault, Remedy};
 use self::names::Names;

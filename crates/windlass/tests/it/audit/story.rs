@@ -1,0 +1,361 @@
+//! A database with runs in all states, made by the store's own verbs.
+
+#![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use windlass::clock::{Clock, VirtualClock};
+use windlass::store::postgres::{AuditOptions, AuditReport, PostgresOptions, PostgresStore, audit};
+use windlass::store::{
+    Answer, ClaimRequest, Claimed, Completion, HandlerKey, Hello, NewRun, Release, Store,
+    WorkerLink,
+};
+use windlass_core::definition::{DefinitionDraft, TaskDraft};
+use windlass_core::{
+    ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Payload, Priority,
+    QueueName, RetryPolicy, RunId, TaskKind, Tenant, Timestamp, Trigger, Version, WorkerId,
+    WorkflowName,
+};
+
+use crate::database::TestDatabase;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What the worker of a task does.
+#[derive(Clone, Copy)]
+enum Do {
+    Succeed,
+    Skip,
+    Fail,
+    Retry,
+    Release(Duration),
+}
+
+pub(crate) struct Story {
+    pub(crate) store: Arc<PostgresStore>,
+    clock: Arc<VirtualClock>,
+    client: Client,
+    claims: u64,
+    runs: u128,
+    // Dropped last: the database goes with it.
+    database: TestDatabase,
+}
+
+/// A chain with a sleep, and a task for when it fails: 0 charge, 1 window, 2 ship, 3 apologise.
+fn order(name: &str) -> Arc<Definition> {
+    let mut ship = TaskDraft::new("ship", TaskKind::Handler).after("window");
+    ship.retry = RetryPolicy::exponential().attempts(2);
+    ship.priority = Priority::new(7).unwrap();
+    let draft = DefinitionDraft::new(name)
+        .task(TaskDraft::new("charge", TaskKind::Handler))
+        .task(TaskDraft::new("window", TaskKind::Sleep(DAY)).after("charge"))
+        .task(ship)
+        .task(TaskDraft::new("apologise", TaskKind::OnFailure));
+    Arc::new(draft.build().unwrap())
+}
+
+/// All triggers: 0 split, 1 left, 2 right, 3 merge, 4 report, 5 note, 6 clean.
+pub(crate) fn fan(name: &str) -> Arc<Definition> {
+    let task = |name: &str, trigger, parents: &[&str]| {
+        let mut task = TaskDraft::new(name, TaskKind::Handler);
+        task.trigger = trigger;
+        task.parents = parents.iter().map(|parent| (*parent).to_owned()).collect();
+        task
+    };
+    let draft = DefinitionDraft::new(name)
+        .task(task("split", Trigger::AllSucceeded, &[]))
+        .task(task("left", Trigger::AllSucceeded, &["split"]))
+        .task(task("right", Trigger::AllSucceeded, &["split"]))
+        .task(task("merge", Trigger::AllSucceeded, &["left", "right"]))
+        .task(task("report", Trigger::AnyFailed, &["left"]))
+        .task(task("note", Trigger::NoneFailed, &["left", "right"]))
+        .task(task("clean", Trigger::AllFinished, &["merge"]));
+    Arc::new(draft.build().unwrap())
+}
+
+impl Story {
+    /// A migrated database without runs. Its events are numbered in tens, so that a test can
+    /// put some in between.
+    pub(crate) async fn empty() -> Self {
+        let database = TestDatabase::new().await;
+        let client = database.client().await;
+        client
+            .batch_execute(
+                "alter table windlass.events alter column id set increment by 10;
+                 create function pg_temp.run(name text) returns uuid language sql as
+                 'select id from windlass.runs where workflow = name order by id limit 1'",
+            )
+            .await
+            .unwrap();
+        let clock = Arc::new(VirtualClock::new(Timestamp::from_micros(1_750_000_000_000_000)));
+        let store = PostgresStore::connect(database.url().into()).await.unwrap();
+        let store = Arc::new(store.with_clock(clock.clone()));
+        Story { store, clock, client, claims: 0, runs: 0, database }
+    }
+
+    /// The whole story. Each workflow is named by what becomes of its runs.
+    pub(crate) async fn told() -> Self {
+        let mut story = Story::empty().await;
+        story.tell_ended_orders().await;
+        story.tell_fans().await;
+        story.tell_open_orders().await;
+        story.tell_staged().await;
+        story
+    }
+
+    /// The same without runs, on the clock of the database.
+    pub(crate) async fn on_the_databases_clock() -> Self {
+        let story = Story::empty().await;
+        let store = Arc::new(PostgresStore::connect(story.database()).await.unwrap());
+        Story { store, ..story }
+    }
+
+    pub(crate) fn options(&self) -> AuditOptions {
+        AuditOptions::new().now(self.clock.now())
+    }
+
+    pub(crate) async fn audit(&self) -> AuditReport {
+        audit(&self.database(), &self.options()).await.unwrap()
+    }
+
+    pub(crate) fn database(&self) -> PostgresOptions {
+        self.database.url().into()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.database.url()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) async fn execute(&self, sql: &str) {
+        self.client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{error:?}\n{sql}"));
+    }
+
+    pub(crate) async fn start(&mut self, definition: &Arc<Definition>, delay: Duration) -> RunId {
+        self.store.register(definition.clone()).await.unwrap();
+        self.clock.advance(Duration::from_secs(1));
+        self.runs += 1;
+        let id = RunId::from_parts(self.now(), self.runs);
+        let run = NewRun {
+            id,
+            workflow: definition.name().clone(),
+            version: Version::FIRST,
+            tenant: Tenant::new(if self.runs.is_multiple_of(2) { "acme" } else { "bolt" }).unwrap(),
+            input: Payload::encode(&self.runs).unwrap(),
+            key: Some(IdempotencyKey::new(format!("key-{}", self.runs)).unwrap()),
+            delay,
+            priority: Priority::default(),
+            metadata: BTreeMap::new(),
+        };
+        let started = self.store.start_runs(vec![run]).await.unwrap();
+        started.into_iter().next().unwrap().unwrap().run
+    }
+
+    async fn claim(&mut self, workflow: &str, lease: Duration) -> Vec<Claimed> {
+        let worker = WorkerId::from_random(lease.as_micros());
+        let hello =
+            Hello { worker, name: "worker".to_owned(), slots: 100, lease, definitions: Vec::new() };
+        self.store.join(hello).await.unwrap();
+        self.claims += 1;
+        let handler =
+            HandlerKey { workflow: WorkflowName::new(workflow).unwrap(), version: Version::FIRST };
+        let request = ClaimRequest {
+            worker,
+            seq: ClaimSeq(self.claims),
+            queues: [QueueName::new("default").unwrap()].into(),
+            handlers: [handler].into(),
+            limit: 100,
+        };
+        self.store.claim(request).await.unwrap()
+    }
+
+    /// Claims what is ready of a workflow and leaves it with a worker that lives long.
+    async fn hold(&mut self, workflow: &str) -> Vec<Claimed> {
+        let claimed = self.claim(workflow, 100 * DAY).await;
+        assert!(!claimed.is_empty(), "nothing of {workflow} is ready");
+        claimed
+    }
+
+    /// Claims what is ready of a workflow and does the same with all of it, but for the
+    /// tasks that are named.
+    async fn work(&mut self, workflow: &str, usual: Do, others: &[(&str, Do)]) {
+        for claimed in self.hold(workflow).await {
+            let name = claimed.spec.name.as_str();
+            let other = others.iter().find(|(other, _)| *other == name);
+            self.finish(&claimed, other.map_or(usual, |(_, action)| *action)).await;
+        }
+    }
+
+    async fn finish(&self, claimed: &Claimed, action: Do) {
+        let (task, fence) = (claimed.task, claimed.fence);
+        let failure = Failure::new(FailureCode::Error, "the bank does not answer");
+        let decision = match action {
+            Do::Succeed => Decision::Succeed(Payload::encode(&"done").unwrap()),
+            Do::Skip => Decision::Skip,
+            Do::Fail => Decision::Fail(failure),
+            Do::Retry => Decision::Retry { failure, delay: MINUTE },
+            Do::Release(delay) => {
+                let release = Release { task, fence, delay };
+                let answers = self.store.release(vec![release]).await.unwrap();
+                assert_eq!(answers, [Answer::Accepted]);
+                return;
+            }
+        };
+        let completion = Completion { task, fence, decision };
+        assert_eq!(self.store.finish(vec![completion]).await.unwrap(), [Answer::Accepted]);
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+        self.store.promote_due(1_000).await.unwrap();
+        self.store.reap(1_000).await.unwrap();
+    }
+
+    async fn tell_ended_orders(&mut self) {
+        self.start(&order("paid"), Duration::ZERO).await;
+        self.work("paid", Do::Retry, &[]).await;
+        self.pass(MINUTE).await;
+        assert_eq!(self.claim("paid", MINUTE).await.len(), 1);
+        self.pass(2 * MINUTE).await;
+        self.work("paid", Do::Succeed, &[]).await;
+        self.pass(DAY).await;
+        self.work("paid", Do::Succeed, &[]).await;
+
+        self.start(&order("declined"), Duration::ZERO).await;
+        self.work("declined", Do::Fail, &[]).await;
+        self.work("declined", Do::Succeed, &[]).await;
+
+        let run = self.start(&order("mended"), Duration::ZERO).await;
+        self.work("mended", Do::Succeed, &[]).await;
+        self.pass(DAY).await;
+        self.work("mended", Do::Retry, &[]).await;
+        self.pass(MINUTE).await;
+        self.work("mended", Do::Fail, &[]).await;
+        self.work("mended", Do::Succeed, &[]).await;
+        assert_eq!(self.store.retry_run(run, 1).await.unwrap(), 2);
+        self.hold("mended").await;
+    }
+
+    async fn tell_fans(&mut self) {
+        self.start(&fan("split-open"), Duration::ZERO).await;
+        self.work("split-open", Do::Succeed, &[]).await;
+        self.work("split-open", Do::Succeed, &[("right", Do::Release(Duration::ZERO))]).await;
+
+        self.start(&fan("half-failed"), Duration::ZERO).await;
+        self.work("half-failed", Do::Succeed, &[]).await;
+        self.work("half-failed", Do::Succeed, &[("left", Do::Fail)]).await;
+        self.work("half-failed", Do::Succeed, &[]).await;
+
+        self.start(&fan("half-skipped"), Duration::ZERO).await;
+        self.work("half-skipped", Do::Succeed, &[]).await;
+        self.work("half-skipped", Do::Succeed, &[("left", Do::Skip)]).await;
+        self.work("half-skipped", Do::Succeed, &[]).await;
+
+        let run = self.start(&fan("cancelled"), Duration::ZERO).await;
+        self.work("cancelled", Do::Succeed, &[]).await;
+        self.work("cancelled", Do::Retry, &[("left", Do::Release(Duration::ZERO))]).await;
+        self.store.cancel_run(run, Some("nobody wants it".to_owned())).await.unwrap();
+    }
+
+    /// The orders that are still open when the story ends.
+    async fn tell_open_orders(&mut self) {
+        self.start(&order("waiting"), Duration::ZERO).await;
+        self.work("waiting", Do::Succeed, &[]).await;
+        self.start(&order("backoff"), Duration::ZERO).await;
+        self.work("backoff", Do::Retry, &[]).await;
+        self.start(&order("delayed"), MINUTE).await;
+        self.start(&order("returned"), Duration::ZERO).await;
+        self.work("returned", Do::Release(Duration::ZERO), &[]).await;
+        self.start(&order("deferred"), Duration::ZERO).await;
+        self.work("deferred", Do::Release(MINUTE), &[]).await;
+        for _ in 0..4 {
+            self.start(&order("fresh"), Duration::ZERO).await;
+        }
+    }
+
+    /// Two runs as a user's transaction makes them; the second is cancelled.
+    async fn tell_staged(&mut self) {
+        self.store.register(order("staged")).await.unwrap();
+        let sql = format!(
+            "with run as (
+                insert into windlass.runs (
+                    id, definition_id, workflow, version, tenant, open_tasks, created_at
+                )
+                select gen_random_uuid(), d.id, d.workflow, d.version, 'acme', d.open_tasks,
+                    'epoch'::timestamptz + '{} microseconds'::interval
+                from windlass.definitions d, generate_series(1, 2)
+                where d.workflow = 'staged'
+                returning id, definition_id, created_at
+            ),
+            input as (insert into windlass.inputs select id, '1' from run),
+            task as (
+                insert into windlass.tasks (run_id, idx, state, max_attempts, pending_parents)
+                select r.id, d.idx, 'pending', d.max_attempts, d.parents
+                from run r join windlass.definition_tasks d on d.definition_id = r.definition_id
+            ),
+            event as (
+                insert into windlass.events (run_id, at, kind, to_state)
+                select r.id, r.created_at, 'run_started', 'running' from run r
+            )
+            insert into windlass.staged (run_id) select id from run",
+            self.now().as_micros()
+        );
+        self.execute(&sql).await;
+        let last = "select max(id::text) from windlass.runs where workflow = 'staged'";
+        let id: String = self.client.query_one(last, &[]).await.unwrap().get(0);
+        self.store.cancel_run(id.parse().unwrap(), None).await.unwrap();
+    }
+
+    /// The ids of the runs of a workflow, or the text itself if there are none.
+    pub(crate) async fn run_named(&self, text: &str) -> Vec<String> {
+        let sql = "select id::text from windlass.runs where workflow = $1";
+        let rows = self.client.query(sql, &[&text]).await.unwrap();
+        let runs: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        if runs.is_empty() { vec![text.to_owned()] } else { runs }
+    }
+
+    /// The first column of what a statement gives.
+    pub(crate) async fn texts(&self, sql: &str) -> Vec<String> {
+        let rows = self.client.query(sql, &[]).await;
+        let rows = rows.unwrap_or_else(|error| panic!("{error:?}\n{sql}"));
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// Keeps a copy of everything, for [`Story::begin_again`].
+    pub(crate) async fn keep(&self) {
+        let mut sql = "create schema kept;".to_owned();
+        for table in self.tables().await {
+            sql += &format!("create table kept.{table} as table windlass.{table};");
+        }
+        self.execute(&sql).await;
+    }
+
+    /// Puts everything back as it was kept.
+    pub(crate) async fn begin_again(&self) {
+        let mut sql = String::new();
+        for table in self.tables().await.iter().rev() {
+            sql += &format!("delete from windlass.{table};");
+        }
+        for table in self.tables().await {
+            sql += &format!(
+                "insert into windlass.{table} overriding system value table kept.{table};"
+            );
+        }
+        self.execute(&sql).await;
+    }
+
+    /// All tables, those that others refer to first.
+    async fn tables(&self) -> Vec<String> {
+        let sql = "select c.relname::text from pg_class c
+            where c.relnamespace = 'windlass'::regnamespace and c.relkind = 'r'
+            order by c.relname not in ('definitions', 'levels'), c.relname";
+        self.client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+    }
+}
