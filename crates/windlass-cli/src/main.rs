@@ -2,6 +2,8 @@
 //!
 //! This crate parses arguments and prints; what it does is done by the library.
 
+mod audit;
+mod database;
 mod demo;
 mod text;
 
@@ -20,6 +22,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Check on a live database what Windlass guarantees.
+    Audit(audit::Arguments),
     /// Run a web shop's orders in memory for a few seconds, and watch.
     Demo(demo::Arguments),
 }
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match command {
+        Command::Audit(arguments) => Ok(runtime.block_on(audit::run(arguments))),
         Command::Demo(arguments) => runtime.block_on(demo::run(arguments)),
     }
 }

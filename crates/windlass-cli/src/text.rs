@@ -34,6 +34,36 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
+/// A number with its thousands apart: `12,345`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// A time as people write it: `500ms`, `90s`, `15m`, `2h` or `3d`.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let millis: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err("not a number with one of the units ms, s, m, h and d".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "not a number before its unit".to_owned())?;
+    let millis = number.checked_mul(millis).ok_or_else(|| "too long".to_owned())?;
+    Ok(Duration::from_millis(millis))
+}
+
 /// What standard output can show.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
@@ -108,6 +138,24 @@ mod tests {
     fn nouns_follow_their_number() {
         assert_eq!(count(0, "task"), "0 tasks");
         assert_eq!(count(1, "task"), "1 task");
+    }
+
+    #[test]
+    fn thousands_are_kept_apart() {
+        for (number, shown) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")]
+        {
+            assert_eq!(thousands(number), shown);
+        }
+    }
+
+    #[test]
+    fn times_are_understood_with_their_unit() {
+        assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_time("2h"), Ok(Duration::from_secs(7_200)));
+        for wrong in ["", "2", "h", "-1s", "1.5h", "2 h", "1w", "99999999999999999999s"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_time("999999999999999999d"), Err("too long".to_owned()));
     }
 
     #[test]

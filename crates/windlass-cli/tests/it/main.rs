@@ -1,5 +1,8 @@
 //! The binary, as people run it.
 
+#[cfg(unix)]
+mod audit;
+
 use std::process::{Command, Output};
 
 /// Fast enough for a test, slow enough for tasks to wait for each other.
@@ -78,7 +81,8 @@ fn the_demo_shows_retries_a_skipped_branch_a_failure_and_a_deploy() {
 fn the_figures_of_the_summary_add_up() {
     let out = demo(&["--orders", "20"]);
     let rows = rows(&out);
-    let sum = |column: usize| rows.iter().map(|row| row[column].parse::<usize>().unwrap()).sum();
+    let sum =
+        |column: usize| rows.iter().map(|row| row[column].parse::<usize>().unwrap()).sum::<usize>();
     let totals = out.lines().skip_while(|line| *line != "totals").nth(1).expect("totals");
     let claims = out.lines().find(|line| line.contains("claims: ")).expect("claims");
     assert_eq!(rows.len(), number_before(totals, "runs"));

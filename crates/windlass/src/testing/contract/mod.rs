@@ -52,6 +52,12 @@ pub trait Subject: Send + Sync {
 
     /// Lets this much time pass.
     async fn advance(&self, by: Duration);
+
+    /// Looks at the store from within, if that can be done, after each case; answers what
+    /// is wrong with it.
+    async fn audit(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Makes one test of every case of the contract.
@@ -302,6 +308,8 @@ macro_rules! store_contract_functions {
                 let bench = super::bench::Bench::new(subject);
                 super::$module::$case(&bench).await;
                 bench.audit().await;
+                let found = subject.audit().await;
+                assert!(found.is_empty(), "the audit finds {found:#?}");
             }
         )*)*
     };

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::clock::VirtualClock;
+use windlass::clock::{Clock, VirtualClock};
 use windlass::store::Store;
-use windlass::store::postgres::{PostgresOptions, PostgresStore};
+use windlass::store::postgres::{
+    AuditOptions, CheckResult, PostgresOptions, PostgresStore, Severity, audit,
+};
 use windlass::testing::contract::Subject;
 use windlass_core::Timestamp;
 
@@ -36,6 +38,20 @@ impl Subject for Postgres {
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
+
+    async fn audit(&self) -> Vec<String> {
+        found_by_audit(&self.database, self.clock.now()).await
+    }
+}
+
+/// What the audit finds wrong in a database; that things are late in tests is not.
+pub(crate) async fn found_by_audit(database: &TestDatabase, now: Timestamp) -> Vec<String> {
+    let options = AuditOptions::new().now(now);
+    let report = audit(&PostgresOptions::new(database.url()), &options).await;
+    let report = report.expect("the database can be audited");
+    let is_broken =
+        |check: &&CheckResult| check.violations > 0 && check.severity == Severity::Violation;
+    report.checks.iter().filter(is_broken).map(|check| format!("{check:?}")).collect()
 }
 
 pub(crate) async fn postgres() -> Postgres {

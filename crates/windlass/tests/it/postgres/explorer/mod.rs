@@ -18,13 +18,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
-use windlass::clock::VirtualClock;
+use windlass::clock::{Clock, VirtualClock};
 use windlass::store::postgres::{PostgresOptions, PostgresStore, Stepper};
 use windlass::store::{PAGE_MAX, Store, WorkerLink};
 use windlass::testing::invariants::check_run;
 use windlass_core::{Definition, RunId, Timestamp};
 
 use super::driver::{LEASE, Worker, succeed};
+use super::found_by_audit;
 use crate::database::TestDatabase;
 
 /// What a transaction writes or reads without any other session seeing or disturbing it:
@@ -98,7 +99,7 @@ struct Explorer {
     plain: Arc<PostgresStore>,
     control: tokio_postgres::Client,
     clock: Arc<VirtualClock>,
-    _database: TestDatabase,
+    database: TestDatabase,
 }
 
 /// What came of one order.
@@ -127,7 +128,7 @@ impl Explorer {
         }
         let control = database.client().await;
         let [left, right] = sessions.try_into().expect("two were made");
-        Explorer { stepper, left, right, plain, control, clock, _database: database }
+        Explorer { stepper, left, right, plain, control, clock, database }
     }
 
     /// Whether a session waits for a lock that another has.
@@ -229,6 +230,8 @@ impl Explorer {
             }
             let Some((last, rest)) = choices.split_last() else {
                 println!("{} orders: {answers:?}", answers.values().sum::<usize>());
+                let found = found_by_audit(&self.database, self.clock.now()).await;
+                assert!(found.is_empty(), "the audit finds {found:#?}");
                 return answers;
             };
             prefix = rest.iter().map(|(choice, _)| *choice).chain([last.0 + 1]).collect();

@@ -1,0 +1,24 @@
+//! Which database a command is about.
+
+use windlass::store::postgres::PostgresOptions;
+
+/// What commands that need a database are told of it.
+#[derive(Clone, clap::Args)]
+pub(crate) struct DatabaseArguments {
+    /// The address of the database, such as postgres://user@host/name.
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
+    database_url: String,
+}
+
+impl DatabaseArguments {
+    pub(crate) fn options(&self) -> PostgresOptions {
+        PostgresOptions::new(&self.database_url)
+    }
+}
+
+impl std::fmt::Debug for DatabaseArguments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The address may hold a password.
+        f.debug_struct("DatabaseArguments").finish_non_exhaustive()
+    }
+}
