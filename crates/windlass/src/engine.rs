@@ -220,7 +220,7 @@ impl Windlass {
         Ok(answers.into_iter().map(answer).collect())
     }
 
-    async fn register(&self, definition: &Arc<Definition>) -> Result<(), Error> {
+    pub(crate) async fn register(&self, definition: &Arc<Definition>) -> Result<(), Error> {
         let key = (definition.name().clone(), definition.version());
         let known = self.shared().registered.get(&key).cloned();
         if !known.is_some_and(|known| Arc::ptr_eq(&known, definition)) {
@@ -267,8 +267,8 @@ impl std::fmt::Debug for Windlass {
 #[derive(Debug)]
 #[must_use = "nothing is started until this is awaited"]
 pub struct Start {
-    windlass: Windlass,
-    definition: Arc<Definition>,
+    pub(crate) windlass: Windlass,
+    pub(crate) definition: Arc<Definition>,
     input: Result<Payload, Error>,
     id: Option<RunId>,
     tenant: Option<String>,
@@ -318,7 +318,7 @@ impl Start {
         self
     }
 
-    fn prepare(self) -> Result<NewRun, Error> {
+    pub(crate) fn prepare(self) -> Result<NewRun, Error> {
         let workflow = self.definition.name();
         let refuse = |text| Error::new(ErrorKind::Argument, text);
         if self.delay > WAIT_MAX {

@@ -32,6 +32,8 @@
 //!
 //! - `postgres` (on if nothing is said): PostgreSQL as the home of runs
 //!   ([`Windlass::connect`]).
+//! - `sqlx`: starts inside the transactions of sqlx 0.9, besides those of tokio-postgres
+//!   ([`Start::in_transaction`]). Needs Rust 1.94.
 //! - `testing`: the test kit (`windlass::testing`), with virtual time, workers that
 //!   crash where you want, and assertions on histories. For dev-dependencies.
 //! - `embedded`: a private PostgreSQL as a child process (`windlass::embedded`), for

@@ -29,11 +29,10 @@ pub(super) struct Migration {
 }
 
 /// All steps, the oldest first.
-pub(super) const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "windlass",
-    sql: include_str!("migrations/0001_windlass.sql"),
-}];
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "windlass", sql: include_str!("migrations/0001_windlass.sql") },
+    Migration { version: 2, name: "start_run", sql: include_str!("migrations/0002_start_run.sql") },
+];
 
 /// What a migration did.
 #[derive(Clone, Debug, PartialEq, Eq)]

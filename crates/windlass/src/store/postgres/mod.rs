@@ -32,6 +32,7 @@ mod step;
 mod time;
 mod timers;
 mod tls;
+mod transactional;
 mod work;
 
 use std::sync::Arc;
@@ -65,6 +66,7 @@ pub use self::options::{CONNECTIONS_MAX, PostgresOptions};
 pub use self::plan::{LockMode, Plan, PlannedMigration, PlannedStatement, TableLock};
 #[cfg(feature = "testing")]
 pub use self::step::{Stepper, Steps};
+pub use self::transactional::StartExecutor;
 
 /// A store in a PostgreSQL database.
 pub struct PostgresStore {

@@ -20,6 +20,7 @@ mod hints;
 mod histories;
 mod migrations;
 mod role;
+mod transactional;
 
 /// A store in a database of its own, on a clock that stands still.
 pub(crate) struct Postgres {

@@ -1,0 +1,570 @@
+-- Starts inside the caller's own transaction, from SQL and from any driver.
+--
+--     select windlass.start_run('order', '{"id": 9182}', tenant => 'acme', key => 'order-9182');
+--     select run_id from windlass.start_runs('[{"workflow": "order", "input": {"id": 1}}]');
+--
+-- A start writes the run, its input, its tasks (all of them pending), its first event and a
+-- row in `staged`. The engine takes it from there once the caller has committed: it moves
+-- the first tasks into the queues. A start touches no row that two starts share (no tenant,
+-- lane or level), so an open transaction of a user keeps nobody waiting but those who start
+-- with the same key or id, who must wait to know whether it exists. It sends no NOTIFY: with
+-- one, commits queue up behind each other (docs/transactional-starts.md has the figures).
+--
+-- Locks: rows of `runs` are inserted in the order of their keys, as the engine's own starts do
+-- it, so that two batches with common keys wait for each other in one direction only.
+--
+-- Errors have the codes of docs/errors/ as their SQLSTATE: WL002 for an argument out of its
+-- limits, WL003 for a payload, WL004 for an unknown workflow, WL005 for a key or an id that
+-- was used for another start. 40001 asks to repeat the transaction, as everywhere.
+
+-- Fails with a code such as WL-0004, which is shown, and its short form, which is the SQLSTATE.
+create function windlass.refuse(kind integer, problem text, hint text default null)
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    raise exception using
+        errcode = format('WL%s', lpad(kind::text, 3, '0')),
+        message = format('%s [WL-%s]', problem, lpad(kind::text, 4, '0')),
+        hint = coalesce(
+            hint, format('docs/errors/WL-%s.md says what to do.', lpad(kind::text, 4, '0'))
+        );
+end
+$$;
+
+-- A version 7 UUID: ids made later sort later. The version of a random UUID is 0100 in the
+-- upper half of its seventh byte, so two bits make it 0111.
+create function windlass.new_run_id()
+returns uuid language sql volatile
+return encode(
+    set_bit(
+        set_bit(
+            overlay(
+                uuid_send(gen_random_uuid())
+                placing substring(
+                    int8send(floor(extract(epoch from clock_timestamp()) * 1000)::bigint) from 3
+                )
+                from 1 for 6
+            ),
+            52, 1
+        ),
+        53, 1
+    ),
+    'hex'
+)::uuid;
+
+-- What is wrong with a name, null if nothing is: the same limits and words as in
+-- `windlass_core::name`. A control character is one of Unicode's category Cc.
+create function windlass.name_problem(what text, name text, bytes_max integer)
+returns text language sql stable parallel safe
+return case
+    when name is null then format('%s is null', what)
+    when name = '' then format('%s is empty', what)
+    when octet_length(name) > bytes_max then format(
+        '%s %s… has %s bytes, the limit is %s',
+        what, to_json(left(name, 24)), octet_length(name), bytes_max
+    )
+    when name ~ '[\x01-\x1f\x7f-\x9f]' then format(
+        '%s %s has a control character at byte %s',
+        what, to_json(name), octet_length(substring(name from '^[^\x01-\x1f\x7f-\x9f]*'))
+    )
+end;
+
+-- How deep the brackets of a JSON text are nested. Without its strings, every turn takes
+-- one level of brackets away.
+create function windlass.json_depth(json text)
+returns integer language plpgsql immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    brackets text := regexp_replace(json, '"(?:\\.|[^"\\])*"', '', 'g');
+    depth integer := 0;
+begin
+    brackets := translate(regexp_replace(brackets, '[^][{}]+', '', 'g'), '{}', '[]');
+    while brackets <> '' loop
+        brackets := replace(brackets, '[]', '');
+        depth := depth + 1;
+    end loop;
+    return depth;
+end
+$$;
+
+-- What is wrong with an input. A text with few opening brackets cannot be nested deep, which
+-- is much cheaper to see.
+create function windlass.input_problem(workflow text, input json)
+returns text language sql stable parallel safe
+return case
+    when input is null then format(
+        'input of workflow %s is null, write ''null'' for the JSON value', to_json(workflow)
+    )
+    when octet_length(input::text) > 1048576 then format(
+        'input of workflow %s has %s bytes, the limit is 1048576',
+        to_json(workflow), octet_length(input::text)
+    )
+    when octet_length(input::text) - octet_length(translate(input::text, '[{', '')) > 120
+        and windlass.json_depth(input::text) > 120
+        then format(
+            'input of workflow %s is nested %s deep, the limit is 120',
+            to_json(workflow), windlass.json_depth(input::text)
+        )
+end;
+
+-- What is wrong with the metadata of a run.
+create function windlass.metadata_problem(metadata jsonb)
+returns text language plpgsql stable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    pairs bigint;
+    problem text;
+begin
+    if jsonb_typeof(metadata) <> 'object' then
+        return format('metadata is of the type %s, not an object', jsonb_typeof(metadata));
+    end if;
+    select
+        count(*) over (),
+        case
+            when octet_length(m.key) > 1024 then format(
+                'metadata %s has %s bytes, the limit is 1024',
+                to_json(left(m.key, 24)), octet_length(m.key)
+            )
+            when jsonb_typeof(m.value) <> 'string' then format(
+                'metadata %s is of the type %s, not a string',
+                to_json(m.key), jsonb_typeof(m.value)
+            )
+            when octet_length(m.value #>> '{}') > 1024 then format(
+                'metadata %s has %s bytes, the limit is 1024',
+                to_json(left(m.key, 24)), octet_length(m.value #>> '{}')
+            )
+        end as what
+    into pairs, problem
+    from jsonb_each(metadata) as m (key, value)
+    order by what, m.key
+    limit 1;
+    if pairs > 64 then
+        return format('metadata has %s pairs, the limit is 64', pairs);
+    end if;
+    return problem;
+end
+$$;
+
+-- What is wrong with a start besides its input. A delay may be a hundred years at most, as
+-- every wait.
+create function windlass.start_problem(
+    workflow text, tenant text, key text, delay interval, priority integer, metadata jsonb
+)
+returns text language sql stable parallel safe
+return coalesce(
+    windlass.name_problem('workflow name', workflow, 200),
+    windlass.name_problem('tenant name', tenant, 200),
+    case when key is not null then windlass.name_problem('idempotency key', key, 400) end,
+    case
+        when delay is null then format('delay of workflow %s is null', to_json(workflow))
+        when delay < interval '0' then
+            format('delay %s of workflow %s is negative', delay, to_json(workflow))
+        when delay > interval '36500 days' then format(
+            'delay %s of workflow %s is over the limit of 36500 days', delay, to_json(workflow)
+        )
+        when priority is null then format('priority of workflow %s is null', to_json(workflow))
+        when priority not between -100 and 100 then
+            format('priority %s is not within -100 to 100', priority)
+        when metadata is not null then windlass.metadata_problem(metadata)
+    end
+);
+
+-- Fails with what is wrong with a start that was found to be wrong.
+create function windlass.refuse_start(
+    which text, workflow text, version integer, tenant text, input json, key text,
+    delay interval, priority integer, metadata jsonb
+)
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    argument constant text :=
+        windlass.start_problem(workflow, tenant, key, delay, priority, metadata);
+    payload constant text := windlass.input_problem(workflow, input);
+begin
+    if argument is not null then
+        perform windlass.refuse(2, which || argument);
+    elsif payload is not null then
+        perform windlass.refuse(3, which || payload);
+    else
+        perform windlass.refuse(
+            4,
+            format(
+                '%sworkflow %s does not exist',
+                which, to_json(workflow)::text || coalesce(' version ' || version, '')
+            ),
+            'A worker or a client that has it makes it known; a transaction that sees an'
+                ' older state of the database does not see it before it is begun again.'
+        );
+    end if;
+end
+$$;
+
+-- What became of each start of a batch when not all of them made a run: the runs that were
+-- there answer for the others, if they were started the same way.
+--
+-- `made` are the ids of the runs that the batch has just made; their inputs are not stored
+-- yet. Of starts with one id, the one that made the run need not be the first: an earlier one
+-- may have a key that was in use. The caller does not see a run that it has run into if that was removed in between, and
+-- a transaction that sees an older state of the database has been refused by then.
+create function windlass.match_starts(
+    ids uuid[], workflows text[], tenants text[], inputs json[], keys text[], made uuid[]
+)
+returns table (place integer, run_id uuid, is_new boolean)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+-- The lengths of the arrays decide how they are joined; tables are looked up by index.
+set plan_cache_mode = force_custom_plan
+set enable_seqscan = off
+as $$
+declare
+    answer record;
+begin
+    for answer in
+        with batch as materialized (
+            select
+                n.*,
+                m.id is not null and row_number() over (
+                    partition by n.id, n.tenant, n.workflow, n.key order by n.place
+                ) = 1 as is_new
+            from unnest(ids, workflows, tenants, inputs, keys) with ordinality
+                as n (id, workflow, tenant, input, key, place)
+            left join (
+                select r.id, r.tenant, r.workflow, r.key
+                from windlass.runs r
+                where r.id = any (made)
+            ) m on m.id = n.id and m.tenant = n.tenant and m.workflow = n.workflow
+                and m.key is not distinct from n.key
+        )
+        select
+            n.place,
+            n.id,
+            n.key,
+            n.is_new,
+            r.id as found,
+            r.is_named,
+            r.tenant is not distinct from n.tenant
+                and r.workflow is not distinct from n.workflow
+                and r.key is not distinct from n.key
+                and coalesce(i.input, b.input)::text is not distinct from n.input::text as is_same
+        from batch n
+        left join lateral (
+            select r.id, r.tenant, r.workflow, r.key, true as is_named
+            from windlass.runs r
+            where r.id = n.id
+            union all
+            select r.id, r.tenant, r.workflow, r.key, false
+            from windlass.runs r
+            where r.tenant = n.tenant and r.workflow = n.workflow and r.key = n.key
+            order by is_named desc
+            limit 1
+        ) r on not n.is_new
+        left join windlass.inputs i on i.run_id = r.id
+        left join batch b on b.id = r.id and b.is_new
+        order by n.place
+    loop
+        if not answer.is_new and answer.found is null then
+            raise exception using
+                errcode = 'serialization_failure',
+                message = format('the run that start %s named was removed meanwhile', answer.place),
+                hint = 'Repeat the transaction.';
+        elsif not answer.is_new and not answer.is_same then
+            perform windlass.refuse(5, format(
+                '%s was used for run %s with another start',
+                case
+                    when answer.is_named then format('run id %s', answer.id)
+                    else format('idempotency key %s', to_json(answer.key))
+                end,
+                answer.found
+            ));
+        end if;
+        place := answer.place;
+        run_id := coalesce(answer.found, answer.id);
+        is_new := answer.is_new;
+        return next;
+    end loop;
+end
+$$;
+
+-- Starts a batch of up to 10,000 runs, given as arrays of one length: the form for drivers.
+-- All of them are started, or the statement fails. A null among the ids is an id to be made,
+-- one among the versions is the newest version.
+--
+-- Answers the run of each start in their order, and whether this start made it. The start of
+-- a key or id that is there already, with the same tenant, workflow, key and input, is
+-- answered with the run it names. An id that is there twice for different starts is refused.
+create function windlass.start_runs(
+    ids uuid[],
+    workflows text[],
+    versions integer[],
+    tenants text[],
+    inputs json[],
+    keys text[],
+    delays interval[],
+    priorities integer[],
+    metadata jsonb[]
+)
+returns table ("position" integer, run_id uuid, is_new boolean)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+-- One plan for every length of batch: it must never read a table from end to end, and what it
+-- joins by index is right for one run and for ten thousand.
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+    started_at constant timestamptz := clock_timestamp();
+    batch constant integer := cardinality(workflows);
+    definition_ids integer[];
+    made uuid[];
+    answers uuid[];
+    are_new boolean[];
+    culprit integer;
+begin
+    if (batch = all (array[
+        cardinality(ids), cardinality(versions), cardinality(tenants), cardinality(inputs),
+        cardinality(keys), cardinality(delays), cardinality(priorities), cardinality(metadata)
+    ])) is not true then
+        perform windlass.refuse(2, 'the arrays of a batch differ in their lengths');
+    elsif batch > 10000 then
+        perform windlass.refuse(5, format('a batch of %s is over the limit of 10000', batch));
+    elsif batch = 0 then
+        return;
+    end if;
+
+    select array_agg(n.definition_id), min(n.place) filter (where n.is_wrong)
+    into definition_ids, culprit
+    from (
+        select
+            s.place,
+            d.id as definition_id,
+            d.id is null
+                or windlass.input_problem(s.workflow, s.input) is not null
+                or windlass.start_problem(
+                    s.workflow, s.tenant, s.key, s.delay, s.priority, s.metadata
+                ) is not null as is_wrong
+        from unnest(
+            workflows, versions, tenants, inputs, keys, delays, priorities, metadata
+        ) with ordinality
+            as s (workflow, version, tenant, input, key, delay, priority, metadata, place)
+        left join lateral (
+            select d.id
+            from windlass.definitions d
+            where d.workflow = s.workflow and (s.version is null or d.version = s.version)
+            order by d.version desc, d.revision desc
+            limit 1
+        ) d on true
+        order by s.place
+    ) n;
+    if culprit is not null then
+        perform windlass.refuse_start(
+            case batch when 1 then '' else format('start %s of %s: ', culprit, batch) end,
+            workflows[culprit], versions[culprit], tenants[culprit], inputs[culprit],
+            keys[culprit], delays[culprit], priorities[culprit], metadata[culprit]
+        );
+    end if;
+
+    if batch = 1 then
+        ids := array(select coalesce(s.id, windlass.new_run_id()) from unnest(ids) as s (id));
+    elsif array_position(ids, null) is not null then
+        -- Ids that are made here sort like the places of their runs.
+        select array_agg(coalesce(n.id, n.made))
+        into ids
+        from (
+            select s.id, s.made
+            from unnest(
+                ids, array(select windlass.new_run_id() from generate_series(1, batch) order by 1)
+            ) with ordinality as s (id, made, place)
+            order by s.place
+        ) n;
+    end if;
+
+    with made_runs as (
+        insert into windlass.runs (
+            id, definition_id, workflow, version, tenant, open_tasks, priority, created_at,
+            key, metadata
+        )
+        select
+            s.id, d.id, d.workflow, d.version, s.tenant, d.open_tasks, s.priority, started_at,
+            s.key, nullif(s.metadata, '{}')
+        from unnest(ids, definition_ids, tenants, priorities, keys, metadata) with ordinality
+            as s (id, definition_id, tenant, priority, key, metadata, place)
+        join windlass.definitions d on d.id = s.definition_id
+        order by
+            s.key collate "C" nulls first, s.tenant collate "C", d.workflow collate "C",
+            case when s.key is null then s.id end, s.place
+        on conflict do nothing
+        returning id
+    )
+    select array_agg(m.id) into made from made_runs m;
+
+    if cardinality(made) = batch then
+        answers := ids;
+        are_new := array_fill(true, array[batch]);
+    else
+        select array_agg(n.run_id), array_agg(n.is_new)
+        into answers, are_new
+        from (
+            select m.run_id, m.is_new
+            from windlass.match_starts(ids, workflows, tenants, inputs, keys, made) m
+            order by m.place
+        ) n;
+    end if;
+
+    with stored_inputs as (
+        insert into windlass.inputs (run_id, input)
+        select s.id, s.input
+        from unnest(ids, inputs, are_new) as s (id, input, is_new)
+        where s.is_new
+    ),
+    stored_tasks as (
+        insert into windlass.tasks (run_id, idx, state, max_attempts, pending_parents)
+        select s.id, d.idx, 'pending', d.max_attempts, d.parents
+        from unnest(ids, definition_ids, are_new) as s (id, definition_id, is_new)
+        join windlass.definition_tasks d on d.definition_id = s.definition_id
+        where s.is_new
+    ),
+    stored_events as (
+        insert into windlass.events (run_id, at, kind, to_state)
+        select s.id, started_at, 'run_started', 'running'
+        from unnest(ids, are_new) as s (id, is_new)
+        where s.is_new
+    )
+    insert into windlass.staged (run_id, delay)
+    select s.id, s.delay
+    from unnest(ids, delays, are_new) with ordinality as s (id, delay, is_new, place)
+    where s.is_new
+    order by s.place;
+
+    return query
+    select s.place::integer, s.run_id, s.is_new
+    from unnest(answers, are_new) with ordinality as s (run_id, is_new, place)
+    order by s.place;
+end
+$$;
+
+-- Starts a run and answers its id: that of the new run, or of the one that the key or the id
+-- names already.
+create function windlass.start_run(
+    workflow text,
+    input json default 'null',
+    tenant text default 'default',
+    key text default null,
+    delay interval default '0',
+    priority integer default 0,
+    metadata jsonb default null,
+    version integer default null,
+    id uuid default null
+)
+returns uuid language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (
+        select s.run_id
+        from windlass.start_runs(
+            array[id], array[workflow], array[version], array[tenant], array[input],
+            array[key], array[delay], array[priority], array[metadata]
+        ) s
+    );
+end
+$$;
+
+-- Starts a batch of up to 10,000 runs, given as a JSON array of objects whose fields are the
+-- parameters of `start_run`: the form for SQL.
+create function windlass.start_runs(runs json)
+returns table ("position" integer, run_id uuid, is_new boolean)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    batch record;
+    culprit record;
+begin
+    if json_typeof(runs) is distinct from 'array' then
+        perform windlass.refuse(2, format(
+            'the batch is of the type %s, not an array', coalesce(json_typeof(runs), 'null')
+        ));
+    elsif json_array_length(runs) > 10000 then
+        perform windlass.refuse(5, format(
+            'a batch of %s is over the limit of 10000', json_array_length(runs)
+        ));
+    end if;
+
+    select e.place, json_typeof(e.run) as type
+    into culprit
+    from json_array_elements(runs) with ordinality as e (run, place)
+    where json_typeof(e.run) <> 'object'
+    order by e.place
+    limit 1;
+    if found then
+        perform windlass.refuse(2, format(
+            'start %s is of the type %s, not an object', culprit.place, culprit.type
+        ));
+    end if;
+
+    -- A field that is not known may be a tenant that was misspelt.
+    select e.place, f.key, w.type as wanted, json_typeof(f.value) as type
+    into culprit
+    from json_array_elements(runs) with ordinality as e (run, place)
+    cross join lateral json_each(e.run) as f (key, value)
+    left join (
+        values
+            ('workflow', 'string'), ('input', null), ('tenant', 'string'), ('key', 'string'),
+            ('delay', 'string'), ('priority', 'number'), ('metadata', 'object'),
+            ('version', 'number'), ('id', 'string')
+    ) as w (key, type) on w.key = f.key
+    where w.key is null
+        or json_typeof(f.value) <> w.type
+            and (json_typeof(f.value) <> 'null' or f.key in ('workflow', 'tenant'))
+    order by e.place, f.key
+    limit 1;
+    if found then
+        perform windlass.refuse(2, case
+            when culprit.wanted is null then
+                format('start %s has an unknown field %s', culprit.place, to_json(culprit.key))
+            else format(
+                '%s of start %s is of the type %s, not a %s',
+                to_json(culprit.key), culprit.place, culprit.type, culprit.wanted
+            )
+        end);
+    end if;
+
+    select
+        coalesce(array_agg(r.id), '{}') as ids,
+        coalesce(array_agg(r.workflow), '{}') as workflows,
+        coalesce(array_agg(r.version), '{}') as versions,
+        coalesce(array_agg(coalesce(r.tenant, 'default')), '{}') as tenants,
+        coalesce(array_agg(coalesce(r.input, 'null')), '{}') as inputs,
+        coalesce(array_agg(r.key), '{}') as keys,
+        coalesce(array_agg(coalesce(r.delay, '0')), '{}') as delays,
+        coalesce(array_agg(coalesce(r.priority, 0)), '{}') as priorities,
+        coalesce(array_agg(r.metadata), '{}') as metadata
+    into batch
+    from (
+        select r.*
+        from rows from (
+            json_to_recordset(runs) as (
+                workflow text, input json, tenant text, key text, delay interval,
+                priority integer, metadata jsonb, version integer, id uuid
+            )
+        ) with ordinality
+            as r (workflow, input, tenant, key, delay, priority, metadata, version, id, place)
+        order by r.place
+    ) r;
+
+    return query
+    select s.position, s.run_id, s.is_new
+    from windlass.start_runs(
+        batch.ids, batch.workflows, batch.versions, batch.tenants, batch.inputs,
+        batch.keys, batch.delays, batch.priorities, batch.metadata
+    ) s
+    order by s.position;
+end
+$$;

@@ -1,0 +1,241 @@
+//! Bad input gets a clear refusal, and leaves nothing behind.
+
+use windlass::Tenant;
+use windlass_core::{IdempotencyKey, Payload, WorkflowName};
+
+use super::Shop;
+
+/// A text as a literal of SQL.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[tokio::test]
+async fn what_is_refused_is_named_and_has_the_code_of_its_error_page() {
+    let shop = Shop::open().await;
+    let cases = [
+        ("null", "WL002", "workflow name is null [WL-0002]"),
+        ("''", "WL002", "workflow name is empty [WL-0002]"),
+        (
+            "repeat('x', 201)",
+            "WL002",
+            r#"workflow name "xxxxxxxxxxxxxxxxxxxxxxxx"… has 201 bytes, the limit is 200 [WL-0002]"#,
+        ),
+        ("'ordre'", "WL004", r#"workflow "ordre" does not exist [WL-0004]"#),
+        (
+            "'order', version => 2",
+            "WL004",
+            r#"workflow "order" version 2 does not exist [WL-0004]"#,
+        ),
+        ("'order', tenant => null", "WL002", "tenant name is null [WL-0002]"),
+        (
+            "'order', tenant => E'ac\\nme'",
+            "WL002",
+            r#"tenant name "ac\nme" has a control character at byte 2 [WL-0002]"#,
+        ),
+        ("'order', key => ''", "WL002", "idempotency key is empty [WL-0002]"),
+        ("'order', priority => 101", "WL002", "priority 101 is not within -100 to 100 [WL-0002]"),
+        ("'order', priority => null", "WL002", r#"priority of workflow "order" is null [WL-0002]"#),
+        (
+            "'order', delay => '-1 second'",
+            "WL002",
+            r#"delay -00:00:01 of workflow "order" is negative [WL-0002]"#,
+        ),
+        (
+            "'order', delay => '36501 days'",
+            "WL002",
+            r#"delay 36501 days of workflow "order" is over the limit of 36500 days [WL-0002]"#,
+        ),
+        ("'order', delay => null", "WL002", r#"delay of workflow "order" is null [WL-0002]"#),
+        (
+            "'order', metadata => '[]'",
+            "WL002",
+            "metadata is of the type array, not an object [WL-0002]",
+        ),
+        (
+            r#"'order', metadata => '{"n": 1}'"#,
+            "WL002",
+            r#"metadata "n" is of the type number, not a string [WL-0002]"#,
+        ),
+        (
+            "'order', metadata => json_build_object('n', repeat('x', 1025))::jsonb",
+            "WL002",
+            r#"metadata "n" has 1025 bytes, the limit is 1024 [WL-0002]"#,
+        ),
+        (
+            "'order', metadata => json_build_object(repeat('x', 1025), '')::jsonb",
+            "WL002",
+            r#"metadata "xxxxxxxxxxxxxxxxxxxxxxxx" has 1025 bytes, the limit is 1024 [WL-0002]"#,
+        ),
+        (
+            "'order', metadata => (select jsonb_object_agg(n, '') from generate_series(1, 65) n)",
+            "WL002",
+            "metadata has 65 pairs, the limit is 64 [WL-0002]",
+        ),
+        (
+            "'order', null",
+            "WL003",
+            r#"input of workflow "order" is null, write 'null' for the JSON value [WL-0003]"#,
+        ),
+        (
+            "'order', to_json(repeat('x', 1048575))",
+            "WL003",
+            r#"input of workflow "order" has 1048577 bytes, the limit is 1048576 [WL-0003]"#,
+        ),
+        (
+            "'order', (repeat('[', 121) || repeat(']', 121))::json",
+            "WL003",
+            r#"input of workflow "order" is nested 121 deep, the limit is 120 [WL-0003]"#,
+        ),
+    ];
+    for (arguments, state, message) in cases {
+        let sql = format!("select windlass.start_run({arguments})");
+        assert_eq!(shop.refusal(&sql).await, (state.to_owned(), message.to_owned()), "{arguments}");
+    }
+    assert_eq!(shop.rows().await, [0; 5]);
+}
+
+#[tokio::test]
+async fn what_is_at_its_limit_is_started() {
+    let shop = Shop::open().await;
+    for arguments in [
+        "'order', tenant => repeat('x', 200), key => repeat('y', 400)",
+        "'order', priority => 100, delay => '36500 days'",
+        "'order', priority => -100, delay => '0'",
+        "'order', metadata => (select jsonb_object_agg(rpad(n::text, 1024, 'k'), repeat('v', 1024))
+            from generate_series(1, 64) n)",
+        "'order', metadata => '{}'",
+        "'order', to_json(repeat('x', 1048574))",
+        r#"'order', (repeat('{"a":[', 60) || '"]]\"{{"' || repeat(']}', 60))::json"#,
+        // Many brackets, not deep.
+        r#"'order', (select json_agg(json_build_object('a', '[', 'b', '{}'::json))
+            from generate_series(1, 500))"#,
+    ] {
+        shop.start(arguments).await;
+    }
+    let metadata = "windlass.runs where metadata is not null";
+    assert_eq!(shop.count(metadata).await, 1, "an empty object is no metadata");
+}
+
+#[tokio::test]
+async fn names_are_judged_as_the_library_judges_them() {
+    let shop = Shop::open().await;
+    let mut names: Vec<String> =
+        ["", " ", "ü", "a'b\"c\\", "\u{80}", "\u{85}", "\u{9f}", "\u{a0}", "\u{7f}", "\u{200b}"]
+            .map(String::from)
+            .into();
+    names.extend((1..0x30).map(|code| format!("a{}", char::from(code))));
+    names.extend(["ü".repeat(100), "ü".repeat(100) + "x", "x".repeat(200), "x".repeat(201)]);
+    names.extend(["ü".repeat(200), "ü".repeat(200) + "x", "x".repeat(401)]);
+    for name in &names {
+        let literal = quoted(name);
+        for (what, is_right) in
+            [("tenant", Tenant::new(name).is_ok()), ("key", IdempotencyKey::new(name).is_ok())]
+        {
+            let sql = format!("select windlass.start_run('order', {what} => {literal})");
+            let answer = shop.user.simple_query(&sql).await;
+            assert_eq!(answer.is_ok(), is_right, "{what} {name:?}");
+        }
+        let sql = format!("select windlass.start_run({literal})");
+        let (state, _) = shop.refusal(&sql).await;
+        let is_right = WorkflowName::new(name).is_ok();
+        assert_eq!(state == "WL004", is_right, "workflow {name:?} was answered {state}");
+    }
+}
+
+#[tokio::test]
+async fn the_nesting_of_inputs_is_judged_as_the_library_judges_it() {
+    let shop = Shop::open().await;
+    let nested = |open: &str, close: &str, depth| open.repeat(depth) + "0" + &close.repeat(depth);
+    let wide = vec![nested("[", "]", 3); 100].join(",");
+    for input in [
+        nested("[", "]", 120),
+        nested("[", "]", 121),
+        nested(r#"{"a":"#, "}", 120),
+        nested(r#"{"}\\\"{":"#, "}", 121),
+        nested(r#"[{"a[":"#, "}]", 60),
+        nested(r#"[{"a[":"#, "}]", 61),
+        format!("[{wide}, {}]", nested("[", "]", 119)),
+        format!("[{wide}, {}]", nested("[", "]", 120)),
+        format!("[{wide}, {}]", nested("[ \n", " ]", 700)),
+        nested(r#"["[[[\\\"[[[","#, "]", 30),
+    ] {
+        let is_right = Payload::from_json(input.as_str()).is_ok();
+        let sql = format!("select windlass.start_run('order', {})", quoted(&input));
+        let answer = shop.user.simple_query(&sql).await;
+        assert_eq!(answer.is_ok(), is_right, "{input}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_refused_as_a_whole_and_names_the_start_that_is_wrong() {
+    let shop = Shop::open().await;
+    let right = r#"{"workflow": "order"}"#;
+    let cases = [
+        ("null".to_owned(), "WL002", "the batch is of the type null, not an array [WL-0002]"),
+        (
+            r#"'{"workflow": "order"}'"#.to_owned(),
+            "WL002",
+            "the batch is of the type object, not an array [WL-0002]",
+        ),
+        (
+            format!("'[{right}, 7]'"),
+            "WL002",
+            "start 2 is of the type number, not an object [WL-0002]",
+        ),
+        (format!("'[{right}, {{}}]'"), "WL002", "start 2 of 2: workflow name is null [WL-0002]"),
+        (
+            format!(r#"'[{right}, {{"workflow": "order", "tennant": "acme"}}]'"#),
+            "WL002",
+            r#"start 2 has an unknown field "tennant" [WL-0002]"#,
+        ),
+        (
+            format!(r#"'[{right}, {{"workflow": "order", "tenant": null}}]'"#),
+            "WL002",
+            r#""tenant" of start 2 is of the type null, not a string [WL-0002]"#,
+        ),
+        (
+            format!(r#"'[{right}, {{"workflow": "order", "priority": "9"}}]'"#),
+            "WL002",
+            r#""priority" of start 2 is of the type string, not a number [WL-0002]"#,
+        ),
+        (
+            format!(r#"'[{right}, {{"workflow": "order", "delay": "soon"}}]'"#),
+            "22007",
+            r#"invalid input syntax for type interval: "soon""#,
+        ),
+        (
+            format!(r#"'[{right}, {{"workflow": "order", "priority": 101}}]'"#),
+            "WL002",
+            "start 2 of 2: priority 101 is not within -100 to 100 [WL-0002]",
+        ),
+        (
+            format!(r#"'[{right}, {{"workflow": "ordre"}}]'"#),
+            "WL004",
+            r#"start 2 of 2: workflow "ordre" does not exist [WL-0004]"#,
+        ),
+        (
+            r#"(select json_agg('{"workflow": "order"}'::json) from generate_series(1, 10001))"#
+                .to_owned(),
+            "WL005",
+            "a batch of 10001 is over the limit of 10000 [WL-0005]",
+        ),
+    ];
+    for (batch, state, message) in cases {
+        let sql = format!("select * from windlass.start_runs({batch})");
+        assert_eq!(shop.refusal(&sql).await, (state.to_owned(), message.to_owned()), "{batch}");
+    }
+    let arrays = |second: &str| {
+        format!(
+            "select * from windlass.start_runs('{{null}}', array['order'], {second}, array['a'],
+                array['1'::json], '{{null}}', array['0'::interval], array[0], '{{null}}')"
+        )
+    };
+    for second in ["'{null,null}'", "null"] {
+        let (state, message) = shop.refusal(&arrays(second)).await;
+        assert_eq!(state, "WL002");
+        assert_eq!(message, "the arrays of a batch differ in their lengths [WL-0002]");
+    }
+    assert_eq!(shop.rows().await, [0; 5]);
+    shop.run(&arrays("array[1]")).await;
+}
