@@ -1,8 +1,8 @@
 //! Whether a database is one that can be worked with, and what to say if it is not.
 
+use super::address::Target;
 use super::fault::{Fault, Remedy, describe};
 use super::migrate;
-use super::options::Target;
 use super::pool::{Pool, sql};
 use crate::{Error, ErrorKind};
 
@@ -137,6 +137,13 @@ pub(super) fn refused(target: &Target, fault: Fault) -> Error {
         Fault::Database(error) => error,
     };
     let text = describe(error);
+    if text.contains("unsupported startup parameter") {
+        let text = format!(
+            "database {name} is behind a pooler, which is to be said with \
+             `PostgresOptions::pooled`: {text}"
+        );
+        return Error::new(ErrorKind::Database, text);
+    }
     match fault.remedy() {
         Remedy::Conflict | Remedy::Outage => {
             let text = format!("database {name} cannot be reached: {text}");

@@ -93,6 +93,8 @@ pub(super) fn remedy(error: &tokio_postgres::Error) -> Remedy {
         "25006" | "25P03" => Remedy::Outage,
         "42P01" | "3F000" | "42703" | "42883" => Remedy::Schema,
         "42501" => Remedy::Permission,
+        // We said something that the other end does not understand, and would again.
+        "08P01" => Remedy::None,
         "XX001" | "XX002" => Remedy::Corrupt,
         code => match &code[..2] {
             // Deadlocks and serialization failures.

@@ -13,10 +13,11 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
+use super::address::Target;
 use super::fault::Fault;
 use super::notify::{Kinds, Senders, send};
-use super::options::Target;
-use super::pool::Pool;
+use super::options::PostgresOptions;
+use super::pool::{Pool, open};
 use crate::backoff::Backoff;
 
 /// How long a listener may take to hear what it said itself.
@@ -31,6 +32,7 @@ const ECHO_MARK: char = '?';
 /// Listens for one store.
 pub(super) struct Listener {
     target: Target,
+    open_max: Duration,
     pool: Pool,
     senders: Arc<Senders>,
     echo: Echo,
@@ -56,9 +58,15 @@ enum Deaf {
 }
 
 impl Listener {
-    pub(super) fn new(target: Target, pool: Pool, senders: Arc<Senders>) -> Self {
+    pub(super) fn new(
+        target: Target,
+        options: &PostgresOptions,
+        pool: Pool,
+        senders: Arc<Senders>,
+    ) -> Self {
         Listener {
             target,
+            open_max: options.open_max(),
             pool,
             senders,
             echo: Echo::default(),
@@ -94,10 +102,9 @@ impl Listener {
 
     /// Connects and listens until that fails.
     async fn session(&mut self) -> Result<std::convert::Infallible, Deaf> {
-        let connected = self.target.config.connect(self.target.tls.0.clone()).await;
-        let (client, mut connection) = connected.map_err(Fault::from)?;
+        let (client, mut driver) = open(&self.target, self.open_max).await?;
         let (senders, echo) = (Arc::clone(&self.senders), &self.echo);
-        let mut messages = poll_fn(|context| connection.poll_message(context));
+        let mut messages = poll_fn(|context| driver.poll_message(context));
         let hear = async {
             while let Some(message) = messages.next().await {
                 match message {

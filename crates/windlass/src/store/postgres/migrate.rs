@@ -7,10 +7,12 @@
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
 
+use super::address::Target;
 use super::check::{self, Refusal};
 use super::fault::{Fault, Remedy, Retries, describe, remedy};
-use super::options::{PostgresOptions, Target};
+use super::options::PostgresOptions;
 use super::plan::{Plan, PlannedMigration, PlannedStatement};
+use super::pool::open;
 use super::split::statements;
 use crate::{Error, ErrorKind};
 
@@ -81,7 +83,7 @@ pub async fn plan(options: &PostgresOptions) -> Result<Plan, Error> {
     let target = options.target()?;
     let mut retries = Retries::new("plan");
     loop {
-        match plan_once(&target).await {
+        match plan_once(options, &target).await {
             Ok(plan) => return Ok(plan),
             Err(Refusal::Error(error)) => return Err(error),
             Err(Refusal::Fault(fault)) if retries.again(&fault).await => continue,
@@ -90,8 +92,8 @@ pub async fn plan(options: &PostgresOptions) -> Result<Plan, Error> {
     }
 }
 
-async fn plan_once(target: &Target) -> Result<Plan, Refusal> {
-    let mut client = connect(target).await?;
+async fn plan_once(options: &PostgresOptions, target: &Target) -> Result<Plan, Refusal> {
+    let mut client = connect(options, target).await?;
     let tx = client.transaction().await.map_err(Fault::from)?;
     let scene = Scene::look(&tx, target).await?;
     let found = if scene.has_list { found_version(&tx, target).await? } else { 0 };
@@ -109,7 +111,7 @@ async fn plan_once(target: &Target) -> Result<Plan, Refusal> {
 }
 
 async fn migrate_once(options: &PostgresOptions, target: &Target) -> Result<Migrated, Refusal> {
-    let mut client = connect(target).await?;
+    let mut client = connect(options, target).await?;
     let mut migrated = Migrated { from: 0, to: 0, applied: Vec::new() };
     for round in 0.. {
         let tx = client.transaction().await.map_err(Fault::from)?;
@@ -132,9 +134,9 @@ async fn migrate_once(options: &PostgresOptions, target: &Target) -> Result<Migr
 }
 
 /// A session of its own; it ends when it is dropped.
-async fn connect(target: &Target) -> Result<Client, Fault> {
-    let (client, connection) = target.config.connect(target.tls.0.clone()).await?;
-    tokio::spawn(connection);
+async fn connect(options: &PostgresOptions, target: &Target) -> Result<Client, Fault> {
+    let (client, driver) = open(target, options.open_max()).await?;
+    tokio::spawn(driver);
     Ok(client)
 }
 

@@ -7,6 +7,7 @@
 //!
 //! A verb that the database interrupted is repeated: all of them can be.
 
+mod address;
 mod audit;
 mod check;
 mod claim;

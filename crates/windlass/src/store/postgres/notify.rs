@@ -119,7 +119,7 @@ impl Notifier {
         let target = options.listen_target()?;
         if !options.is_stepped() {
             if let Some(target) = target {
-                let listener = Listener::new(target, pool.clone(), Arc::clone(&senders));
+                let listener = Listener::new(target, options, pool.clone(), Arc::clone(&senders));
                 tokio::spawn(ends.clone().run_until_cancelled_owned(listener.run()));
             }
             let tell = tell(pool.clone(), Arc::clone(&pending));

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
 
-use super::tls::{Tls, Verify};
+use super::address::Target;
 use crate::{Error, ErrorKind};
 
 /// The most connections of one store. Beyond a few per core of the server they only
@@ -208,6 +207,12 @@ impl PostgresOptions {
         }
     }
 
+    /// How long opening a connection may take altogether: the driver counts for each
+    /// address of a host, and not what is said once it is connected.
+    pub(super) fn open_max(&self) -> Duration {
+        2 * self.connect_timeout
+    }
+
     /// The timeouts that every transaction has.
     pub(super) fn timeouts(&self) -> [(&'static str, Duration); 3] {
         [
@@ -225,7 +230,9 @@ impl PostgresOptions {
                 "max_connections is {connections}, it must be from 1 to {CONNECTIONS_MAX}"
             ));
         }
-        for (name, timeout) in self.timeouts() {
+        let own =
+            [("acquire_timeout", self.acquire_timeout), ("connect_timeout", self.connect_timeout)];
+        for (name, timeout) in self.timeouts().into_iter().chain(own) {
             if timeout > TIMEOUT_MAX {
                 return refuse(format!("{name} is {timeout:?}, the limit is {TIMEOUT_MAX:?}"));
             }
@@ -233,15 +240,6 @@ impl PostgresOptions {
         Ok(())
     }
 }
-
-/// How long a connection may be silent before the network is asked whether the server
-/// is still there. Firewalls forget idle connections after some minutes.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEPALIVE_RETRIES: u32 = 3;
-
-/// How long sent bytes may stay unconfirmed before the connection counts as cut.
-const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
 
 impl std::fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -254,180 +252,63 @@ impl std::fmt::Debug for PostgresOptions {
     }
 }
 
-/// An address that was understood.
-#[derive(Clone)]
-pub(super) struct Target {
-    pub(super) config: Config,
-    pub(super) tls: Tls,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Target {
-    fn parse(url: &str) -> Result<Target, Error> {
-        let address = Address::split(url)?;
-        let mut mode = "prefer".to_owned();
-        let mut root = None;
-        let mut passed = Vec::new();
-        for pair in address.query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            match name {
-                "sslmode" => mode = decode(name, value)?,
-                "sslrootcert" => root = Some(decode(name, value)?),
-                name if PASSED_ON.contains(&name) => passed.push((name, pair)),
-                name => return Err(refuse(unknown_option(name))),
-            }
+    #[test]
+    fn options_outside_their_limits_are_refused_by_name() {
+        let options = || PostgresOptions::new("postgres://u@h/d");
+        let day = Duration::from_secs(24 * 60 * 60);
+        let cases = [
+            (options().max_connections(0), "max_connections is 0"),
+            (options().max_connections(1_001), "max_connections is 1001"),
+            (options().lock_timeout(2 * day), "lock_timeout is 172800s"),
+            (options().statement_timeout(2 * day), "statement_timeout is 172800s"),
+        ];
+        for (options, wanted) in cases {
+            let Err(error) = options.target() else { panic!("{wanted}: it was taken") };
+            assert_eq!(error.kind(), ErrorKind::Argument);
+            assert!(error.to_string().contains(wanted), "{error}");
         }
-        let pairs: Vec<&str> = passed.iter().map(|(_, pair)| *pair).collect();
-        let config = format!("{}?{}", address.place, pairs.join("&")).parse::<Config>();
-        let mut config = config.map_err(|error| refuse(unreadable(&error)))?;
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(refuse("the address of the database names no host"));
-        }
-        let is_said = |name: &str| passed.iter().any(|(said, _)| *said == name);
-        set_network(&mut config, is_said);
-        let (mut ssl_mode, verify) = ssl_mode(&mode, root.is_some())?;
-        // As libpq does: a socket is never encrypted, whatever was asked for.
-        if config.get_hosts().iter().all(is_socket) && !config.get_hosts().is_empty() {
-            ssl_mode = SslMode::Disable;
-        }
-        config.ssl_mode(ssl_mode);
-        let tls = Tls::new(verify, root.as_deref(), ssl_mode != SslMode::Disable)?;
-        Ok(Target { config, tls })
+        assert!(options().max_connections(1_000).lock_timeout(day).target().is_ok());
     }
 
-    /// What to call the database in a message: the address without its secrets.
-    pub(super) fn name(&self) -> String {
-        let mut name = String::new();
-        for (index, host) in self.config.get_hosts().iter().enumerate() {
-            if index > 0 {
-                name.push(',');
-            }
-            match host {
-                Host::Tcp(host) => name.push_str(host),
-                #[cfg(unix)]
-                Host::Unix(path) => name.push_str(&path.to_string_lossy()),
-            }
-            let ports = self.config.get_ports();
-            let port = ports.get(index).or(ports.first()).unwrap_or(&5432);
-            name.push_str(&format!(":{port}"));
+    #[test]
+    fn a_session_has_its_timeouts_from_the_start_except_behind_a_pooler() {
+        let options = PostgresOptions::new("postgres://u@h/d?options=-c%20jit%3Doff");
+        let config = options.target().expect("it can be read").config;
+        let said = config.get_options().expect("there are some");
+        assert!(said.starts_with("-c jit=off "), "{said}");
+        for wanted in [
+            "-c statement_timeout=30000",
+            "-c lock_timeout=5000",
+            "-c idle_in_transaction_session_timeout=10000",
+            "-c default_transaction_isolation=read\\ committed",
+        ] {
+            assert!(said.contains(wanted), "{said}");
         }
-        let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
-        format!("{name}/{database}")
+        assert_eq!(config.get_application_name(), Some("windlass"));
+        let pooled = PostgresOptions::new("postgres://u@h/d").pooled(true);
+        assert_eq!(pooled.target().expect("it can be read").config.get_options(), None);
     }
-}
 
-/// The options of an address that are passed on. Those of client certificates are not
-/// among them.
-const PASSED_ON: [&str; 18] = [
-    "user",
-    "password",
-    "dbname",
-    "options",
-    "application_name",
-    "sslnegotiation",
-    "host",
-    "hostaddr",
-    "port",
-    "connect_timeout",
-    "tcp_user_timeout",
-    "keepalives",
-    "keepalives_idle",
-    "keepalives_interval",
-    "keepalives_retries",
-    "target_session_attrs",
-    "channel_binding",
-    "load_balance_hosts",
-];
-
-/// An address in two pieces: where the database is, and the options behind the `?`.
-struct Address<'a> {
-    place: &'a str,
-    query: &'a str,
-}
-
-impl<'a> Address<'a> {
-    fn split(url: &'a str) -> Result<Address<'a>, Error> {
-        let rest = url.strip_prefix("postgres://").or(url.strip_prefix("postgresql://"));
-        let Some(rest) = rest else {
-            return Err(refuse("the address of the database does not begin with postgres://"));
+    #[test]
+    fn one_listens_where_it_can_be_heard() {
+        let options = || PostgresOptions::new("postgres://u@h/d");
+        let name = |options: PostgresOptions| {
+            options.listen_target().expect("it can be read").map(|target| target.name())
         };
-        // What comes before the first `@` is a user and a password, whatever is in it.
-        let host = rest.find('@').map_or(rest, |at| &rest[at + 1..]);
-        let end = host.find(['/', '?']).unwrap_or(host.len());
-        if host[..end].contains('@') {
-            let text = "the address of the database has more than one `@` before its host; \
-                        in a password write it as %40";
-            return Err(refuse(text));
-        }
-        let query = host.find('?').map_or("", |at| &host[at + 1..]);
-        let place = match host.contains('?') {
-            true => &url[..url.len() - query.len() - 1],
-            false => url,
-        };
-        Ok(Address { place, query })
+        assert_eq!(name(options()), Some("h:5432/d".to_owned()));
+        assert_eq!(name(options().listen(false)), None);
+        assert_eq!(name(options().pooled(true)), None);
+        let direct = options().pooled(true).listen_url("postgres://u@direct/d");
+        assert_eq!(name(direct), Some("direct:5432/d".to_owned()));
     }
-}
 
-fn refuse(text: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Argument, text)
-}
-
-/// Only a name that cannot be a piece of a secret is shown.
-fn unknown_option(name: &str) -> String {
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    match is_plain && name.len() <= 40 {
-        true => format!("the address of the database has an option {name:?}, which is not known"),
-        false => "the address of the database has an option that is not known".to_owned(),
-    }
-}
-
-/// Why the rest of an address cannot be read; its parser names options, never values.
-fn unreadable(error: &tokio_postgres::Error) -> String {
-    let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    format!("the address of the database cannot be read: {why}")
-}
-
-/// Decodes what `%` stands for in a value, by the parser that reads the rest.
-fn decode(name: &str, value: &str) -> Result<String, Error> {
-    let config: Result<Config, _> = format!("postgres://a@b?application_name={value}").parse();
-    let value = config.ok().and_then(|config| config.get_application_name().map(str::to_owned));
-    value.ok_or_else(|| refuse(format!("{name} in the address of the database cannot be read")))
-}
-
-fn ssl_mode(mode: &str, has_root: bool) -> Result<(SslMode, Verify), Error> {
-    match mode {
-        "disable" => Ok((SslMode::Disable, Verify::Nothing)),
-        "prefer" => Ok((SslMode::Prefer, Verify::Nothing)),
-        // As libpq does: whoever names an authority wants it to be asked.
-        "require" if has_root => Ok((SslMode::Require, Verify::Authority)),
-        "require" => Ok((SslMode::Require, Verify::Nothing)),
-        "verify-ca" => Ok((SslMode::Require, Verify::Authority)),
-        "verify-full" => Ok((SslMode::Require, Verify::AuthorityAndHost)),
-        _ => Err(refuse(format!(
-            "sslmode is {mode:?}, it must be disable, prefer, require, verify-ca or verify-full"
-        ))),
-    }
-}
-
-fn is_socket(host: &Host) -> bool {
-    match host {
-        Host::Tcp(_) => false,
-        #[cfg(unix)]
-        Host::Unix(_) => true,
-    }
-}
-
-/// How a cut network is noticed, unless the address says it.
-fn set_network(config: &mut Config, is_said: impl Fn(&str) -> bool) {
-    if !is_said("keepalives_idle") {
-        config.keepalives_idle(KEEPALIVE_IDLE);
-    }
-    if !is_said("keepalives_interval") {
-        config.keepalives_interval(KEEPALIVE_INTERVAL);
-    }
-    if !is_said("keepalives_retries") {
-        config.keepalives_retries(KEEPALIVE_RETRIES);
-    }
-    if !is_said("tcp_user_timeout") {
-        config.tcp_user_timeout(TCP_USER_TIMEOUT);
+    #[test]
+    fn options_do_not_show_the_address() {
+        let shown = format!("{:?}", PostgresOptions::new("postgres://u:SECRET@h/d"));
+        assert!(!shown.contains("SECRET"), "{shown}");
     }
 }

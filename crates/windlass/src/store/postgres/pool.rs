@@ -13,11 +13,14 @@ use deadpool_postgres::{
     Client, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use futures_util::FutureExt;
-use tokio_postgres::Row;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Row, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::address::Target;
 use super::fault::{Fault, Remedy, Retries, remedy};
-use super::options::{PostgresOptions, Target};
+use super::options::PostgresOptions;
 use super::tls::Tls;
 use crate::Error;
 
@@ -70,6 +73,7 @@ struct Habits {
     /// How long a statement may stay unanswered; `None` for ever.
     answer_max: Option<Duration>,
     acquire_timeout: Duration,
+    open_max: Duration,
     tls: Tls,
     #[cfg(feature = "testing")]
     steps: Option<super::step::Steps>,
@@ -90,6 +94,7 @@ impl Habits {
             is_pooled: options.is_pooled,
             answer_max: (!timeout.is_zero()).then(|| timeout + ANSWER_SLACK),
             acquire_timeout: options.acquire_timeout,
+            open_max: options.open_max(),
             tls: target.tls.clone(),
             #[cfg(feature = "testing")]
             steps: options.steps.clone(),
@@ -114,8 +119,7 @@ impl Pool {
         let connections = deadpool_postgres::Pool::builder(manager)
             .max_size(options.max_connections)
             .wait_timeout(Some(options.acquire_timeout))
-            // The driver counts for each address of a host; this for all of it.
-            .create_timeout(Some(2 * options.connect_timeout))
+            .create_timeout(Some(options.open_max()))
             .runtime(Runtime::Tokio1)
             .build()
             .expect("a runtime is there for the timeouts");
@@ -132,8 +136,10 @@ impl Pool {
                 let text = format!("all {max} connections were in use for {waited:?}");
                 Fault::Unavailable(text)
             }
-            error @ (PoolError::Timeout(_)
-            | PoolError::Closed
+            PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {
+                Fault::Unavailable(late(self.habits.open_max))
+            }
+            error @ (PoolError::Closed
             | PoolError::NoRuntimeSpecified
             | PoolError::PostCreateHook(_)) => Fault::Unavailable(error.to_string()),
         })?;
@@ -150,6 +156,26 @@ impl Pool {
     pub(super) fn retries(&self, verb: &'static str) -> Retries {
         Retries::new(verb)
     }
+}
+
+/// A session of its own, outside of the pool: it is driven by whoever has the second part.
+pub(super) async fn open(
+    target: &Target,
+    limit: Duration,
+) -> Result<(tokio_postgres::Client, Driver), Fault> {
+    let opened = target.config.connect(target.tls.0.clone());
+    match tokio::time::timeout(limit, opened).await {
+        Ok(opened) => Ok(opened?),
+        Err(_) => Err(Fault::Unavailable(late(limit))),
+    }
+}
+
+/// What moves the messages of a session.
+pub(super) type Driver =
+    tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+fn late(limit: Duration) -> String {
+    format!("no connection was opened within {limit:?}")
 }
 
 /// A connection that is this verb's alone.

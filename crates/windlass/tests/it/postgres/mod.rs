@@ -13,13 +13,18 @@ use windlass_core::Timestamp;
 
 use crate::database::TestDatabase;
 
+mod connections;
 mod contract;
 mod driver;
 mod explorer;
 mod hints;
 mod histories;
 mod migrations;
+mod pooled;
+mod pooler;
 mod role;
+mod server;
+mod tls;
 mod transactional;
 
 /// A store in a database of its own, on a clock that stands still.
