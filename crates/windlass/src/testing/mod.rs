@@ -5,9 +5,11 @@
 //! choice, and hands out histories to make assertions on. [`Process`] and
 //! [`invariants`] are what simulations are made of. [`contract`] holds a store to
 //! what the doc comments of [`Store`](crate::store::Store) and
-//! [`WorkerLink`](crate::store::WorkerLink) promise.
+//! [`WorkerLink`](crate::store::WorkerLink) promise, and [`differential`] two stores to
+//! each other.
 
 pub mod contract;
+pub mod differential;
 mod engine;
 mod history;
 pub mod invariants;

@@ -7,6 +7,7 @@ mod builder;
 mod contract;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod database;
+mod differential;
 #[cfg(all(feature = "embedded", unix))]
 mod embedded;
 mod links;

@@ -1,0 +1,183 @@
+//! The workflows of a story: few, small, and with every kind of task and trigger.
+//!
+//! A workflow's shape is fixed by its name and version. Its policies (attempts,
+//! queues, priorities, timeouts, the length of sleeps) are drawn anew for every
+//! registration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::definition::TaskDraft;
+use windlass_core::{
+    Definition, DefinitionDraft, Priority, QueueName, RetryPolicy, TaskKind, Trigger, Version,
+    WorkflowName,
+};
+
+use super::super::dice::Dice;
+use crate::store::HandlerKey;
+
+/// The queues that tasks wait in.
+pub(super) const QUEUES: [&str; 3] = ["default", "mail", "slow"];
+
+/// The workflows, with their versions.
+pub(super) const WORKFLOWS: [(&str, u32); 8] = [
+    ("single", 1),
+    ("chain", 1),
+    ("diamond", 1),
+    ("fan", 1),
+    ("triggers", 1),
+    ("naps", 1),
+    ("sorry", 1),
+    ("sorry", 2),
+];
+
+fn shape(workflow: &str, version: u32) -> Vec<TaskDraft> {
+    match (workflow, version) {
+        ("chain", _) => vec![handler("a"), handler("b").after("a"), handler("c").after("b")],
+        ("diamond", _) => vec![
+            handler("a"),
+            handler("b").after("a"),
+            handler("c").after("a"),
+            handler("join").after("b").after("c"),
+        ],
+        ("fan", _) => {
+            let leaves = ["b", "c", "d", "e", "f"];
+            let mut tasks = vec![handler("a")];
+            tasks.extend(leaves.map(|leaf| handler(leaf).after("a")));
+            let join = on(Trigger::NoneFailed, handler("join"));
+            tasks.push(leaves.into_iter().fold(join, TaskDraft::after));
+            tasks
+        }
+        ("triggers", _) => vec![
+            handler("a"),
+            handler("b"),
+            handler("all").after("a").after("b"),
+            on(Trigger::AllFinished, handler("ended").after("a").after("b")),
+            on(Trigger::AnyFailed, handler("failed").after("a").after("b")),
+            on(Trigger::NoneFailed, handler("unfailed").after("all").after("failed")),
+            on(Trigger::AllFinished, sleep("nap").after("unfailed").after("ended")),
+        ],
+        ("naps", _) => vec![
+            sleep("nap"),
+            handler("a").after("nap"),
+            sleep("rest").after("a"),
+            on(Trigger::AnyFailed, sleep("mourn").after("a")),
+            on(Trigger::AllFinished, handler("join").after("rest").after("mourn")),
+        ],
+        ("sorry", 1) => vec![
+            handler("a"),
+            handler("b").after("a"),
+            TaskDraft::new("sorry", TaskKind::OnFailure),
+        ],
+        ("sorry", _) => vec![
+            TaskDraft::new("sorry", TaskKind::OnFailure),
+            handler("a"),
+            handler("b"),
+            on(Trigger::NoneFailed, sleep("nap").after("a").after("b")),
+        ],
+        (_, _) => vec![handler("a")],
+    }
+}
+
+fn handler(name: &str) -> TaskDraft {
+    TaskDraft::new(name, TaskKind::Handler)
+}
+
+fn sleep(name: &str) -> TaskDraft {
+    TaskDraft::new(name, TaskKind::Sleep(Duration::ZERO))
+}
+
+fn on(trigger: Trigger, task: TaskDraft) -> TaskDraft {
+    TaskDraft { trigger, ..task }
+}
+
+/// A workflow with policies as they come.
+pub(super) fn definition(dice: &mut Dice, (workflow, version): (&str, u32)) -> Arc<Definition> {
+    let tasks = shape(workflow, version).into_iter();
+    build(workflow, version, tasks.map(|task| with_policies(dice, task)).collect())
+}
+
+/// A workflow that is not what is registered under its name.
+pub(super) fn other_shape(dice: &mut Dice, (workflow, version): (&str, u32)) -> Arc<Definition> {
+    let mut tasks = shape(workflow, version);
+    // Nothing depends on the last task, so anything may happen to it.
+    let last = tasks.pop().expect("every shape has tasks");
+    let has_parents = !last.parents.is_empty();
+    let other = match dice.count(0..4) {
+        0 => TaskDraft { name: "other".to_owned(), ..last },
+        1 if has_parents => TaskDraft { parents: Vec::new(), trigger: Trigger::default(), ..last },
+        2 if has_parents && last.trigger != Trigger::AllFinished => on(Trigger::AllFinished, last),
+        3 if last.kind == TaskKind::Handler => {
+            TaskDraft { kind: TaskKind::Sleep(Duration::ZERO), ..last }
+        }
+        _ => {
+            tasks.push(handler("more"));
+            last
+        }
+    };
+    tasks.push(other);
+    build(workflow, version, tasks)
+}
+
+fn build(workflow: &str, version: u32, tasks: Vec<TaskDraft>) -> Arc<Definition> {
+    let version = Version::new(version).expect("versions begin at 1");
+    let draft = DefinitionDraft { name: workflow.to_owned(), version, tasks };
+    Arc::new(draft.build().unwrap_or_else(|error| panic!("a shape is wrong: {error}")))
+}
+
+fn with_policies(dice: &mut Dice, task: TaskDraft) -> TaskDraft {
+    let kind = match task.kind {
+        TaskKind::Sleep(_) => {
+            TaskKind::Sleep(dice.pick(&[0, 1, 1_000_000, 20_000_000].map(Duration::from_micros)))
+        }
+        TaskKind::Handler | TaskKind::OnFailure => task.kind,
+    };
+    let retry = RetryPolicy::fixed(dice.micros(..10_000_000));
+    TaskDraft {
+        kind,
+        retry: retry.attempts(dice.pick(&[1, 2, 2, 3])),
+        timeout: dice.chance(20).then(|| dice.micros(1..60_000_000)),
+        queue: dice.pick(&["default", "default", "default", "mail", "slow"]).to_owned(),
+        priority: any_priority(dice),
+        ..task
+    }
+}
+
+/// Mostly none, so that tenants meet in the same lanes.
+pub(super) fn any_priority(dice: &mut Dice) -> Priority {
+    let number = match dice.count(0..20) {
+        0..15 => 0,
+        15..17 => 1,
+        17..19 => -1,
+        _ => dice.pick(&[-100, -60, 60, 100]),
+    };
+    Priority::new(number).expect("these are within the limits")
+}
+
+pub(super) fn workflow_name(name: &str) -> WorkflowName {
+    WorkflowName::new(name).expect("these are names")
+}
+
+/// The name of a workflow, perhaps of one that nobody ever registers.
+pub(super) fn any_name(dice: &mut Dice) -> WorkflowName {
+    let known = WORKFLOWS[dice.count(0..WORKFLOWS.len())].0;
+    workflow_name(if dice.chance(5) { "unheard-of" } else { known })
+}
+
+/// Handlers for all workflows, or for some.
+pub(super) fn any_handlers(dice: &mut Dice) -> Arc<[HandlerKey]> {
+    let key = |(name, version): (&str, u32)| HandlerKey {
+        workflow: workflow_name(name),
+        version: Version::new(version).expect("versions begin at 1"),
+    };
+    let all = WORKFLOWS.map(key);
+    let percent = dice.pick(&[100, 100, 100, 60, 30, 0]);
+    dice.some(&all, percent).into()
+}
+
+/// All queues, or some, in any order.
+pub(super) fn any_queues(dice: &mut Dice) -> Arc<[QueueName]> {
+    let all = QUEUES.map(|name| QueueName::new(name).expect("these are names"));
+    let percent = dice.pick(&[100, 100, 70, 40]);
+    dice.some(&all, percent).into()
+}

@@ -1,0 +1,211 @@
+//! What a client and some workers know from the answers they got, some of which were
+//! lost on the way.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use windlass_core::{
+    ClaimSeq, Event, EventBody, RunEventKind, RunId, RunState, Timestamp, Version, WorkerId,
+    WorkflowName,
+};
+
+use super::dice::Dice;
+use super::reply::Reply;
+use super::verb::Verb;
+use crate::store::{Answer, Completion, Held, NewRun, RunCursor, Started};
+
+/// How many writes are remembered to be repeated.
+const PAST_MAX: usize = 60;
+
+/// How many dead workers are remembered to rise again.
+const DEAD_MAX: usize = 10;
+
+/// How many answers in a hundred never reach who asked.
+const LOST_PERCENT: u32 = 8;
+
+/// What is known of the two stores, as long as they agree.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) now: Option<Timestamp>,
+    /// When the newest sweeps said that something is due.
+    pub(super) due: BTreeMap<&'static str, Timestamp>,
+    /// The versions of workflows that are registered.
+    pub(super) registered: Vec<(WorkflowName, Version)>,
+    pub(super) runs: Vec<KnownRun>,
+    places: BTreeMap<RunId, usize>,
+    pub(super) workers: Vec<KnownWorker>,
+    pub(super) dead: VecDeque<WorkerId>,
+    /// Tasks that workers believe to hold.
+    pub(super) held: Vec<KnownTask>,
+    /// What workers believed to hold, the newest at the end.
+    pub(super) past: VecDeque<Held>,
+    /// Completions that were sent, the newest at the end.
+    pub(super) sent: VecDeque<Completion>,
+    /// Where the newest page of runs ended.
+    pub(super) cursor: Option<RunCursor>,
+}
+
+pub(super) struct KnownRun {
+    /// How it was started.
+    pub(super) new: NewRun,
+    pub(super) state: RunState,
+    pub(super) round: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct KnownWorker {
+    pub(super) id: WorkerId,
+    /// The number of its newest claim.
+    pub(super) seq: ClaimSeq,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct KnownTask {
+    pub(super) worker: WorkerId,
+    pub(super) held: Held,
+}
+
+impl Known {
+    /// How many runs have not ended.
+    pub(super) fn working(&self) -> usize {
+        self.runs.iter().filter(|run| run.state == RunState::Running).count()
+    }
+
+    pub(super) fn held_by(&self, worker: WorkerId) -> Vec<Held> {
+        let mine = self.held.iter().filter(|task| task.worker == worker);
+        mine.map(|task| task.held).collect()
+    }
+
+    pub(super) fn learn(&mut self, verb: &Verb, reply: &Reply, dice: &mut Dice) {
+        match (verb, reply) {
+            (Verb::Advance(_), Reply::Now(Ok(now))) => self.now = Some(*now),
+            (Verb::Register(definition), Reply::Done(Ok(()))) => {
+                self.learn_workflow(definition.name(), definition.version());
+            }
+            (Verb::StartRuns(starts), Reply::Started(Ok(answers))) => {
+                for (new, answer) in starts.iter().zip(answers) {
+                    if let Ok(Started { is_new: true, .. }) = answer {
+                        self.learn_run(new.clone());
+                    }
+                }
+            }
+            (Verb::Join(hello), Reply::Done(Ok(()))) => {
+                for definition in &hello.definitions {
+                    self.learn_workflow(definition.name(), definition.version());
+                }
+                let id = hello.worker;
+                if !self.workers.iter().any(|worker| worker.id == id) {
+                    self.workers.push(KnownWorker { id, seq: ClaimSeq(0) });
+                }
+            }
+            (Verb::Claim(request), reply) => {
+                if let Some(worker) = self.worker(request.worker) {
+                    worker.seq = worker.seq.max(request.seq);
+                }
+                self.learn_claim(request.worker, reply, dice);
+            }
+            (Verb::Finish(batch), Reply::Answers(Ok(answers))) => {
+                for (completion, answer) in batch.iter().zip(answers) {
+                    push(&mut self.sent, completion.clone(), PAST_MAX);
+                    let held = Held { task: completion.task, fence: completion.fence };
+                    self.learn_answer(held, *answer, dice);
+                }
+            }
+            (Verb::Release(batch), Reply::Answers(Ok(answers))) => {
+                for (release, answer) in batch.iter().zip(answers) {
+                    let held = Held { task: release.task, fence: release.fence };
+                    self.learn_answer(held, *answer, dice);
+                }
+            }
+            (Verb::Extend(heartbeat), Reply::Heartbeat(answer)) => match answer {
+                Ok(answer) => answer.lost.iter().for_each(|lost| self.lose(lost.held)),
+                Err(_) if reply.is_lease_lost() => self.bury(heartbeat.worker),
+                Err(_) => {}
+            },
+            (Verb::Leave(worker), Reply::Done(Ok(()))) => self.bury(*worker),
+            (Verb::PromoteDue(_) | Verb::Reap(_), Reply::Swept(Ok(sweep))) => {
+                self.due.remove(verb.name());
+                self.due.extend(sweep.next_at.map(|next| (verb.name(), next)));
+            }
+            (Verb::ListRuns(_), Reply::Page(Ok(page))) => self.cursor = page.next,
+            // A refusal teaches nothing, and other pairs do not occur.
+            (_, _) => {}
+        }
+    }
+
+    fn learn_workflow(&mut self, name: &WorkflowName, version: Version) {
+        let key = (name.clone(), version);
+        if !self.registered.contains(&key) {
+            self.registered.push(key);
+        }
+    }
+
+    fn learn_run(&mut self, new: NewRun) {
+        self.places.insert(new.id, self.runs.len());
+        self.runs.push(KnownRun { new, state: RunState::Running, round: 1 });
+    }
+
+    fn learn_claim(&mut self, worker: WorkerId, reply: &Reply, dice: &mut Dice) {
+        if reply.is_lease_lost() {
+            return self.bury(worker);
+        }
+        let Reply::Claimed(Ok(tasks)) = reply else { return };
+        let is_lost = dice.chance(LOST_PERCENT);
+        for leased in tasks {
+            let held = Held { task: leased.0.task, fence: leased.0.fence };
+            match is_lost {
+                true => push(&mut self.past, held, PAST_MAX),
+                false => self.held.push(KnownTask { worker, held }),
+            }
+        }
+    }
+
+    fn learn_answer(&mut self, held: Held, answer: Answer, dice: &mut Dice) {
+        match answer {
+            // The worker does not hear of it and will send it again.
+            Answer::Accepted if dice.chance(LOST_PERCENT) => {}
+            Answer::Accepted | Answer::AcceptedAlready | Answer::Refused(_) => self.lose(held),
+        }
+    }
+
+    /// A worker stops believing that it holds a task.
+    fn lose(&mut self, held: Held) {
+        let before = self.held.len();
+        self.held.retain(|task| task.held != held);
+        if self.held.len() < before {
+            push(&mut self.past, held, PAST_MAX);
+        }
+    }
+
+    fn bury(&mut self, worker: WorkerId) {
+        if self.worker(worker).is_none() {
+            return;
+        }
+        for held in self.held_by(worker) {
+            self.lose(held);
+        }
+        self.workers.retain(|known| known.id != worker);
+        push(&mut self.dead, worker, DEAD_MAX);
+    }
+
+    fn worker(&mut self, id: WorkerId) -> Option<&mut KnownWorker> {
+        self.workers.iter_mut().find(|worker| worker.id == id)
+    }
+
+    pub(super) fn learn_event(&mut self, event: &Event) {
+        let run = self.places.get(&event.run).and_then(|place| self.runs.get_mut(*place));
+        if let (Some(run), EventBody::Run(body)) = (run, &event.body) {
+            run.state = body.to;
+            if let RunEventKind::Retried { round } = body.kind {
+                run.round = round;
+            }
+        }
+    }
+}
+
+/// Adds to a memory that forgets its oldest.
+fn push<T>(memory: &mut VecDeque<T>, item: T, max: usize) {
+    memory.push_back(item);
+    if memory.len() > max {
+        memory.pop_front();
+    }
+}

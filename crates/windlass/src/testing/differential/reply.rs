@@ -1,0 +1,282 @@
+//! What a store answers, in a form that can be compared, counted and told.
+
+use std::fmt;
+
+use windlass_core::{RunId, Timestamp};
+
+use super::compare::Difference;
+use super::verb::short_task;
+use crate::store::{
+    Answer, Claimed, HeartbeatAnswer, Lost, Refusal, RunPage, Started, StoreError, Sweep,
+    TaskRecord,
+};
+
+type Told<T> = Result<T, StoreError>;
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Reply {
+    Now(Told<Timestamp>),
+    Done(Told<()>),
+    Started(Told<Vec<Told<Started>>>),
+    Round(Told<u32>),
+    Claimed(Told<Vec<Leased>>),
+    Answers(Told<Vec<Answer>>),
+    Heartbeat(Told<HeartbeatAnswer>),
+    Swept(Told<Sweep>),
+    Page(Told<RunPage>),
+    Tasks(Told<Vec<TaskRecord>>),
+    Task(Told<Option<TaskRecord>>),
+}
+
+/// A claimed task that is equal to another if all its facts are.
+#[derive(Clone)]
+pub(super) struct Leased(pub(super) Claimed);
+
+impl PartialEq for Leased {
+    fn eq(&self, other: &Self) -> bool {
+        let Claimed {
+            task,
+            fence,
+            attempt,
+            workflow,
+            version,
+            spec,
+            tenant,
+            input,
+            parents,
+            failures,
+        } = &self.0;
+        let other = &other.0;
+        *task == other.task
+            && *fence == other.fence
+            && *attempt == other.attempt
+            && *workflow == other.workflow
+            && *version == other.version
+            && *spec == other.spec
+            && *tenant == other.tenant
+            && *input == other.input
+            && *parents == other.parents
+            && *failures == other.failures
+    }
+}
+
+impl fmt::Debug for Leased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Reply {
+    pub(super) fn claimed(claimed: Told<Vec<Claimed>>) -> Self {
+        Reply::Claimed(claimed.map(|tasks| tasks.into_iter().map(Leased).collect()))
+    }
+
+    /// Where two answers differ, or where either is one that no store may give.
+    pub(super) fn difference(&self, other: &Reply) -> Option<Difference> {
+        if let (Reply::Claimed(Ok(left)), Reply::Claimed(Ok(right))) = (self, other) {
+            return Difference::of_lists("task of the claim", left, right);
+        }
+        if let (Reply::Answers(Ok(left)), Reply::Answers(Ok(right))) = (self, other) {
+            return Difference::of_lists("answer", left, right);
+        }
+        if let (Reply::Started(Ok(left)), Reply::Started(Ok(right))) = (self, other)
+            && left != right
+        {
+            return Difference::of_lists("start", left, right);
+        }
+        if let (Reply::Page(Ok(left)), Reply::Page(Ok(right))) = (self, other)
+            && left.runs != right.runs
+        {
+            return Difference::of_lists("run of the page", &left.runs, &right.runs);
+        }
+        let is_fault = self.is_fault() || other.is_fault();
+        (is_fault || self != other).then(|| Difference::new("the answer", self, other))
+    }
+
+    /// Whether it is an answer that nothing here gives a reason for.
+    fn is_fault(&self) -> bool {
+        if let Reply::Started(Ok(starts)) = self {
+            return starts.iter().any(|start| is_fault(start.as_ref().err()));
+        }
+        is_fault(self.error())
+    }
+
+    /// The refusal of the whole request.
+    fn error(&self) -> Option<&StoreError> {
+        match self {
+            Reply::Now(answer) => answer.as_ref().err(),
+            Reply::Done(answer) => answer.as_ref().err(),
+            Reply::Started(answer) => answer.as_ref().err(),
+            Reply::Round(answer) => answer.as_ref().err(),
+            Reply::Claimed(answer) => answer.as_ref().err(),
+            Reply::Answers(answer) => answer.as_ref().err(),
+            Reply::Heartbeat(answer) => answer.as_ref().err(),
+            Reply::Swept(answer) => answer.as_ref().err(),
+            Reply::Page(answer) => answer.as_ref().err(),
+            Reply::Tasks(answer) => answer.as_ref().err(),
+            Reply::Task(answer) => answer.as_ref().err(),
+        }
+    }
+
+    /// Whether the worker was told that its lease is lost.
+    pub(super) fn is_lease_lost(&self) -> bool {
+        matches!(self.error(), Some(StoreError::LeaseLost(_)))
+    }
+
+    /// The runs that the answer names.
+    pub(super) fn runs(&self) -> Vec<RunId> {
+        match self {
+            Reply::Started(Ok(starts)) => starts.iter().flatten().map(|start| start.run).collect(),
+            Reply::Claimed(Ok(tasks)) => tasks.iter().map(|leased| leased.0.task.run).collect(),
+            Reply::Now(_)
+            | Reply::Done(_)
+            | Reply::Started(Err(_))
+            | Reply::Round(_)
+            | Reply::Claimed(Err(_))
+            | Reply::Answers(_)
+            | Reply::Heartbeat(_)
+            | Reply::Swept(_)
+            | Reply::Page(_)
+            | Reply::Tasks(_)
+            | Reply::Task(_) => Vec::new(),
+        }
+    }
+
+    /// What kinds of answers it holds, as words to count.
+    pub(super) fn kinds(&self) -> Vec<&'static str> {
+        if let Some(error) = self.error() {
+            return vec![error_word(error)];
+        }
+        match self {
+            Reply::Started(Ok(starts)) => starts.iter().map(start_word).collect(),
+            Reply::Claimed(Ok(tasks)) if tasks.is_empty() => vec!["nothing"],
+            Reply::Claimed(Ok(tasks)) => tasks.iter().flat_map(claim_words).collect(),
+            Reply::Answers(Ok(answers)) => answers.iter().map(answer_word).collect(),
+            Reply::Heartbeat(Ok(answer)) if answer.lost.is_empty() => vec!["all kept"],
+            Reply::Heartbeat(Ok(answer)) => answer.lost.iter().map(lost_word).collect(),
+            Reply::Swept(Ok(sweep)) => vec![sweep_word(sweep)],
+            Reply::Page(Ok(page)) if page.runs.is_empty() => vec!["empty"],
+            Reply::Page(Ok(page)) if page.next.is_some() => vec!["page with more behind it"],
+            Reply::Task(Ok(None)) => vec!["none"],
+            Reply::Tasks(Ok(tasks)) if tasks.is_empty() => vec!["empty"],
+            Reply::Now(_)
+            | Reply::Done(_)
+            | Reply::Started(Err(_))
+            | Reply::Round(_)
+            | Reply::Claimed(Err(_))
+            | Reply::Answers(Err(_))
+            | Reply::Heartbeat(Err(_))
+            | Reply::Swept(Err(_))
+            | Reply::Page(_)
+            | Reply::Tasks(_)
+            | Reply::Task(_) => vec!["done"],
+        }
+    }
+}
+
+fn is_fault(error: Option<&StoreError>) -> bool {
+    match error {
+        Some(StoreError::Unavailable(_) | StoreError::Corrupt(_)) => true,
+        Some(StoreError::NotFound(_) | StoreError::Conflict(_) | StoreError::LeaseLost(_))
+        | None => false,
+    }
+}
+
+/// What each kind of conflict says, and what it is counted as.
+const CONFLICTS: [(&str, &str); 8] = [
+    ("another shape", "conflict of shapes"),
+    ("idempotency key", "conflict of a key"),
+    ("run id", "conflict of an id"),
+    ("metadata", "conflict with a limit of metadata"),
+    ("over the limit", "conflict with a limit of batches"),
+    ("not in round", "conflict of rounds"),
+    ("only a failed run", "conflict of a retry with a state"),
+    ("only a running run", "conflict of a cancel with a state"),
+];
+
+fn error_word(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::NotFound(_) => "not found",
+        StoreError::Conflict(text) => {
+            let known = CONFLICTS.iter().find(|(part, _)| text.contains(part));
+            known.map_or("conflict", |(_, word)| word)
+        }
+        StoreError::LeaseLost(_) => "lease lost",
+        StoreError::Unavailable(_) => "unavailable",
+        StoreError::Corrupt(_) => "corrupt",
+    }
+}
+
+fn start_word(start: &Told<Started>) -> &'static str {
+    match start {
+        Ok(Started { is_new: true, .. }) => "new",
+        Ok(Started { is_new: false, .. }) => "there already",
+        Err(error) => error_word(error),
+    }
+}
+
+fn claim_words(leased: &Leased) -> Vec<&'static str> {
+    let claimed = &leased.0;
+    let mut words = vec!["task"];
+    words.extend((claimed.attempt > 1).then_some("further attempt"));
+    words.extend((!claimed.parents.is_empty()).then_some("task with parents"));
+    words.extend((!claimed.failures.is_empty()).then_some("task with failures"));
+    words
+}
+
+fn answer_word(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Accepted => "accepted",
+        Answer::AcceptedAlready => "accepted already",
+        Answer::Refused(Refusal::LeaseLost) => "refused, lease lost",
+        Answer::Refused(Refusal::RunCancelled) => "refused, run cancelled",
+        Answer::Refused(Refusal::UnknownTask) => "refused, unknown task",
+        Answer::Refused(Refusal::Invalid) => "refused, invalid",
+    }
+}
+
+fn lost_word(lost: &Lost) -> &'static str {
+    match lost.refusal {
+        Refusal::LeaseLost => "lost, lease lost",
+        Refusal::RunCancelled => "lost, run cancelled",
+        Refusal::UnknownTask => "lost, unknown task",
+        Refusal::Invalid => "lost, invalid",
+    }
+}
+
+fn sweep_word(sweep: &Sweep) -> &'static str {
+    match (sweep.moved, sweep.next_at) {
+        (0, _) => "nothing moved",
+        (_, Some(next)) if next <= sweep.at => "moved, more to do",
+        (_, _) => "moved",
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reply::Claimed(Ok(tasks)) => {
+                let show = |leased: &Leased| {
+                    let claimed = &leased.0;
+                    let task = short_task(claimed.task, claimed.fence);
+                    format!("{task} {} of {}", claimed.spec.name, claimed.tenant)
+                };
+                write!(f, "[{}]", tasks.iter().map(show).collect::<Vec<_>>().join(", "))
+            }
+            Reply::Page(Ok(page)) => write!(f, "{} runs", page.runs.len()),
+            Reply::Tasks(Ok(tasks)) => write!(f, "{} tasks", tasks.len()),
+            Reply::Now(answer) => write!(f, "{answer:?}"),
+            Reply::Done(answer) => write!(f, "{answer:?}"),
+            Reply::Started(answer) => write!(f, "{answer:?}"),
+            Reply::Round(answer) => write!(f, "{answer:?}"),
+            Reply::Claimed(answer) => write!(f, "{answer:?}"),
+            Reply::Answers(answer) => write!(f, "{answer:?}"),
+            Reply::Heartbeat(answer) => write!(f, "{answer:?}"),
+            Reply::Swept(answer) => write!(f, "{answer:?}"),
+            Reply::Page(answer) => write!(f, "{answer:?}"),
+            Reply::Tasks(answer) => write!(f, "{answer:?}"),
+            Reply::Task(answer) => write!(f, "{answer:?}"),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Stores that are asked the same say and hold the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass::Timestamp;
+use windlass::clock::VirtualClock;
+use windlass::store::{MemoryStore, Store};
+use windlass::testing::contract::Subject;
+use windlass::testing::differential::{self, Statistics};
+
+struct Memory {
+    clock: Arc<VirtualClock>,
+    store: Arc<MemoryStore>,
+}
+
+#[async_trait::async_trait]
+impl Subject for Memory {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+}
+
+fn clock() -> Arc<VirtualClock> {
+    Arc::new(VirtualClock::new(Timestamp::from_micros(1_750_000_000_000_000)))
+}
+
+async fn memory() -> Memory {
+    let clock = clock();
+    let store = Arc::new(MemoryStore::with_clock(clock.clone()));
+    Memory { clock, store }
+}
+
+/// Tells the same story to a memory store and to another store.
+async fn agree(other: &dyn Subject, seed: u64, steps: usize) -> Statistics {
+    println!("seed {seed}");
+    let compared = differential::run(&memory().await, other, seed, steps).await;
+    compared.unwrap_or_else(|mismatch| panic!("{mismatch}"))
+}
+
+/// What a story must have met to be worth telling.
+const INTERESTING: [&str; 55] = [
+    "cancel_run: conflict of a cancel with a state",
+    "cancel_run: done",
+    "cancel_run: not found",
+    "claim: conflict with a limit of batches",
+    "claim: further attempt",
+    "claim: lease lost",
+    "claim: nothing",
+    "claim: task with failures",
+    "claim: task with parents",
+    "event: cancelled",
+    "event: delayed",
+    "event: failed",
+    "event: lease_expired",
+    "event: lease_expired for the last time",
+    "event: released",
+    "event: reset",
+    "event: retrying",
+    "event: run_ended",
+    "event: run_retried",
+    "event: skipped",
+    "event: sleeping",
+    "event: woken",
+    "extend: all kept",
+    "extend: lease lost",
+    "extend: lost, lease lost",
+    "extend: lost, run cancelled",
+    "extend: lost, unknown task",
+    "finish: accepted",
+    "finish: accepted already",
+    "finish: refused, lease lost",
+    "finish: refused, run cancelled",
+    "finish: refused, unknown task",
+    "get_task: done",
+    "get_task: none",
+    "join: conflict of shapes",
+    "join: done",
+    "join: lease lost",
+    "leave: done",
+    "list_runs: page with more behind it",
+    "list_tasks: done",
+    "promote_due: moved, more to do",
+    "reap: moved",
+    "reap: moved, more to do",
+    "register: conflict of shapes",
+    "release: accepted already",
+    "release: refused, lease lost",
+    "retry_run: conflict of a retry with a state",
+    "retry_run: conflict of rounds",
+    "retry_run: done",
+    "retry_run: not found",
+    "start_runs: conflict of a key",
+    "start_runs: conflict of an id",
+    "start_runs: conflict with a limit of metadata",
+    "start_runs: not found",
+    "start_runs: there already",
+];
+
+fn assert_interesting(statistics: &Statistics) {
+    let missing: Vec<_> = INTERESTING.iter().filter(|kind| statistics.count(kind) == 0).collect();
+    assert!(missing.is_empty(), "never met: {missing:?}\nmet:\n{statistics}");
+}
+
+#[tokio::test]
+async fn two_memory_stores_agree_over_ten_thousand_steps() {
+    assert_interesting(&agree(&memory().await, 1, 10_000).await);
+}
+
+#[tokio::test]
+async fn two_memory_stores_agree_whatever_the_seed() {
+    for seed in 100..115 {
+        agree(&memory().await, seed, 300).await;
+    }
+}
+
+#[tokio::test]
+async fn the_same_seed_tells_the_same_story() {
+    let first = agree(&memory().await, 7, 1_000).await;
+    assert_eq!(agree(&memory().await, 7, 1_000).await, first);
+    assert_ne!(agree(&memory().await, 8, 1_000).await, first, "seeds differ");
+}
+
+#[tokio::test]
+async fn clocks_that_differ_are_a_mismatch_before_anything_happens() {
+    let late = memory().await;
+    late.advance(Duration::from_micros(1)).await;
+    let compared = differential::run(&memory().await, &late, 3, 10).await;
+    let mismatch = compared.expect_err("one clock is ahead");
+    assert_eq!((mismatch.seed, mismatch.step, mismatch.what()), (3, 0, "the answer"));
+    let text = mismatch.to_string();
+    for part in
+        ["after step 0 of seed 3", "left:  Now(", "15:06:40Z", "40.000001Z", "0 advance 0ns"]
+    {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+/// Stores with a mistake do not agree with one that has none.
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use windlass::PlantedBug;
+
+    use super::*;
+
+    /// Within how many steps a mistake must show.
+    const STEPS: usize = 2_000;
+
+    /// Whether a mistake shows in what a store says, with one verb after the other.
+    fn can_show(bug: PlantedBug) -> bool {
+        match bug {
+            PlantedBug::FinishWithoutFence
+            | PlantedBug::FailureWithoutCascade
+            | PlantedBug::ReapWithoutCascade
+            | PlantedBug::HeartbeatWithoutFence
+            | PlantedBug::LostClaimsForgotten
+            | PlantedBug::BackoffInMemory
+            | PlantedBug::FirstHeartbeatNeverExpires
+            | PlantedBug::ReapWithoutAttemptLimit
+            | PlantedBug::ReleaseCostsAttempt
+            | PlantedBug::RetryResetsFence
+            | PlantedBug::EarlyTimers
+            | PlantedBug::TagFromUnclaimedMaximum
+            | PlantedBug::RepeatedFinishCounts
+            | PlantedBug::ReadyAfterFirstParent
+            | PlantedBug::CancelForgetsTimers
+            | PlantedBug::ClaimsKeepLease
+            | PlantedBug::KeysNotUnique => true,
+            // A crash between two steps of the store shows these.
+            PlantedBug::ClaimInTwoSteps | PlantedBug::TimerConsumedEffectLost => false,
+            // These are mistakes of workers.
+            PlantedBug::DrainStopsHeartbeat
+            | PlantedBug::DrainKeepsClaiming
+            | PlantedBug::HintsWithoutPolling
+            | PlantedBug::ClaimsOverSlots => false,
+        }
+    }
+
+    /// How a mistake shows, if it does.
+    async fn hunt(bug: PlantedBug, seed: u64) -> Option<String> {
+        let clock = clock();
+        let store = Arc::new(MemoryStore::with_bug(clock.clone(), Some(bug)));
+        let wrong = Memory { clock, store };
+        let story =
+            async move { differential::run(&memory().await, &wrong, seed, STEPS).await.err() };
+        // A store may be so wrong that it panics, which shows as well.
+        match tokio::spawn(story).await {
+            Ok(mismatch) => {
+                mismatch.map(|found| format!("at step {}: {}", found.step, found.what()))
+            }
+            Err(panic) => Some(panic.to_string()),
+        }
+    }
+
+    #[tokio::test]
+    async fn every_mistake_that_can_show_is_found() {
+        for bug in PlantedBug::ALL.into_iter().filter(|bug| can_show(*bug)) {
+            for seed in 1..=3 {
+                let shown = hunt(bug, seed).await;
+                let shown = shown.unwrap_or_else(|| panic!("{bug:?} does not show, seed {seed}"));
+                println!("{bug:?} shows with seed {seed} {shown}");
+            }
+        }
+    }
+}
