@@ -118,6 +118,12 @@ async fn two_memory_stores_agree_whatever_the_seed() {
     }
 }
 
+#[cfg(all(feature = "embedded", feature = "postgres", unix))]
+#[tokio::test]
+async fn the_store_in_postgresql_agrees_with_that_in_memory_over_ten_thousand_steps() {
+    assert_interesting(&agree(&crate::postgres::postgres().await, 1, 10_000).await);
+}
+
 #[tokio::test]
 async fn the_same_seed_tells_the_same_story() {
     let first = agree(&memory().await, 7, 1_000).await;
