@@ -18,7 +18,8 @@ use crate::store::{
 
 impl State {
     pub(super) fn join(&mut self, hello: Hello) -> Result<(), StoreError> {
-        if self.shared.dead.contains(&hello.worker) {
+        let is_dying = self.shared.workers.get(&hello.worker).is_some_and(|worker| worker.is_dead);
+        if is_dying || self.shared.dead.contains(&hello.worker) {
             return Err(StoreError::LeaseLost(hello.worker));
         }
         self.register_all(hello.definitions)?;
@@ -107,7 +108,12 @@ impl State {
             }
         }
         let lost = |held: &Held| {
-            let refusal = self.holder(*held).err()?;
+            let mine = self.shared.workers.get(&heartbeat.worker);
+            let is_mine = mine.and_then(|mine| mine.tasks.get(&held.task));
+            if is_mine.is_some_and(|(fence, _)| *fence == held.fence) {
+                return None;
+            }
+            let refusal = self.holder(*held).err().unwrap_or(Refusal::LeaseLost);
             Some(Lost { held: *held, refusal })
         };
         let lost = heartbeat.held.iter().filter_map(lost).collect();

@@ -250,7 +250,10 @@ impl Store for MemoryStore {
     }
 
     async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError> {
-        self.transact(|state| state.shared.weights.insert(tenant, weight));
+        self.transact(|state| {
+            state.shared.ready.see(&tenant);
+            state.shared.weights.insert(tenant, weight)
+        });
         Ok(())
     }
 

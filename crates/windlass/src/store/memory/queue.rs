@@ -59,6 +59,7 @@ impl ReadyQueues {
     /// Gives a task its place, behind those of its tenant.
     pub(super) fn push(&mut self, entry: Entry) -> Place {
         let Entry { task, queue, priority, tenant, handler, weight } = entry;
+        let phase = self.see(&tenant);
         let lane = self.lanes.entry(queue.clone()).or_default();
         let lane = lane.entry(Reverse(priority)).or_default();
         let last = lane.tenants.get(&tenant).and_then(|slots| slots.last()).map(|slot| slot.0);
@@ -69,12 +70,16 @@ impl ReadyQueues {
             lane.virtual_time
         };
         self.age += 1;
-        let next_phase = Phase(u32::try_from(self.phases.len() + 1).unwrap_or(u32::MAX));
-        let phase = *self.phases.entry(tenant.clone()).or_insert(next_phase);
         let slot = (next_tag(last, virtual_time, weight, phase), self.age);
         let place = Place { queue, priority, tenant, handler, slot };
         self.put_back(task, &place);
         place
+    }
+
+    /// The phase of a tenant, a new one if it was not seen before.
+    pub(super) fn see(&mut self, tenant: &Tenant) -> Phase {
+        let next_phase = Phase(u32::try_from(self.phases.len() + 1).unwrap_or(u32::MAX));
+        *self.phases.entry(tenant.clone()).or_insert(next_phase)
     }
 
     /// Puts a task that was taken back where it stood.

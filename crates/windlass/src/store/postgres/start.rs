@@ -114,7 +114,10 @@ impl PostgresStore {
             .filter(|(position, _)| answers[*position].is_none())
             .filter_map(|(position, run)| Some((position, run, definition_of(run)?)))
             .collect();
-        let mut made = insert_runs(&tx, At(now), &wanted).await?;
+        let mut seen = HashSet::new();
+        let firsts: Vec<_> =
+            wanted.iter().filter(|(_, run, _)| seen.insert(run.id)).copied().collect();
+        let mut made = insert_runs(&tx, At(now), &firsts).await?;
         let mut new = Vec::with_capacity(made.len());
         for (position, run, known) in &wanted {
             // An id that is twice in the batch was made by the first that has it.

@@ -26,9 +26,10 @@ use template::Template;
 
 pub use report::{AuditReport, CheckResult, Severity};
 
+use super::address::Target;
 use super::check::{check_version, refused};
 use super::fault::{Fault, Remedy, Retries};
-use super::options::{PostgresOptions, Target};
+use super::options::PostgresOptions;
 use super::time::At;
 use crate::{Error, ErrorKind};
 
