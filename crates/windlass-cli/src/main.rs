@@ -4,7 +4,13 @@
 
 mod audit;
 mod database;
+#[cfg(unix)]
 mod demo;
+#[cfg(unix)]
+mod dev;
+mod migrate;
+#[cfg(unix)]
+mod signals;
 mod text;
 
 use std::io;
@@ -22,10 +28,25 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a web shop's orders on a private PostgreSQL, kill and freeze workers, and
+    /// watch.
+    #[cfg(unix)]
+    Demo(demo::Arguments),
+
+    /// A worker of the demo, which starts it.
+    #[cfg(unix)]
+    #[command(hide = true)]
+    DemoWorker(demo::WorkerArguments),
+
+    /// Run a private PostgreSQL to develop with, until Ctrl-C.
+    #[cfg(unix)]
+    Dev(dev::Arguments),
+
+    /// Bring the schema of a database up to date.
+    Migrate(migrate::Arguments),
+
     /// Check on a live database what Windlass guarantees.
     Audit(audit::Arguments),
-    /// Run a web shop's orders in memory for a few seconds, and watch.
-    Demo(demo::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -42,11 +63,20 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match command {
-        Command::Audit(arguments) => Ok(runtime.block_on(audit::run(arguments))),
-        Command::Demo(arguments) => runtime.block_on(demo::run(arguments)),
+        #[cfg(unix)]
+        Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
+        #[cfg(unix)]
+        Command::DemoWorker(arguments) => demo::run_worker(arguments),
+        #[cfg(unix)]
+        Command::Dev(arguments) => runtime()?.block_on(dev::run(arguments)),
+        Command::Migrate(arguments) => runtime()?.block_on(migrate::run(arguments)),
+        Command::Audit(arguments) => Ok(runtime()?.block_on(audit::run(arguments))),
     }
+}
+
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

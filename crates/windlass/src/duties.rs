@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::backoff::Backoff;
 use crate::store::{BATCH_MAX, Hints, Store, StoreError, Sweep};
@@ -29,6 +30,32 @@ impl Duty {
         match self {
             Duty::PromoteDue => store.promote_due(SWEEP_MAX).await,
             Duty::Reap => store.reap(SWEEP_MAX).await,
+        }
+    }
+}
+
+/// The background duties of an engine at work, without a worker. Made by
+/// [`Windlass::duties`](crate::Windlass::duties); dropped, it ends them. A sweep that is
+/// under way is given up and left to whoever does the duties next.
+#[derive(Debug)]
+#[must_use = "the duties end when this is dropped"]
+pub struct Duties {
+    task: JoinHandle<()>,
+    stop: DropGuard,
+}
+
+impl Duties {
+    pub(crate) fn spawn(store: Arc<dyn Store>, interval: Duration) -> Self {
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(run(store, interval, shutdown.clone()));
+        Duties { task, stop: shutdown.drop_guard() }
+    }
+
+    /// Ends the duties and waits until they have.
+    pub async fn stop(self) {
+        drop(self.stop);
+        if self.task.await.is_err() {
+            tracing::error!("a background duty panicked");
         }
     }
 }

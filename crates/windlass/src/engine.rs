@@ -12,6 +12,7 @@ use windlass_core::{
     Definition, IdempotencyKey, Payload, Priority, RunId, Tenant, Version, Weight, WorkflowName,
 };
 
+use crate::duties::Duties;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 use crate::embedded::EmbeddedPostgres;
 use crate::error::{Error, ErrorKind};
@@ -254,6 +255,26 @@ impl Windlass {
     /// A worker on this engine's store, to be set up and spawned.
     pub fn worker(&self) -> WorkerBuilder {
         WorkerBuilder::new(Arc::clone(&self.store), self.shared().rng.u64(..))
+    }
+
+    /// Does the background duties (promote what is due, reap dead workers) at least once
+    /// per `interval` until the handle is dropped, for a process that has no worker.
+    /// Workers do them as well, unless they are
+    /// [told otherwise](WorkerBuilder::duties).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Argument`] for an interval of zero, which would never pause.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn duties(&self, interval: Duration) -> Result<Duties, Error> {
+        if interval.is_zero() {
+            let text = "an interval of zero between duties would never pause";
+            return Err(Error::new(ErrorKind::Argument, text));
+        }
+        Ok(Duties::spawn(Arc::clone(&self.store), interval))
     }
 }
 

@@ -59,6 +59,7 @@ pub mod worker;
 pub mod workflow;
 
 pub use context::Ctx;
+pub use duties::Duties;
 pub use engine::{Start, Windlass};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "planted-bugs")]

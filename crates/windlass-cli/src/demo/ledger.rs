@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass::store::{PAGE_MAX, RunRecord, Store, TaskRecord};
-use windlass::{Error, Event, RunHandle, TaskState, Tenant};
+use windlass::store::{RunFilter, RunRecord, TaskRecord};
+use windlass::{Error, Event, RunHandle, TaskState, Tenant, Windlass};
 use windlass::{EventBody, EventId, RunEventKind, TaskEvent, TaskEventKind, WorkerId};
 
 /// A run as it was read last.
@@ -13,9 +13,15 @@ pub(super) struct Page {
     pub(super) tasks: Vec<TaskRecord>,
     /// The whole history so far, the oldest first.
     pub(super) events: Vec<Event>,
+    /// Those that were taken.
+    taken: BTreeSet<EventId>,
 }
 
 impl Page {
+    fn new(handle: RunHandle, record: RunRecord) -> Self {
+        Page { handle, record, tasks: Vec::new(), events: Vec::new(), taken: BTreeSet::new() }
+    }
+
     /// What people call the run: its key.
     pub(super) fn label(&self) -> &str {
         self.record.key.as_ref().map_or("?", |key| key.as_str())
@@ -40,50 +46,72 @@ impl Page {
         self.tasks.iter().filter(|task| task.state.is_final()).count()
     }
 
-    /// Reads what is new, which it gives back. A run that ended is read again only
-    /// if it went on meanwhile.
-    async fn refresh(&mut self, store: &dyn Store) -> Result<Vec<Event>, Error> {
-        let record = self.handle.get().await?;
+    /// The task with this name.
+    pub(super) fn task(&self, name: &str) -> Option<&TaskRecord> {
+        self.tasks.iter().find(|task| task.name.as_str() == name)
+    }
+
+    /// Reads what is new. A run that ended is read again only if it went on meanwhile.
+    ///
+    /// The history is read from its beginning: what was committed late may have a number
+    /// below those that were seen. Once the run has ended, nothing is missing.
+    async fn refresh(&mut self, record: RunRecord) -> Result<(), Error> {
         if self.is_closed() && record.round == self.record.round {
-            return Ok(Vec::new());
+            return Ok(());
         }
         // The record comes first: if it says that the run ended, the history read
         // after it is whole.
         self.record = record;
         self.tasks = self.handle.tasks().await?;
-        let after = self.events.last().map(|event| event.id);
-        let new = store.list_events(self.record.id, after, PAGE_MAX).await?;
-        self.events.extend_from_slice(&new);
-        Ok(new)
+        self.events = self.handle.history().await?;
+        Ok(())
     }
 }
 
-/// All runs of the demo.
+/// All runs of the demo, the oldest first.
 #[derive(Default)]
 pub(super) struct Ledger {
     pub(super) pages: Vec<Page>,
 }
 
 impl Ledger {
-    /// Adds a run that was started.
-    pub(super) async fn add(&mut self, handle: RunHandle) -> Result<(), Error> {
-        let (record, tasks) = (handle.get().await?, handle.tasks().await?);
-        self.pages.push(Page { handle, record, tasks, events: Vec::new() });
+    /// Reads what is new about all runs.
+    pub(super) async fn refresh(&mut self, windlass: &Windlass) -> Result<(), Error> {
+        // One page holds them all: there are fewer than `PAGE_MAX`.
+        let mut records = windlass.list(RunFilter::default()).await?.runs;
+        records.reverse();
+        for record in records {
+            let known = self.pages.iter().position(|page| page.record.id == record.id);
+            let place = known.unwrap_or(self.pages.len());
+            if known.is_none() {
+                self.pages.push(Page::new(windlass.run(record.id), record.clone()));
+            }
+            self.pages[place].refresh(record).await?;
+        }
         Ok(())
     }
 
-    /// Reads what is new about all runs: the events, with the place of their run
-    /// in `pages`, in the order of the store.
-    pub(super) async fn refresh(
-        &mut self,
-        store: &dyn Store,
-    ) -> Result<Vec<(usize, Event)>, Error> {
+    /// The events that were read and not taken yet, with the place of their run in
+    /// `pages`, in the order of the store.
+    pub(super) fn take_new(&mut self) -> Vec<(usize, Event)> {
         let mut new = Vec::new();
         for (place, page) in self.pages.iter_mut().enumerate() {
-            new.extend(page.refresh(store).await?.into_iter().map(|event| (place, event)));
+            let is_new = |event: &&Event| page.taken.insert(event.id);
+            new.extend(page.events.iter().filter(is_new).map(|event| (place, event.clone())));
         }
         new.sort_by_key(|(_, event)| event.id);
-        Ok(new)
+        new
+    }
+
+    /// How many runs a tenant has.
+    pub(super) fn runs_of(&self, tenant: &str) -> usize {
+        self.pages.iter().filter(|page| page.record.tenant.as_str() == tenant).count()
+    }
+
+    /// The run of a tenant with a key.
+    pub(super) fn find(&self, tenant: &str, key: &str) -> Option<&Page> {
+        let is_it = |page: &&Page| page.record.tenant.as_str() == tenant && page.label() == key;
+        self.pages.iter().find(is_it)
     }
 
     /// Whether every run has ended and was read to its end.

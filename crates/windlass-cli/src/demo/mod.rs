@@ -1,28 +1,40 @@
 //! `windlass demo`: a story of a few seconds that shows what the engine does.
 //!
-//! Everything that is shown was read from the store; nothing here knows how the
-//! orders end. The store is in memory, so the demo does not show what happens when
-//! a process dies.
+//! Everything that is shown was read from the store, or said by a worker process;
+//! nothing here knows how the orders end. The store is a private PostgreSQL that is
+//! started for the demo and removed with it. Whatever is killed at whatever moment, the
+//! next demo goes on with what is there.
 
+mod faults;
 mod ledger;
 mod orders;
+mod place;
+mod report;
+mod staff;
 mod story;
 mod summary;
 mod view;
+mod worker;
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use windlass::Windlass;
+use windlass::embedded::EmbeddedPostgres;
+use windlass::store::postgres::{AuditOptions, PostgresOptions, audit};
 
-use crate::text::{Screen, count};
-use story::{Ending, Plan};
+use crate::signals::Signals;
+use crate::text::{Screen, count, seconds, shown};
+use ledger::Ledger;
+use place::Place;
+use staff::Staff;
+use story::{Cast, Ending, Plan};
 use view::View;
 
-/// The exit code of a program that was interrupted, as shells count it: 128 and the
-/// number of the signal.
-const INTERRUPTED: u8 = 130;
+pub(crate) use worker::{Arguments as WorkerArguments, run as run_worker};
 
 /// What `windlass demo` can be told.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,6 +50,15 @@ pub(crate) struct Arguments {
     /// How many orders there are, from 4 to 200; a quarter of them is bolt's.
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = orders_range())]
     orders: u32,
+
+    /// The directory of its database, which is removed at the end; next to that of
+    /// `windlass dev` if not said.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+
+    /// Throw away what a demo left that was cut off, instead of going on with it.
+    #[arg(long)]
+    fresh: bool,
 }
 
 fn orders_range() -> clap::builder::RangedI64ValueParser<u32> {
@@ -64,28 +85,122 @@ impl Pace {
         let time = Duration::from_millis(millis).div_f64(self.speed);
         time.max(Duration::from_millis(1))
     }
+
+    /// How often something that may have changed is looked at.
+    fn poll(self) -> Duration {
+        self.millis(40).clamp(Duration::from_millis(10), Duration::from_millis(100))
+    }
 }
 
 /// Runs the demo to its end, or until it is interrupted.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new()?;
     let screen = Screen::detect(arguments.plain);
-    let windlass = Windlass::memory();
-    let plan = Plan::new(arguments.orders, Pace { speed: arguments.speed });
-    let began = windlass.store().now().await?;
-    let mut view = View::new(screen, began);
-    let ending = story::tell(&windlass, &plan, &mut view).await;
+    let mut place = Place::take(arguments.data.as_deref())?;
+    if arguments.fresh {
+        place.forget().await?;
+    }
+    let server = match start_server(&place, &mut signals).await? {
+        Start::Up(server) => server,
+        Start::Interrupted { exit_code } => {
+            place.remove()?;
+            place.leave()?;
+            return Ok(ExitCode::from(exit_code));
+        }
+    };
+    let told = tell(&arguments, screen, &server, &place, &mut signals).await;
+    let is_kept = told.as_ref().is_err_and(|error| !crate::is_broken_pipe(error));
+    if is_kept {
+        // Whatever went wrong, the orders are in there.
+        server.stop().await?;
+        let directory = place.directory();
+        return told.with_context(|| {
+            format!("the demo in {directory:?} can be gone on with, or thrown away with --fresh")
+        });
+    }
+    place.stop(server).await?;
+    let directory = shown(&place.directory().to_string_lossy());
+    place.leave()?;
+    let code = told?;
+    writeln!(io::stdout(), "the server was stopped, and {directory} removed")?;
+    Ok(code)
+}
+
+/// What became of a start of the server.
+enum Start {
+    Up(EmbeddedPostgres),
+    Interrupted { exit_code: u8 },
+}
+
+/// Starts the private server.
+async fn start_server(place: &Place, signals: &mut Signals) -> anyhow::Result<Start> {
+    let directory = shown(&place.directory().to_string_lossy());
+    let what = if place.is_left_over { "a demo was cut off in" } else { "a database is made in" };
+    writeln!(io::stdout(), "{what} {directory}; PostgreSQL is started there")?;
+    let began = Instant::now();
+    let mut start = Box::pin(place.server().start());
+    let started = tokio::select! {
+        biased;
+        exit_code = signals.next() => {
+            // Half a start cannot be taken back, but it is over soon.
+            if let Ok(server) = start.await {
+                server.stop().await?;
+            }
+            return Ok(Start::Interrupted { exit_code });
+        }
+        started = &mut start => started?,
+    };
+    let major = std::fs::read_to_string(started.directory().join("data/PG_VERSION"));
+    let major = major.map(|major| major.trim().to_owned()).unwrap_or_default();
+    let (pid, took) = (started.pid(), seconds(began.elapsed()));
+    let how = if started.is_adopted() { "runs already" } else { "is up" };
+    writeln!(io::stdout(), "PostgreSQL {} {how} (pid {pid}) after {took}", shown(&major))?;
+    Ok(Start::Up(started))
+}
+
+/// Migrates, tells the story and sums it up.
+async fn tell(
+    arguments: &Arguments,
+    screen: Screen,
+    server: &EmbeddedPostgres,
+    place: &Place,
+    signals: &mut Signals,
+) -> anyhow::Result<ExitCode> {
+    let url = server.url();
+    let options = PostgresOptions::new(&url).migrate(true);
+    let windlass = Windlass::connect(options).await?;
+    let pace = Pace { speed: arguments.speed };
+    let mut ledger = Ledger::default();
+    ledger.refresh(&windlass).await?;
+    // What a demo did that was cut off was shown then.
+    ledger.take_new();
+    let plan = Plan::adopt(&ledger, arguments.orders, pace);
+    let mut view = View::new(screen, windlass.store().now().await?);
+    if place.is_left_over && !ledger.pages.is_empty() {
+        let ended = ledger.pages.iter().filter(|page| page.is_closed()).count();
+        let (runs, orders) = (ledger.pages.len(), plan.orders);
+        let line = format!("found {runs} of {orders} orders, {ended} ended: they go on");
+        view.say(windlass.store().now().await?, &line)?;
+    }
+    let duties = windlass.duties(pace.poll())?;
+    let staff = Staff::new(&windlass, url.clone(), pace)?;
+    let cast = Cast { windlass: &windlass, plan: &plan, view: &mut view, ledger, staff };
+    let ending = story::tell(cast, signals).await;
+    duties.stop().await;
     view.close()?;
-    let mut out = io::stdout().lock();
     match ending? {
-        Ending::Told(ledger) => {
-            summary::print(&mut out, screen, &ledger, &plan)?;
+        Ending::Told(told) => {
+            let report = audit(&PostgresOptions::new(&url), &AuditOptions::new()).await?;
+            let mut out = io::stdout().lock();
+            summary::print(&mut out, screen, &plan, &told, &report)?;
             out.flush()?;
             Ok(ExitCode::SUCCESS)
         }
-        Ending::Interrupted { open_runs } => {
+        Ending::Interrupted { exit_code, open_runs } => {
             let runs = count(open_runs, "run");
-            writeln!(out, "interrupted: the workers were drained, {runs} had not ended")?;
-            Ok(ExitCode::from(INTERRUPTED))
+            let line = format!("interrupted: the workers were drained, {runs} had not ended");
+            writeln!(io::stdout(), "{line}")?;
+            Ok(ExitCode::from(exit_code))
         }
     }
 }

@@ -5,32 +5,41 @@ use std::io::{self, Write};
 
 use anyhow::ensure;
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use windlass::{Event, TaskState};
-use windlass::{EventBody, RunEventKind, TaskEventKind};
+use windlass::store::postgres::AuditReport;
+use windlass::{Event, TaskState, WorkerId};
+use windlass::{EventBody, RunEventKind, TaskEvent, TaskEventKind};
 
 use super::ledger::{Ledger, Newcomer, Page, Tally};
-use super::story::{BUSY, LATE, Plan};
-use crate::text::{Colour, Screen, count, seconds, shown};
+use super::orders::{LONG_TASK, SHIP_TASK};
+use super::story::{BUSY, LATE, Plan, Told};
+use crate::text::{Colour, Screen, count, seconds, shown, thousands};
 
-/// Prints everything, then fails if the counters do not agree.
+/// Prints everything, then fails if something is not as it must be.
 pub(super) fn print(
     out: &mut impl Write,
     screen: Screen,
-    ledger: &Ledger,
     plan: &Plan,
+    told: &Told,
+    report: &AuditReport,
 ) -> anyhow::Result<()> {
+    let ledger = &told.ledger;
     let tally = ledger.tally();
     let title = |text: &str| screen.paint(Colour::Bold, text);
     writeln!(out, "\n{}\n{}", title("runs"), run_table(ledger))?;
     writeln!(out, "\n{}", title("totals"))?;
     print_totals(out, ledger, &tally, plan)?;
+    for page in ledger.pages.iter().filter(|page| was_taken_away(page, LONG_TASK)) {
+        writeln!(out, "\n{}", title(&format!("history of {} {LONG_TASK}", label(page))))?;
+        writeln!(out, "{}", history_table(page, |event| event.name.as_str() == LONG_TASK))?;
+    }
     if let Some(page) = most_eventful(ledger) {
-        let (tenant, label) = (shown(page.record.tenant.as_str()), shown(page.label()));
-        writeln!(out, "\n{}", title(&format!("history of {tenant} {label}")))?;
-        writeln!(out, "{}", history_table(page))?;
+        writeln!(out, "\n{}", title(&format!("history of {}", label(page))))?;
+        writeln!(out, "{}", history_table(page, |_| true))?;
     }
     writeln!(out, "\n{}", title("checks"))?;
-    check(out, ledger, &tally)?;
+    check(out, told, &tally)?;
+    writeln!(out, "\n{}", title("audit"))?;
+    print_audit(out, report)?;
     writeln!(out, "\n{}", title("next"))?;
     writeln!(out, "  README.md                            your first workflow")?;
     writeln!(out, "  crates/windlass/examples             programs to start from")?;
@@ -106,11 +115,22 @@ fn most_eventful(ledger: &Ledger) -> Option<&Page> {
     ledger.pages.iter().max_by_key(|page| page.events.len())
 }
 
-fn history_table(page: &Page) -> String {
+fn label(page: &Page) -> String {
+    format!("{} {}", shown(page.record.tenant.as_str()), shown(page.label()))
+}
+
+/// Whether a worker lost the task with its lease.
+fn was_taken_away(page: &Page, task: &str) -> bool {
+    let is_loss = |event: &TaskEvent| matches!(event.kind, TaskEventKind::LeaseExpired { .. });
+    page.task_events().any(|event| event.name.as_str() == task && is_loss(event))
+}
+
+/// The events of the run and those of its tasks that are wanted.
+fn history_table(page: &Page, is_wanted: impl Fn(&TaskEvent) -> bool) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["  time", "task", "event", "attempt", "fence", ""]);
-    for event in &page.events {
+    for event in page.events.iter().filter(|event| event.task().is_none_or(&is_wanted)) {
         let time = event.at.since(page.record.created_at).as_secs_f64();
         let (task, attempt, fence) = match &event.body {
             EventBody::Run(_) => (String::new(), String::new(), String::new()),
@@ -152,28 +172,57 @@ fn detail(event: &Event) -> String {
         TaskEventKind::Delayed { until } | TaskEventKind::Sleeping { until } => {
             format!("for {}", seconds(until.since(event.at)))
         }
-        TaskEventKind::Started { worker } => {
-            let worker = worker.to_string();
-            format!("by worker {}", worker.get(..8).unwrap_or(&worker))
-        }
+        TaskEventKind::Started { worker } => format!("by worker {}", short(*worker)),
+        TaskEventKind::LeaseExpired { worker, .. } => format!("of worker {}", short(*worker)),
         TaskEventKind::Skipped if task.from == TaskState::Running => "condition false".to_owned(),
         TaskEventKind::Skipped => "by how others ended".to_owned(),
         TaskEventKind::Queued
         | TaskEventKind::Woken
         | TaskEventKind::Succeeded
         | TaskEventKind::Released { .. }
-        | TaskEventKind::LeaseExpired { .. }
         | TaskEventKind::Cancelled
         | TaskEventKind::Reset => String::new(),
     }
 }
 
+/// As much of a worker's id as tells it from the others.
+fn short(worker: WorkerId) -> String {
+    worker.to_string().chars().take(8).collect()
+}
+
+/// What the auditor found in the database.
+fn print_audit(out: &mut impl Write, report: &AuditReport) -> anyhow::Result<()> {
+    let looked_at: u64 = report.checks.iter().map(|check| check.checked).sum();
+    let checks = count(report.checks.len(), "check");
+    let broken = report.checks.iter().filter(|check| check.is_violated()).count();
+    let found = if broken == 0 { "no guarantee is".to_owned() } else { format!("{broken} are") };
+    writeln!(out, "  {checks} on {} rows: {found} broken", thousands(looked_at))?;
+    for check in report.checks.iter().filter(|check| check.violations > 0) {
+        let how = if check.is_violated() { "broken" } else { "warning" };
+        writeln!(out, "  {how}: {}: {}", check.id, check.title)?;
+        for example in &check.examples {
+            writeln!(out, "    {}", shown(example))?;
+        }
+    }
+    ensure!(report.is_clean(), "the audit found a guarantee broken");
+    Ok(())
+}
+
 /// Compares counters that must agree whatever happened.
-fn check(out: &mut impl Write, ledger: &Ledger, tally: &Tally) -> anyhow::Result<()> {
+fn check(out: &mut impl Write, told: &Told, tally: &Tally) -> anyhow::Result<()> {
+    let ledger = &told.ledger;
     let runs = ledger.pages.len();
     let ended = ledger.pages.iter().filter(|page| page.is_closed()).count();
     ensure!(ended == runs, "{ended} of {} ended", count(runs, "run"));
     writeln!(out, "  every run ended: {ended} of {runs}")?;
+    for page in &ledger.pages {
+        let is_shipped = |event: &&TaskEvent| {
+            event.name.as_str() == SHIP_TASK && event.kind == TaskEventKind::Succeeded
+        };
+        let shipped = page.task_events().filter(is_shipped).count();
+        ensure!(shipped == 1, "{} was shipped {shipped} times", label(page));
+    }
+    writeln!(out, "  every order was shipped once: {runs} of {runs}")?;
     let Tally { tasks, resets, final_events, attempts, attempt_ends, leases_lost, .. } = tally;
     ensure!(
         *final_events == tasks + resets,
@@ -182,7 +231,7 @@ fn check(out: &mut impl Write, ledger: &Ledger, tally: &Tally) -> anyhow::Result
     writeln!(out, "  every task ended once: {final_events} ends = {tasks} tasks + {resets} anew")?;
     ensure!(attempt_ends == attempts, "{attempts} attempts began and {attempt_ends} ended");
     writeln!(out, "  every attempt has one end: {attempts} began, {attempt_ends} ended")?;
-    // Not a failure: a machine that was put to sleep meanwhile loses leases rightly.
-    writeln!(out, "  leases that ran out, though a worker was drained: {leases_lost}")?;
+    let refused = count(told.refused, "write");
+    writeln!(out, "  leases that ran out: {leases_lost}; refused: {refused} of a frozen worker")?;
     Ok(())
 }

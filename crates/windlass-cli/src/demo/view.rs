@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use windlass::store::TaskRecord;
 use windlass::{Event, RunState, TaskState, Timestamp};
-use windlass::{EventBody, RunEventKind, TaskEvent, TaskEventKind};
+use windlass::{EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
 
 use super::ledger::{Ledger, Page};
 use crate::text::{Colour, Screen, count, seconds, shown};
@@ -49,7 +49,7 @@ impl View {
             return Ok(());
         }
         let what = match &event.body {
-            EventBody::Run(run) => run_line(page, &run.kind, run.to),
+            EventBody::Run(run) => run_line(page, event.at, run),
             EventBody::Task(task) => task_line(event.at, task),
         };
         let Some(what) = what else { return Ok(()) };
@@ -73,13 +73,13 @@ impl View {
     }
 }
 
-fn run_line(page: &Page, kind: &RunEventKind, to: RunState) -> Option<String> {
-    match kind {
+fn run_line(page: &Page, at: Timestamp, run: &RunEvent) -> Option<String> {
+    match &run.kind {
         RunEventKind::Started => None,
-        RunEventKind::Ended => Some(match page.record.ended_at {
-            Some(at) => format!("{to} after {}", seconds(at.since(page.record.created_at))),
-            None => to.to_string(),
-        }),
+        RunEventKind::Ended => {
+            let took = seconds(at.since(page.record.created_at));
+            Some(format!("{} after {took}", run.to))
+        }
         RunEventKind::Cancelled { reason } => {
             Some(format!("cancelled: {}", shown(reason.as_deref().unwrap_or("no reason given"))))
         }

@@ -1,0 +1,88 @@
+//! `windlass migrate`: the schema of a database, brought up to date or looked at.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use windlass::store::postgres::{Migrated, Plan, PlannedStatement, migrate, plan};
+
+use crate::database::DatabaseArguments;
+use crate::text::count;
+
+/// What `windlass migrate` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    database: DatabaseArguments,
+
+    /// Print what would be done, with the locks that each statement takes, and change
+    /// nothing.
+    #[arg(long)]
+    plan: bool,
+}
+
+/// Migrates, or plans to, and says what is done.
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let options = arguments.database.options();
+    // Not written bit by bit: whoever stops reading does not stop a migration.
+    let text = if arguments.plan {
+        render_plan(&plan(&options).await?)
+    } else {
+        render(&migrate(&options).await?)
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was done.
+fn render(migrated: &Migrated) -> String {
+    let Migrated { from, to, applied } = migrated;
+    if applied.is_empty() {
+        return format!("the schema is up to date: version {to}\n");
+    }
+    let mut text: String = applied.iter().map(|name| format!("applied {name}\n")).collect();
+    let migrations = count(applied.len(), "migration");
+    text += &format!("the schema went from version {from} to {to}: {migrations}\n");
+    text
+}
+
+/// What would be done, as SQL with comments.
+fn render_plan(plan: &Plan) -> String {
+    let Plan { from, to, migrations } = plan;
+    if migrations.is_empty() {
+        return format!("-- the schema is up to date: version {to}\n");
+    }
+    let number = count(migrations.len(), "migration");
+    let mut text = format!("-- the schema would go from version {from} to {to}: {number}\n");
+    for migration in migrations {
+        let (version, name) = (migration.version, &migration.name);
+        text += &format!("\n-- migration {version:04}_{name}, one transaction\n");
+        for statement in &migration.statements {
+            text += &format!("\n-- locks: {}\n", locks(statement));
+            text += &format!("{};\n", statement.sql.trim().trim_end_matches(';'));
+        }
+    }
+    text
+}
+
+fn locks(statement: &PlannedStatement) -> String {
+    match &statement.locks {
+        None => "not known".to_owned(),
+        Some(locks) if locks.is_empty() => "none on what is there".to_owned(),
+        Some(locks) => locks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_applied_is_listed_before_the_versions() {
+        let mut migrated = Migrated { from: 1, to: 3, applied: vec![] };
+        assert_eq!(render(&migrated), "the schema is up to date: version 3\n");
+        migrated.applied = vec!["0002_b".to_owned(), "0003_c".to_owned()];
+        let text = "applied 0002_b\napplied 0003_c\n\
+                    the schema went from version 1 to 3: 2 migrations\n";
+        assert_eq!(render(&migrated), text);
+    }
+}

@@ -1,0 +1,87 @@
+//! `windlass migrate`, on a server of its own.
+
+use std::process::Output;
+
+use tokio_postgres::{Client, NoTls};
+use windlass::embedded::{EmbeddedOptions, EmbeddedPostgres};
+
+use crate::place::Place;
+use crate::{assert_line, text, windlass};
+
+async fn start(place: &Place) -> EmbeddedPostgres {
+    let options = EmbeddedOptions::new(place.directory()).durable(false).temporary(true);
+    options.start().await.unwrap()
+}
+
+async fn connect(server: &EmbeddedPostgres) -> Client {
+    let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+fn migrate(url: &str, more: &[&str]) -> Output {
+    windlass(&[&["migrate", "--database-url", url], more].concat())
+}
+
+#[track_caller]
+fn assert_refused(output: &Output, parts: &[&str]) {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+    assert_line(&text(&output.stderr), &[&["error: "], parts].concat());
+}
+
+#[tokio::test]
+async fn a_database_is_migrated_once_and_its_errors_have_codes() {
+    let place = Place::new();
+    let server = start(&place).await;
+    let client = connect(&server).await;
+    let url = server.url();
+
+    let planned = migrate(&url, &["--plan"]);
+    assert!(planned.status.success(), "{planned:?}");
+    let plan = text(&planned.stdout);
+    assert_line(&plan, &["-- the schema would go from version 0 to "]);
+    assert_line(&plan, &["-- migration 0001_windlass, one transaction"]);
+    assert_line(&plan, &["create table windlass.runs ("]);
+    assert_line(&plan, &["-- locks: share on windlass.runs"]);
+    let has_schema = "select 1 from pg_namespace where nspname = 'windlass'";
+    assert!(client.query_opt(has_schema, &[]).await.unwrap().is_none());
+
+    let first = migrate(&url, &[]);
+    assert!(first.status.success(), "{first:?}");
+    let out = text(&first.stdout);
+    assert_line(&out, &["applied 0001_windlass"]);
+    assert_line(&out, &["the schema went from version 0 to "]);
+    let second = migrate(&url, &[]);
+    assert!(second.status.success(), "{second:?}");
+    assert_line(&text(&second.stdout), &["the schema is up to date: version "]);
+
+    let planned = migrate(&url, &["--plan"]);
+    assert!(planned.status.success(), "{planned:?}");
+    assert_line(&text(&planned.stdout), &["-- the schema is up to date: version "]);
+
+    client.batch_execute("create role guest login").await.unwrap();
+    client.batch_execute("create database bare").await.unwrap();
+    let bare = url.replace("/postgres", "/bare");
+    let guest = bare.replace("windlass@", "guest@");
+    assert_refused(&migrate(&guest, &[]), &["[WL-0011]"]);
+    let nobody = url.replace("windlass@", "nobody-of-that-name@");
+    assert_refused(&migrate(&nobody, &[]), &["nobody-of-that-name", "[WL-0011]"]);
+
+    let newer = "insert into windlass.migrations (version, name, checksum) values (9999, 'x', '')";
+    client.batch_execute(newer).await.unwrap();
+    for more in [&[][..], &["--plan"]] {
+        assert_refused(&migrate(&url, more), &["version 9999", "[WL-0010]"]);
+    }
+}
+
+#[test]
+fn a_database_that_cannot_be_reached_is_named_without_its_password() {
+    // Port 1 is nobody's.
+    let output = migrate("postgres://app:secret@127.0.0.1:1/app?sslmode=disable", &[]);
+    assert_refused(&output, &["127.0.0.1:1/app", "cannot be reached", "[WL-0007]"]);
+    assert!(!text(&output.stderr).contains("secret"));
+    let output = migrate("mysql://app:secret@127.0.0.1/app", &[]);
+    assert_refused(&output, &["does not begin with postgres://", "[WL-0002]"]);
+    assert!(!text(&output.stderr).contains("secret"));
+}
