@@ -22,7 +22,7 @@ const ROUNDS: usize = 3;
 const ROUND: Duration = Duration::from_secs(3);
 
 /// A user's own row.
-const OWN: &str = "insert into orders (cents) values (4200)";
+const OWN: &str = "insert into public.orders (cents) values (4200)";
 const START: &str =
     r#"select windlass.start_run('order', '{"id": 9182, "cents": 4200}', tenant => 'acme')"#;
 const NOTIFY: &str = "select pg_notify('windlass', '')";
@@ -73,7 +73,9 @@ async fn measure(directory: PathBuf) -> anyhow::Result<()> {
     windlass.start(&order, Order { id: 0, cents: 0 }).await?;
     let admin = connect(&url).await?;
     admin
-        .batch_execute("create table orders (id bigserial primary key, cents integer not null)")
+        .batch_execute(
+            "create table public.orders (id bigserial primary key, cents integer not null)",
+        )
         .await?;
 
     println!("| one start a transaction, transactions/s | 1 client | 16 clients | 64 clients |");
@@ -179,7 +181,7 @@ fn report(what: &str, time: Duration) {
 
 async fn empty(admin: &Client) -> anyhow::Result<()> {
     let sql = "truncate windlass.runs, windlass.inputs, windlass.tasks, windlass.events,
-        windlass.staged, windlass.ready, orders; checkpoint";
+        windlass.staged, windlass.ready, public.orders; checkpoint";
     for statement in sql.split(';') {
         admin.batch_execute(statement).await?;
     }

@@ -208,8 +208,11 @@ $$;
 --
 -- `made` are the ids of the runs that the batch has just made; their inputs are not stored
 -- yet. Of starts with one id, the one that made the run need not be the first: an earlier one
--- may have a key that was in use. The caller does not see a run that it has run into if that was removed in between, and
--- a transaction that sees an older state of the database has been refused by then.
+-- may have a key that was in use.
+--
+-- A transaction that sees an older state of the database, without the run that was in its way,
+-- has been refused by PostgreSQL before. Otherwise a run that is not to be found was removed
+-- in between.
 create function windlass.match_starts(
     ids uuid[], workflows text[], tenants text[], inputs json[], keys text[], made uuid[]
 )

@@ -36,7 +36,10 @@ impl Shop {
         let store = PostgresStore::connect(options).await.expect("the database is there");
         let order = workflow("order", &["charge", "reserve", "ship < charge reserve"]);
         store.register(order).await.expect("it can be registered");
-        Shop { user: database.client().await, store: Arc::new(store), database }
+        let user = database.client().await;
+        // The tests' role has the name of our schema, which would be the place of its tables.
+        user.batch_execute("set search_path = public").await.expect("it can be set");
+        Shop { user, store: Arc::new(store), database }
     }
 
     /// Runs statements of the user's.

@@ -284,6 +284,7 @@ async fn a_role_that_only_writes_a_table_starts_runs_through_a_trigger() {
          create trigger start_order after insert on orders
              for each row execute function start_order();
          create role {role};
+         grant usage on schema public to {role};
          grant insert on orders to {role};
          set role {role};
          insert into orders values (1), (2);
