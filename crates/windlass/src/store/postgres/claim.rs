@@ -1,8 +1,7 @@
 //! Claims: which lanes to look at, from where on, and what the worker is told.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -13,6 +12,7 @@ use windlass_core::{
 
 use super::PostgresStore;
 use super::fault::Fault;
+use super::floors::{Found, Front, Look};
 use super::flush::write_events;
 use super::leases::Life;
 use super::names::{Lane, LaneKey};
@@ -21,80 +21,6 @@ use super::statements as sql;
 use super::time::At;
 use super::work::{corrupt, pairs, task_state};
 use crate::store::{ClaimRequest, Claimed, ParentEnd, StoreError};
-
-/// How often a lane is looked at from its beginning, at most: a transaction may commit a
-/// task in front of those that were claimed meanwhile.
-const SWEEP_EVERY: Duration = Duration::from_millis(250);
-
-/// A sweep that took long is repeated after this many times as long: old snapshots keep
-/// dead rows, and looking at them must not become the work.
-const SWEEP_REST: u32 = 20;
-
-/// Where the ready tasks of each lane begin, as far as this process knows.
-///
-/// Claimed tasks leave dead rows at the front of a lane, and an old snapshot anywhere keeps
-/// them there: looking from the front each time would take longer and longer. So a claim
-/// looks from the last tag that was claimed, and from the front only now and then.
-#[derive(Default)]
-pub(super) struct Floors(Mutex<HashMap<i32, Floor>>);
-
-struct Floor {
-    tag: i64,
-    swept_at: Instant,
-    /// How long the next sweep must wait at least.
-    rest: Duration,
-}
-
-/// How much a claim has found so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    /// Nothing was looked for yet.
-    Nothing,
-    /// Less than was asked for: there may be more in front.
-    TooLittle,
-}
-
-impl Floors {
-    fn with<T>(&self, act: impl FnOnce(&mut HashMap<i32, Floor>) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The tag to look from; `i64::MIN` for a sweep from the front of the lane.
-    fn get(&self, lane: i32, found: Found) -> i64 {
-        self.with(|floors| {
-            let Some(floor) = floors.get(&lane) else { return i64::MIN };
-            let wait = match found {
-                Found::Nothing => floor.rest.max(SWEEP_EVERY),
-                Found::TooLittle => floor.rest,
-            };
-            if floor.swept_at.elapsed() < wait { floor.tag } else { i64::MIN }
-        })
-    }
-
-    /// The tasks up to this tag are taken, as far as was seen from `looked_from` on.
-    fn raise(&self, lane: i32, looked_from: i64, tag: i64, took: Duration) {
-        self.with(|floors| {
-            let is_swept = looked_from == i64::MIN;
-            let (swept_at, rest) = (Instant::now(), took * SWEEP_REST);
-            match floors.get_mut(&lane) {
-                Some(floor) if is_swept => *floor = Floor { tag, swept_at, rest },
-                Some(floor) => floor.tag = tag,
-                None => {
-                    floors.insert(lane, Floor { tag, swept_at, rest });
-                }
-            }
-        });
-    }
-
-    /// A task was put back at this tag.
-    pub(super) fn lower(&self, lane: i32, tag: i64) {
-        self.with(|floors| {
-            if let Some(floor) = floors.get_mut(&lane) {
-                floor.tag = floor.tag.min(tag);
-            }
-        });
-    }
-}
 
 /// A task that was taken off its queue and leased.
 struct Taken {
@@ -120,6 +46,20 @@ impl Taken {
             attempt: row.get::<_, i32>("attempt").cast_unsigned(),
         }
     }
+}
+
+/// What one look at the lanes has brought.
+struct Catch {
+    taken: Vec<Taken>,
+    /// Of each lane, whether nothing is left in it that is not in the hands of others.
+    are_dry: Vec<bool>,
+}
+
+/// How many to take of a lane.
+struct Wanted {
+    count: usize,
+    /// Whether the lane has no more.
+    is_all: bool,
 }
 
 /// Something that stands in a lane.
@@ -199,14 +139,30 @@ impl PostgresStore {
         if lanes.is_empty() || request.limit == 0 {
             return Ok(Vec::new());
         }
+        let virtual_times = self.virtual_times(tx, &lanes).await?;
         let mut looked = Vec::new();
         let mut taken = Vec::new();
         for found in [Found::Nothing, Found::TooLittle] {
-            let floor = |(_, lane): &(LaneKey, Lane)| self.floors.get(lane.id, found);
+            let floor = |(_, lane): &(LaneKey, Lane)| self.floors.get(Front::Lane(lane.id), found);
             let floors: Vec<i64> = lanes.iter().map(floor).collect();
             if taken.len() < request.limit && floors != looked {
+                let began = Instant::now();
                 let rest = request.limit - taken.len();
-                taken.extend(self.take_from(tx, request, now, &lanes, &floors, rest).await?);
+                let catch = self.take_from(tx, request, now, &lanes, &floors, rest).await?;
+                let took = began.elapsed();
+                for (((_, lane), from), is_dry) in lanes.iter().zip(&floors).zip(&catch.are_dry) {
+                    let tags = catch.taken.iter().filter(|one| one.lane == lane.id);
+                    let last = tags.map(|one| one.slot.0).max();
+                    // Of a lane that is dry, nothing is left up to virtual time: others took
+                    // it, and what comes stands behind.
+                    let time = virtual_times.get(&lane.level).filter(|_| *is_dry).copied();
+                    if *is_dry || last.is_some() {
+                        let look = Look { front: Front::Lane(lane.id), from: *from, took };
+                        let at = last.max(time).map_or(*from, |tag| tag.max(*from));
+                        self.floors.learn(look, at, *is_dry);
+                    }
+                }
+                taken.extend(catch.taken);
                 looked = floors;
             }
         }
@@ -228,26 +184,41 @@ impl PostgresStore {
         lanes: &[(LaneKey, Lane)],
         floors: &[i64],
         limit: usize,
-    ) -> Result<Vec<Taken>, Fault> {
-        let began = Instant::now();
+    ) -> Result<Catch, Fault> {
         let ids: Vec<i32> = lanes.iter().map(|(_, lane)| lane.id).collect();
-        let counts = match lanes {
-            [_] => vec![i64::try_from(limit).unwrap_or(i64::MAX)],
+        let wanted = match lanes {
+            [_] => vec![Wanted { count: limit, is_all: false }],
             _ => self.choose(tx, request, lanes, floors, limit).await?,
         };
+        let counts: Vec<i64> =
+            wanted.iter().map(|one| i64::try_from(one.count).unwrap_or(i64::MAX)).collect();
         let seq = request.seq.0.cast_signed();
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
             [&ids, &floors, &counts, request.worker.as_uuid(), &seq, &now];
         let rows = tx.query(&sql::CLAIM, &params).await?;
         let taken: Vec<Taken> = rows.iter().map(Taken::of).collect();
-        let took = began.elapsed();
-        for (lane, floor) in ids.iter().zip(floors) {
-            let last = taken.iter().filter(|one| one.lane == *lane).map(|one| one.slot.0).max();
-            if let Some(tag) = last {
-                self.floors.raise(*lane, *floor, tag, took);
-            }
+        let is_dry = |(lane, wanted): (&i32, &Wanted)| {
+            let count = taken.iter().filter(|one| one.lane == *lane).count();
+            wanted.is_all || count < wanted.count
+        };
+        let are_dry = ids.iter().zip(&wanted).map(is_dry).collect();
+        Ok(Catch { taken, are_dry })
+    }
+
+    /// The virtual times of the levels of lanes that were dry before, or are not known.
+    async fn virtual_times(
+        &self,
+        tx: &Tx<'_>,
+        lanes: &[(LaneKey, Lane)],
+    ) -> Result<HashMap<i32, i64>, Fault> {
+        let dry = lanes.iter().filter(|(_, lane)| self.floors.is_dry(Front::Lane(lane.id)));
+        let levels: BTreeSet<i32> = dry.map(|(_, lane)| lane.level).collect();
+        if levels.is_empty() {
+            return Ok(HashMap::new());
         }
-        Ok(taken)
+        let levels: Vec<i32> = levels.into_iter().collect();
+        let rows = tx.query(&sql::VIRTUAL_TIMES, &[&levels]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
     /// How many to take of each lane, by looking at what stands first in each.
@@ -258,7 +229,7 @@ impl PostgresStore {
         lanes: &[(LaneKey, Lane)],
         floors: &[i64],
         limit: usize,
-    ) -> Result<Vec<i64>, Fault> {
+    ) -> Result<Vec<Wanted>, Fault> {
         let ids: Vec<i32> = lanes.iter().map(|(_, lane)| lane.id).collect();
         let each = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = tx.query(&sql::CANDIDATES, &[&ids, &floors, &each]).await?;
@@ -270,11 +241,16 @@ impl PostgresStore {
             let order = (std::cmp::Reverse(key.priority), (row.get("tag"), row.get("seq")));
             Some(Standing { queue: key.queue.clone(), order, item: lane })
         });
-        let mut counts: HashMap<i32, i64> = HashMap::new();
+        let mut counts: HashMap<i32, usize> = HashMap::new();
         for lane in in_turn(request, standing.collect(), limit) {
             *counts.entry(lane).or_default() += 1;
         }
-        Ok(ids.iter().map(|lane| counts.get(lane).copied().unwrap_or_default()).collect())
+        let wanted = |lane: &i32| {
+            let seen = rows.iter().filter(|row| row.get::<_, i32>("lane_id") == *lane).count();
+            let count = counts.get(lane).copied().unwrap_or_default();
+            Wanted { count, is_all: count == seen && seen < limit }
+        };
+        Ok(ids.iter().map(wanted).collect())
     }
 
     /// Gathers what the worker must know of the tasks it was given.

@@ -30,6 +30,8 @@ pub(super) struct Life {
     pub(super) lease: Duration,
     pub(super) lease_until: Timestamp,
     pub(super) last_claim: ClaimSeq,
+    /// It holds no task of an older claim.
+    oldest_claim: ClaimSeq,
 }
 
 /// How alive a worker is.
@@ -71,6 +73,7 @@ impl Life {
             lease: Duration::from_micros(lease),
             lease_until: row.get::<_, At>("lease_until").0,
             last_claim: ClaimSeq(row.get::<_, i64>("last_claim").cast_unsigned()),
+            oldest_claim: ClaimSeq(row.get::<_, i64>("oldest_claim").cast_unsigned()),
         }))
     }
 
@@ -78,16 +81,25 @@ impl Life {
         self.state == Alive::Live
     }
 
-    pub(super) async fn holds_tasks(&self, tx: &Tx<'_>) -> Result<bool, Fault> {
-        let rows = tx.query(&sql::HOLDS_TASKS, &[self.worker.as_uuid()]).await?;
-        Ok(rows.first().is_some_and(|row| row.get(0)))
+    pub(super) async fn holds_tasks(&mut self, tx: &Tx<'_>) -> Result<bool, Fault> {
+        let from = self.oldest_claim.0.cast_signed();
+        let rows = tx.query(&sql::OLDEST_LEASE, &[self.worker.as_uuid(), &from]).await?;
+        let oldest = rows.first().map(|row| ClaimSeq(row.get::<_, i64>(0).cast_unsigned()));
+        self.holds_from(oldest);
+        Ok(oldest.is_some())
+    }
+
+    /// Remembers the oldest claim of which the worker holds a task, to look from there on
+    /// the next time: claims come in the order of their numbers.
+    fn holds_from(&mut self, oldest: Option<ClaimSeq>) {
+        self.oldest_claim = oldest.unwrap_or(ClaimSeq(self.last_claim.0 + 1));
     }
 
     pub(super) async fn write(&self, tx: &Tx<'_>) -> Result<(), Fault> {
         let (lease_until, last_claim) = (At(self.lease_until), self.last_claim.0.cast_signed());
-        let state = self.state.word();
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-            [self.worker.as_uuid(), &lease_until, &last_claim, &state];
+        let (oldest_claim, state) = (self.oldest_claim.0.cast_signed(), self.state.word());
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+            [self.worker.as_uuid(), &lease_until, &last_claim, &oldest_claim, &state];
         tx.execute(&sql::UPDATE_WORKER, &params).await?;
         if self.state == Alive::Dead {
             tx.execute(&sql::BURY_WORKER, &[self.worker.as_uuid()]).await?;
@@ -102,8 +114,9 @@ struct Lease {
     seq: ClaimSeq,
 }
 
-async fn leases_of(tx: &Tx<'_>, worker: WorkerId) -> Result<Vec<Lease>, Fault> {
-    let rows = tx.query(&sql::WORKER_LEASES, &[worker.as_uuid()]).await?;
+async fn leases_of(tx: &Tx<'_>, life: &Life) -> Result<Vec<Lease>, Fault> {
+    let from = life.oldest_claim.0.cast_signed();
+    let rows = tx.query(&sql::WORKER_LEASES, &[life.worker.as_uuid(), &from]).await?;
     let lease = |row: &tokio_postgres::Row| {
         let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
         let task = TaskId { run: RunId::from_uuid(row.get("run_id")), index };
@@ -145,8 +158,9 @@ impl PostgresStore {
         let now = self.now_in(&tx).await?;
         life.lease_until = now + life.lease;
         life.last_claim = life.last_claim.max(heartbeat.settled);
+        let leases = leases_of(&tx, &life).await?;
+        life.holds_from(leases.iter().map(|lease| lease.seq).min());
         life.write(&tx).await?;
-        let leases = leases_of(&tx, heartbeat.worker).await?;
         let held: BTreeMap<TaskId, Fence> =
             heartbeat.held.iter().map(|held| (held.task, held.fence)).collect();
         let is_orphan = |lease: &&Lease| {
@@ -207,6 +221,7 @@ impl PostgresStore {
             lease: Duration::ZERO,
             lease_until: row.get::<_, At>("lease_until").0,
             last_claim: ClaimSeq(row.get::<_, i64>("last_claim").cast_unsigned()),
+            oldest_claim: ClaimSeq(row.get::<_, i64>("oldest_claim").cast_unsigned()),
         };
         let rows = tx.query(&sql::EXPIRED_WORKERS, &[&At(now)]).await?;
         let expired = rows.iter().map(life).collect();
@@ -234,7 +249,7 @@ impl PostgresStore {
         let mut tasks = Vec::new();
         let mut counts = Vec::new();
         for life in &lives {
-            let leases = leases_of(tx, life.worker).await?;
+            let leases = leases_of(tx, life).await?;
             counts.push(leases.len());
             let rest = limit - tasks.len().min(limit);
             let chosen = leases.iter().take(rest);

@@ -14,6 +14,7 @@ mod claim;
 mod control;
 mod fault;
 mod finish;
+mod floors;
 mod flush;
 mod leases;
 mod listen;
@@ -47,8 +48,8 @@ use windlass_core::{
 pub use self::audit::{
     AuditOptions, AuditReport, CheckResult, EXAMPLE_CHARS_MAX, EXAMPLES_MAX, Severity, audit,
 };
-use self::claim::Floors;
 use self::fault::{Fault, Remedy};
+use self::floors::{Floors, Front};
 use self::names::Names;
 use self::notify::{Kinds, Notifier};
 use self::pool::{Params, Pool, Sql, Tx};
@@ -150,7 +151,7 @@ impl PostgresStore {
     fn send_hints(&self, work: &Work) {
         for id in &work.moves.put_back {
             if let Some(place) = work.task(*id).and_then(|task| task.place) {
-                self.floors.lower(place.lane, place.tag);
+                self.floors.lower(Front::Lane(place.lane), place.tag);
             }
         }
         let mut kinds = Kinds::NONE;

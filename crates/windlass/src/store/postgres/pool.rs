@@ -58,6 +58,17 @@ pub(super) const fn stem(file: &str) -> &str {
 /// The parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
+/// What keeps plans from flipping. Every hot statement is a few lookups by index, whatever
+/// the tables hold; the planner takes a table that was empty when it was last vacuumed for
+/// empty still, and would rather read it whole. A generic plan is made once, not for each
+/// batch. Tests pin the plans that these settings give.
+const PLANNER: [(&str, &str); 4] = [
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("jit", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+];
+
 /// The connections of a store.
 #[derive(Clone)]
 pub(super) struct Pool {
@@ -87,6 +98,9 @@ impl Habits {
             for (name, timeout) in options.timeouts() {
                 begin.push_str(&format!("; set local {name} = {}", timeout.as_millis()));
             }
+            for (name, value) in PLANNER {
+                begin.push_str(&format!("; set local {name} = {value}"));
+            }
         }
         let timeout = options.statement_timeout;
         Habits {
@@ -115,7 +129,15 @@ impl Pool {
     pub(super) fn new(options: &PostgresOptions, target: &Target) -> Result<Pool, Error> {
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let tls = target.tls.0.clone();
-        let manager = Manager::from_config(target.config.clone(), tls, config);
+        let mut target_config = target.config.clone();
+        if !options.is_pooled {
+            let mut said = target_config.get_options().unwrap_or_default().to_owned();
+            for (name, value) in PLANNER {
+                said.push_str(&format!(" -c {name}={value}"));
+            }
+            target_config.options(said);
+        }
+        let manager = Manager::from_config(target_config, tls, config);
         let connections = deadpool_postgres::Pool::builder(manager)
             .max_size(options.max_connections)
             .wait_timeout(Some(options.acquire_timeout))

@@ -1,12 +1,13 @@
 //! What was scheduled and is due, and what waits for its admission.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use windlass_core::{Effect, Progress, RunId, TaskId, TaskIndex, TaskKind, TaskState};
+use windlass_core::{Effect, Progress, RunId, TaskId, TaskIndex, TaskKind, TaskState, Timestamp};
 
 use super::PostgresStore;
 use super::fault::Fault;
+use super::floors::{Found, Front, Look};
 use super::leases::BUSY_RUN_PAUSE;
 use super::pool::Tx;
 use super::statements as sql;
@@ -14,20 +15,16 @@ use super::time::At;
 use super::work::{Busy, Work};
 use crate::store::Sweep;
 
+/// How long ago a timer may have been due that a transaction commits only now. One that
+/// takes longer is found by the next sweep.
+const LATE_COMMIT: Duration = Duration::from_secs(1);
+
 impl PostgresStore {
     pub(super) async fn promote_once(&self, limit: usize) -> Result<Sweep, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin().await?;
         let now = self.now_in(&tx).await?;
-        let most = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = tx.query(&sql::DUE_TIMERS, &[&At(now), &most]).await?;
-        let due: Vec<TaskId> = rows
-            .iter()
-            .map(|row| {
-                let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
-                TaskId { run: RunId::from_uuid(row.get("run_id")), index }
-            })
-            .collect();
+        let (due, first) = self.due(&tx, now, limit).await?;
         let staged = self.staged(&tx, limit - due.len().min(limit)).await?;
         let runs = due.iter().map(|task| task.run).chain(staged.values().map(|one| one.run));
         let mut work = Work::lock(&tx, &self.names, runs, Busy::LeaveOut).await?;
@@ -63,7 +60,7 @@ impl PostgresStore {
         let admitted = self.admit(&tx, &mut work, staged).await?;
         moved += admitted;
         work.flush(&tx, &self.names).await?;
-        let next = tx.query(&sql::NEXT_DUE, &[]).await?;
+        let next = tx.query(&sql::NEXT_DUE, &[&At(first)]).await?;
         let mut next_at = next.first().map(|row| row.get::<_, At>(0).0);
         tx.commit().await?;
         self.send_hints(&work);
@@ -74,9 +71,44 @@ impl PostgresStore {
         Ok(Sweep { at: now, moved, next_at })
     }
 
-    async fn staged(&self, tx: &Tx<'_>, limit: usize) -> Result<BTreeMap<i64, Staged>, Fault> {
+    /// The timers that are due, the earliest first, and the time before which there is none.
+    async fn due(
+        &self,
+        tx: &Tx<'_>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<(Vec<TaskId>, Timestamp), Fault> {
+        let from = self.floors.get(Front::Timers, Found::TooLittle);
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = tx.query(&sql::TAKE_STAGED, &[&most]).await?;
+        let began = Instant::now();
+        let rows = tx
+            .query(&sql::DUE_TIMERS, &[&At(Timestamp::from_micros(from)), &At(now), &most])
+            .await?;
+        let look = Look { front: Front::Timers, from, took: began.elapsed() };
+        let late = i64::try_from(LATE_COMMIT.as_micros()).unwrap_or(i64::MAX);
+        let since = Timestamp::from_micros(now.as_micros().saturating_sub(late));
+        let first = rows.first().map_or(since, |row| row.get::<_, At>("due").0);
+        self.floors.learn(look, first.as_micros(), rows.is_empty());
+        let task = |row: &tokio_postgres::Row| {
+            let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
+            TaskId { run: RunId::from_uuid(row.get("run_id")), index }
+        };
+        Ok((rows.iter().map(task).collect(), first))
+    }
+
+    async fn staged(&self, tx: &Tx<'_>, limit: usize) -> Result<BTreeMap<i64, Staged>, Fault> {
+        let from = self.floors.get(Front::Staged, Found::TooLittle);
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let began = Instant::now();
+        let rows = tx.query(&sql::TAKE_STAGED, &[&from, &most]).await?;
+        let look = Look { front: Front::Staged, from, took: began.elapsed() };
+        if let Some(row) = rows.first() {
+            self.floors.learn(look, row.get("seq"), false);
+        } else if look.is_dear() {
+            // Nothing but dead rows: what comes has a higher number than all of them.
+            let end = tx.query(&sql::STAGED_END, &[]).await?;
+            self.floors.learn(look, end.first().map_or(from, |row| row.get(0)), true);
+        }
         let staged = |row: &tokio_postgres::Row| {
             let run = RunId::from_uuid(row.get("run_id"));
             let delay = Duration::from_micros(row.get::<_, i64>("delay_micros").unsigned_abs());

@@ -61,7 +61,9 @@ create table windlass.runs (
 ) with (fillfactor = 85);
 
 create unique index runs_key on windlass.runs (tenant, workflow, key) where key is not null;
-create index runs_by_age on windlass.runs (created_at, id);
+-- The bytes of the id sort as the id does, and a lookup by id cannot take this index, which
+-- looks as cheap as the primary key while the table is empty.
+create index runs_by_age on windlass.runs (created_at, uuid_send(id));
 
 create table windlass.inputs (
     run_id uuid primary key,
@@ -186,7 +188,7 @@ create table windlass.leases (
     autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
 );
 
-create index leases_worker on windlass.leases (worker_id);
+create index leases_worker on windlass.leases (worker_id, claim_seq);
 
 create sequence windlass.timer_seq as bigint cache 1;
 
@@ -219,6 +221,9 @@ create table windlass.workers (
     lease_until timestamptz not null,
     -- The newest claim that was answered or given up.
     last_claim bigint not null default 0,
+    -- It holds no task of an older claim. Looking for its leases begins here, behind the
+    -- dead rows of those that ended.
+    oldest_claim bigint not null default 0,
     -- `dying` while tasks of it remain to be taken away; a dead id is never used again.
     state text not null default 'live' check (state in ('live', 'dying', 'dead')),
     joined_at timestamptz not null
@@ -228,13 +233,16 @@ create index workers_alive on windlass.workers (id) where state <> 'dead';
 
 -- The largest tag that each worker claimed of a level. A level's virtual time is the
 -- largest of them: no row is written by two claimers. A worker that is no more leaves its
--- mark to the row of the worker 00000000-0000-0000-0000-000000000000.
+-- mark to the worker 00000000-0000-0000-0000-000000000000.
+--
+-- A row is replaced, not updated: with the tag in both indexes, the newest mark is found
+-- without a look at the older ones, which an old snapshot keeps.
 create table windlass.marks (
     level_id integer not null,
     worker_id uuid not null,
     tag bigint not null,
-    primary key (level_id, worker_id)
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+    primary key (worker_id, level_id, tag)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 create index marks_top on windlass.marks (level_id, tag);
 

@@ -4,8 +4,13 @@
 -- Locks the rows of `ready` that it takes and passes over those that others have. It deletes
 -- by physical place, which cannot turn into a scan of the table.
 --
+-- A new mark takes the place of the worker's last one, as a row of its own: looking for the
+-- largest finds it first, before the dead ones that an old snapshot keeps. The comparison of
+-- rows is one that only the primary key can serve.
+--
 -- $1 int[]: lanes   $2 bigint[]: from which tag on to look in each   $3 bigint[]: how many to
--- take of each   $4 uuid: the worker   $5 bigint: the number of the claim   $6 timestamptz: the time
+-- take of each   $4 uuid: the worker, which the caller has locked   $5 bigint: the number of
+-- the claim   $6 timestamptz: the time
 with picked as materialized (
     select q.place
     from unnest($1::integer[], $2::bigint[], $3::bigint[]) as k (lane_id, floor, wanted)
@@ -35,12 +40,26 @@ leased as (
         t.answered_verb
     from taken t
 ),
+moved as materialized (
+    select n.level_id, n.tag, p.place
+    from (select t.level_id, max(t.tag) as tag from taken t group by t.level_id) n
+    left join lateral (
+        select m.ctid as place, m.tag
+        from windlass.marks m
+        where (m.worker_id, m.level_id, m.tag) >= ($4, n.level_id, -9223372036854775808)
+            and (m.worker_id, m.level_id, m.tag) <= ($4, n.level_id, 9223372036854775807)
+        order by m.worker_id desc, m.level_id desc, m.tag desc
+        limit 1
+    ) p on true
+    where p.tag is null or p.tag < n.tag
+),
 marked as (
     insert into windlass.marks (level_id, worker_id, tag)
-    select t.level_id, $4, max(t.tag) from taken t group by t.level_id
-    on conflict (level_id, worker_id) do update
-    set tag = excluded.tag
-    where marks.tag < excluded.tag
+    select m.level_id, $4, m.tag from moved m
+),
+unmarked as (
+    delete from windlass.marks
+    where ctid = any(array(select m.place from moved m where m.place is not null))
 )
 select t.run_id, t.idx, t.definition_id, t.lane_id, t.tenant_id, t.tag, t.seq, t.fence, t.attempt
 from taken t;

@@ -1,9 +1,9 @@
 -- Locks timers that are due, the earliest first, and passes over those that others have.
 --
--- $1 timestamptz: the time   $2 bigint: how many
-select w.run_id, w.idx
+-- $1 timestamptz: from when on to look   $2 timestamptz: the time   $3 bigint: how many
+select w.run_id, w.idx, w.due
 from windlass.timers w
-where w.due <= $1
+where w.due >= $1 and w.due <= $2
 order by w.due, w.seq
-limit $2
+limit $3
 for update skip locked;

@@ -1,7 +1,7 @@
 -- Runs that are there already, by their ids or by their keys.
 --
 -- $1 uuid[]: ids   $2 text[]: tenants   $3 text[]: workflows   $4 text[]: keys, null for none
-select k.n, e.is_named, e.id, e.tenant, e.workflow, e.key, i.input::text
+select k.n, e.is_named, e.id, e.tenant, e.workflow, e.key, i.input
 from unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
     with ordinality as k (id, tenant, workflow, key, n)
 cross join lateral (
@@ -12,4 +12,6 @@ cross join lateral (
     from windlass.runs r
     where r.tenant = k.tenant and r.workflow = k.workflow and r.key = k.key
 ) e
-join windlass.inputs i on i.run_id = e.id;
+cross join lateral (
+    select i.input::text from windlass.inputs i where i.run_id = e.id offset 0
+) i;

@@ -3,13 +3,20 @@
 -- $1 timestamptz: since when
 update windlass.workers w
 set state = 'dead'
-where w.id in (
-    select w2.id
-    from windlass.workers w2
-    where w2.state = 'live'
-        and w2.lease_until < $1
-        and not exists (select from windlass.leases l where l.worker_id = w2.id)
-    order by w2.id
-    for no key update of w2 skip locked
-)
+where w.ctid = any(array(
+    select x.ctid
+    from windlass.workers x
+    where x.state = 'live'
+        and x.state <> 'dead'
+        and x.lease_until < $1
+        and (
+            select l.claim_seq
+            from windlass.leases l
+            where l.worker_id = x.id and l.claim_seq >= x.oldest_claim
+            order by l.claim_seq
+            limit 1
+        ) is null
+    order by x.id
+    for no key update of x skip locked
+))
 returning w.id;

@@ -1,4 +1,5 @@
 -- All tasks of a run, as `load_tasks` gives them.
+--
 -- $1 uuid: the run, which the caller has locked
 select
     t.run_id, t.idx, t.state, t.max_attempts,
@@ -27,7 +28,24 @@ select
     coalesce(l.seq, q.seq) as seq,
     t.failure::text as failure
 from windlass.tasks t
-left join windlass.leases l on l.run_id = t.run_id and l.idx = t.idx
-left join windlass.ready q on q.run_id = t.run_id and q.idx = t.idx
-left join windlass.timers w on w.run_id = t.run_id and w.idx = t.idx
+left join lateral (
+    select l.run_id, l.worker_id, l.claim_seq, l.lane_id, l.level_id, l.tenant_id, l.tag, l.seq,
+        l.fence, l.attempt, l.answered_fence, l.answered_verb
+    from windlass.leases l
+    where l.run_id = t.run_id and l.idx = t.idx
+    offset 0
+) l on true
+left join lateral (
+    select q.run_id, q.lane_id, q.level_id, q.tenant_id, q.tag, q.seq,
+        q.fence, q.attempt, q.answered_fence, q.answered_verb
+    from windlass.ready q
+    where q.run_id = t.run_id and q.idx = t.idx
+    offset 0
+) q on true
+left join lateral (
+    select w.run_id, w.due, w.fence, w.attempt, w.answered_fence, w.answered_verb
+    from windlass.timers w
+    where w.run_id = t.run_id and w.idx = t.idx
+    offset 0
+) w on true
 where t.run_id = $1;

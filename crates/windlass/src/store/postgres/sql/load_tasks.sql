@@ -1,6 +1,9 @@
 -- Tasks as they are, with what the narrow tables say of the active ones. The caller has
 -- locked their runs; only a claim can still move a ready task.
 --
+-- `offset 0` makes each lookup one of its own, by the primary key: as joins, a table that
+-- was empty when it was last vacuumed would be read whole.
+--
 -- $1 uuid[], $2 int[]: the tasks, as pairs
 select
     t.run_id, t.idx, t.state, t.max_attempts,
@@ -29,7 +32,30 @@ select
     coalesce(l.seq, q.seq) as seq,
     t.failure::text as failure
 from unnest($1::uuid[], $2::integer[]) as k (run_id, idx)
-join windlass.tasks t on t.run_id = k.run_id and t.idx = k.idx
-left join windlass.leases l on l.run_id = k.run_id and l.idx = k.idx
-left join windlass.ready q on q.run_id = k.run_id and q.idx = k.idx
-left join windlass.timers w on w.run_id = k.run_id and w.idx = k.idx;
+cross join lateral (
+    select t.run_id, t.idx, t.state, t.max_attempts, t.pending_parents, t.failed_parents,
+        t.skipped_parents, t.fence, t.attempt, t.answered_fence, t.answered_verb, t.failure
+    from windlass.tasks t
+    where t.run_id = k.run_id and t.idx = k.idx
+    offset 0
+) t
+left join lateral (
+    select l.run_id, l.worker_id, l.claim_seq, l.lane_id, l.level_id, l.tenant_id, l.tag, l.seq,
+        l.fence, l.attempt, l.answered_fence, l.answered_verb
+    from windlass.leases l
+    where l.run_id = k.run_id and l.idx = k.idx
+    offset 0
+) l on true
+left join lateral (
+    select q.run_id, q.lane_id, q.level_id, q.tenant_id, q.tag, q.seq,
+        q.fence, q.attempt, q.answered_fence, q.answered_verb
+    from windlass.ready q
+    where q.run_id = k.run_id and q.idx = k.idx
+    offset 0
+) q on true
+left join lateral (
+    select w.run_id, w.due, w.fence, w.attempt, w.answered_fence, w.answered_verb
+    from windlass.timers w
+    where w.run_id = k.run_id and w.idx = k.idx
+    offset 0
+) w on true;

@@ -1,2 +1,8 @@
 -- When the next timer is due.
-select w.due from windlass.timers w order by w.due, w.seq limit 1;
+--
+-- $1 timestamptz: from when on to look
+select w.due
+from windlass.timers w
+where w.due >= $1
+order by w.due, w.seq
+limit 1;

@@ -4,4 +4,10 @@
 select min(case when w.state = 'dying' then $1 else w.lease_until end)
 from windlass.workers w
 where w.state <> 'dead'
-    and exists (select from windlass.leases l where l.worker_id = w.id);
+    and (
+        select l.claim_seq
+        from windlass.leases l
+        where l.worker_id = w.id and l.claim_seq >= w.oldest_claim
+        order by l.claim_seq
+        limit 1
+    ) is not null;

@@ -1,5 +1,8 @@
 -- Writes tasks.
 --
+-- It writes by physical place, which cannot turn into a scan of the table; nobody else
+-- writes tasks of locked runs.
+--
 -- $1 uuid[], $2 int[]: the tasks, whose runs the caller has locked   $3 text[]: states
 -- $4 bigint[]: fences   $5 int[]: attempts   $6, $7, $8 int[]: parents pending, failed, skipped
 -- $9 bigint[], $10 text[]: the newest answers   $11 text[]: failures, null for none
@@ -20,4 +23,10 @@ from unnest(
     run_id, idx, state, fence, attempt, pending_parents, failed_parents, skipped_parents,
     answered_fence, answered_verb, failure
 )
-where t.run_id = k.run_id and t.idx = k.idx;
+cross join lateral (
+    select x.ctid as place
+    from windlass.tasks x
+    where x.run_id = k.run_id and x.idx = k.idx
+    offset 0
+) p
+where t.ctid = p.place;

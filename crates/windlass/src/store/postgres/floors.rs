@@ -1,0 +1,172 @@
+//! Where looking begins.
+//!
+//! Tasks are taken from the front of lanes, timers and staged runs, and leave dead rows
+//! there. An old snapshot anywhere in the database keeps those, and a look from the front
+//! would take longer and longer. So a look begins behind what was taken, and from the front
+//! only now and then: a transaction may commit something in front of what was taken
+//! meanwhile.
+//!
+//! Floors are a process's own knowledge, and never more than a guess: whatever is missed
+//! because of one is found by the next sweep from the front.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a lane in which enough was found is swept from the front nevertheless.
+const SWEEP_EVERY: Duration = Duration::from_millis(250);
+
+/// A sweep that took long is repeated after this many times as long: looking at dead rows
+/// must not become the work.
+const SWEEP_REST: u32 = 20;
+
+/// A sweep of timers or staged runs that takes less than it takes to pass some ten thousand
+/// dead rows needs no rest.
+const CHEAP_LOOK: Duration = Duration::from_millis(5);
+
+/// What is taken from the front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Front {
+    /// The ready tasks of a lane, by tag.
+    Lane(i32),
+    /// Timers, by microseconds.
+    Timers,
+    /// Runs that wait for their admission, by number.
+    Staged,
+}
+
+/// How much a claim has found so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing was looked for yet.
+    Nothing,
+    /// Less than was asked for: there may be more in front.
+    TooLittle,
+}
+
+/// The look that a floor is learnt from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) front: Front,
+    /// What [`Floors::get`] said.
+    pub(super) from: i64,
+    pub(super) took: Duration,
+}
+
+impl Look {
+    /// Whether it took so long that a repetition must wait.
+    pub(super) fn is_dear(self) -> bool {
+        self.took >= CHEAP_LOOK
+    }
+}
+
+struct Floor {
+    at: i64,
+    swept_at: Instant,
+    /// How long the next sweep must wait at least.
+    rest: Duration,
+    /// Whether the last look found everything there was.
+    is_dry: bool,
+}
+
+/// The floors that this process knows.
+#[derive(Default)]
+pub(super) struct Floors(Mutex<HashMap<Front, Floor>>);
+
+impl Floors {
+    fn with<T>(&self, act: impl FnOnce(&mut HashMap<Front, Floor>) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From where on to look; `i64::MIN` for a sweep from the front.
+    pub(super) fn get(&self, front: Front, found: Found) -> i64 {
+        self.with(|floors| {
+            let Some(floor) = floors.get(&front) else { return i64::MIN };
+            let wait = match found {
+                Found::Nothing => floor.rest.max(SWEEP_EVERY),
+                Found::TooLittle => floor.rest,
+            };
+            if floor.swept_at.elapsed() < wait { floor.at } else { i64::MIN }
+        })
+    }
+
+    /// Whether the last look found everything there was, or there was none: then the dead
+    /// rows that others leave are behind no floor yet.
+    pub(super) fn is_dry(&self, front: Front) -> bool {
+        self.with(|floors| floors.get(&front).is_none_or(|floor| floor.is_dry))
+    }
+
+    /// Nothing is left before `at`, as far as the look saw; `is_dry` if nothing is left
+    /// behind it either.
+    pub(super) fn learn(&self, look: Look, at: i64, is_dry: bool) {
+        let rest = match look.front {
+            Front::Lane(_) => look.took * SWEEP_REST,
+            Front::Timers | Front::Staged if look.is_dear() => look.took * SWEEP_REST,
+            Front::Timers | Front::Staged => Duration::ZERO,
+        };
+        self.with(|floors| match floors.get_mut(&look.front) {
+            Some(floor) if look.from != i64::MIN => {
+                (floor.at, floor.is_dry) = (at, is_dry);
+            }
+            Some(_) | None => {
+                let floor = Floor { at, swept_at: Instant::now(), rest, is_dry };
+                floors.insert(look.front, floor);
+            }
+        });
+    }
+
+    /// A task was put back at this place.
+    pub(super) fn lower(&self, front: Front, at: i64) {
+        self.with(|floors| {
+            if let Some(floor) = floors.get_mut(&front) {
+                floor.at = floor.at.min(at);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(from: i64, took_ms: u64) -> Look {
+        Look { front: Front::Timers, from, took: Duration::from_millis(took_ms) }
+    }
+
+    #[test]
+    fn what_is_cheap_is_always_swept() {
+        let floors = Floors::default();
+        floors.learn(look(i64::MIN, 1), 7, true);
+        assert_eq!(floors.get(Front::Timers, Found::TooLittle), i64::MIN);
+    }
+
+    #[test]
+    fn a_dear_sweep_is_not_repeated_at_once() {
+        let floors = Floors::default();
+        floors.learn(look(i64::MIN, 60_000), 7, true);
+        assert_eq!(floors.get(Front::Timers, Found::TooLittle), 7);
+        floors.learn(look(7, 1), 9, false);
+        assert_eq!(floors.get(Front::Timers, Found::TooLittle), 9, "the sweep still rests");
+        assert!(!floors.is_dry(Front::Timers));
+    }
+
+    #[test]
+    fn a_lane_is_swept_when_too_little_is_found_and_the_last_sweep_was_cheap() {
+        let floors = Floors::default();
+        let look = Look { front: Front::Lane(1), from: i64::MIN, took: Duration::ZERO };
+        floors.learn(look, 7, false);
+        assert_eq!(floors.get(Front::Lane(1), Found::Nothing), 7);
+        assert_eq!(floors.get(Front::Lane(1), Found::TooLittle), i64::MIN);
+        assert_eq!(floors.get(Front::Lane(2), Found::Nothing), i64::MIN);
+    }
+
+    #[test]
+    fn a_task_that_is_put_back_lowers_the_floor() {
+        let floors = Floors::default();
+        let look = Look { front: Front::Lane(1), from: i64::MIN, took: Duration::ZERO };
+        floors.learn(look, 7, false);
+        floors.lower(Front::Lane(1), 3);
+        floors.lower(Front::Lane(1), 5);
+        assert_eq!(floors.get(Front::Lane(1), Found::Nothing), 3);
+    }
+}

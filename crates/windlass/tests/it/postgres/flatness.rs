@@ -1,0 +1,184 @@
+//! What is looked up costs the same, however much has passed: with a snapshot open that
+//! keeps every dead row, as a long report or a backup does.
+//!
+//! `cargo bench --bench flatness` measures it at full size.
+
+use tokio_postgres::Client;
+use windlass::store::WorkerLink;
+use windlass::store::postgres::{PostgresOptions, PostgresStore};
+
+use super::driver::{Worker, start, succeed, success, workflow};
+use super::explain::{buffers, explain};
+use super::fill::Fill;
+use super::plans::prepare_all;
+use crate::database::TestDatabase;
+
+/// A database with ready tasks, and a session that has every statement prepared.
+struct Bench {
+    database: TestDatabase,
+    client: Client,
+    store: PostgresStore,
+    worker: Worker,
+    lane: i32,
+}
+
+impl Bench {
+    async fn new(ready: u32) -> Self {
+        let database = TestDatabase::new().await;
+        let client = database.client().await;
+        prepare_all(&client).await;
+        let store = connect(&database).await;
+        let one = workflow("one", &["a"]);
+        start(&store, &one).await;
+        let worker = Worker::join(&store, &one).await;
+        let fill = Fill { finished: 1, ready, tenants: 50 };
+        fill.write(&client).await.expect("it can be filled");
+        client.batch_execute("vacuum analyze").await.expect("it can be vacuumed");
+        let lane = client.query_one("select id from windlass.lanes", &[]).await;
+        let lane = lane.expect("there is one lane").get(0);
+        Bench { database, client, store, worker, lane }
+    }
+
+    /// Opens a snapshot that keeps all rows until the session is dropped.
+    async fn old_snapshot(&self) -> Client {
+        let old = self.database.client().await;
+        let open = "begin isolation level repeatable read; select from windlass.ready limit 1";
+        old.batch_execute(open).await.expect("it can be opened");
+        old
+    }
+
+    /// How many buffers a call of a prepared statement touches; it is rolled back.
+    async fn buffers(&self, call: &str) -> u64 {
+        let sql =
+            format!("begin; explain (analyze, buffers, format json) execute {call}; rollback");
+        buffers(&explain(&self.client, &sql).await.expect("it can be explained"))
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        self.client.query_one(sql, &[]).await.expect("there is one").get(0)
+    }
+
+    /// A claim as the store makes it, from virtual time on; `None` for the front.
+    async fn claim(&self, count: usize, from: Option<i64>) -> u64 {
+        let (lane, worker) = (self.lane, self.worker.id);
+        let from = from.unwrap_or(i64::MIN);
+        let claim =
+            format!("claim('{{{lane}}}', '{{{from}}}', '{{{count}}}', '{worker}', 1000000, now())");
+        self.buffers(&claim).await
+    }
+
+    /// Lets tasks pass, in batches of 500.
+    async fn pass(&self, count: usize) {
+        for _ in 0..count / 500 {
+            let claimed = self.worker.claim(&self.store, 500).await;
+            assert_eq!(claimed.len(), 500);
+            let completions = claimed.iter().map(success).collect();
+            self.store.finish(completions).await.expect("finishing works");
+        }
+    }
+
+    async fn virtual_time(&self) -> i64 {
+        self.number("select coalesce(max(tag), 0) from windlass.marks").await
+    }
+}
+
+async fn connect(database: &TestDatabase) -> PostgresStore {
+    let options = PostgresOptions::new(database.url());
+    PostgresStore::connect(options).await.expect("the database is there")
+}
+
+#[tokio::test]
+async fn a_claim_touches_no_more_buffers_after_thousands_of_others() {
+    let bench = Bench::new(5_000).await;
+    let _old = bench.old_snapshot().await;
+    // Until the indexes of leases have their second level.
+    bench.pass(2_000).await;
+    let before = bench.claim(100, Some(bench.virtual_time().await)).await;
+    bench.pass(2_500).await;
+    let after = bench.claim(100, Some(bench.virtual_time().await)).await;
+    let from_the_front = bench.claim(100, None).await;
+    assert!(after <= before + before / 20, "{before} buffers, then {after}");
+    assert!(from_the_front > before + before / 10, "nothing is kept: {from_the_front} buffers");
+}
+
+#[tokio::test]
+async fn many_small_claims_do_not_make_the_next_one_dearer() {
+    let bench = Bench::new(500).await;
+    let worker = bench.worker.id;
+    let before = bench.claim(1, Some(0)).await;
+    let _old = bench.old_snapshot().await;
+    for _ in 0..200 {
+        let claimed = bench.worker.claim(&bench.store, 1).await.remove(0);
+        succeed(&bench.store, &claimed).await;
+    }
+    let after = bench.claim(1, Some(bench.virtual_time().await)).await;
+    assert!(after <= before + 20, "{before} buffers, then {after}");
+    let oldest = bench.number("select oldest_claim from windlass.workers").await;
+    assert_eq!(oldest, 200, "the claims before the last are known to be done with");
+    let lookup = bench.buffers(&format!("oldest_lease('{worker}', {oldest})")).await;
+    assert!(lookup <= 10, "{lookup} buffers to see that a worker holds nothing");
+}
+
+#[tokio::test]
+async fn timers_that_are_past_are_not_looked_at_again() {
+    let bench = Bench::new(1).await;
+    let _old = bench.old_snapshot().await;
+    let pass = "
+        insert into windlass.timers (run_id, idx, due, seq, fence, attempt, max_attempts)
+        select gen_random_uuid(), 0, now() - n * interval '1 s', n, 0, 0, 3
+        from generate_series(10, 3000) n;
+        delete from windlass.timers;";
+    bench.client.batch_execute(pass).await.expect("they pass");
+    for (behind, from_the_front) in [
+        ("due_timers(now() - interval '1 s', now(), 100)", "due_timers('-infinity', now(), 100)"),
+        ("next_due(now() - interval '1 s')", "next_due('-infinity')"),
+    ] {
+        let (behind, all) = (bench.buffers(behind).await, bench.buffers(from_the_front).await);
+        assert!(behind <= 10, "{behind} buffers behind the timers that are past");
+        assert!(all > 10 * behind, "no dead rows were kept: {all} buffers");
+    }
+}
+
+/// Another process has taken everything, and this one finds its lane empty.
+#[tokio::test]
+async fn a_store_that_finds_nothing_does_not_look_at_dead_rows_each_time() {
+    const CLAIMS: u64 = 20;
+    let bench = Bench::new(10_000).await;
+    let _old = bench.old_snapshot().await;
+    let drain = "
+        insert into windlass.marks (level_id, worker_id, tag)
+        select level_id, '00000000-0000-0000-0000-000000000000', max(tag)
+        from windlass.ready group by level_id;
+        delete from windlass.ready;";
+    bench.client.batch_execute(drain).await.expect("it can be drained");
+    let sweep = bench.claim(100, None).await;
+    let Bench { database, client, store, worker, .. } = bench;
+    drop((client, store));
+    let watch = database.client().await;
+    let before = blocks(&watch).await;
+    let store = connect(&database).await;
+    for _ in 0..CLAIMS {
+        assert_eq!(worker.claim(&store, 100).await.len(), 0);
+    }
+    drop(store);
+    let touched = blocks(&watch).await - before;
+    let each_time = CLAIMS * sweep;
+    assert!(touched < each_time / 2, "{touched} buffers, of {each_time} with {CLAIMS} sweeps");
+    assert!(touched > sweep / 2, "the sessions have not told what they touched: {touched}");
+}
+
+/// How many buffers of the ready tasks have been touched, once all sessions that did are
+/// gone: a session tells at its end.
+async fn blocks(watch: &Client) -> u64 {
+    let others = "select count(*) from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid()
+            and state <> 'idle in transaction'";
+    while watch.query_one(others, &[]).await.expect("it is counted").get::<_, i64>(0) > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let sql =
+        "select (t.heap_blks_hit + t.heap_blks_read + t.idx_blks_hit + t.idx_blks_read)::bigint
+        from pg_statio_user_tables t where t.relname = 'ready'";
+    let count: i64 = watch.query_one(sql, &[]).await.expect("it is counted").get(0);
+    count.unsigned_abs()
+}

@@ -1,0 +1,370 @@
+//! The hot statements are looked up by index, whatever the planner believes of the tables.
+//!
+//! The planner's idea of a queue table is often wrong: it was vacuumed while it was empty,
+//! or never. What it then takes for cheap, a scan of the whole table, becomes the slower the
+//! more there is, and a prepared statement keeps it. So each hot statement has one plan,
+//! on every kind of database, with the settings that the store gives its connections.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tokio_postgres::Client;
+use windlass::store::postgres::{PostgresOptions, PostgresStore};
+
+use super::driver::{start, workflow};
+use super::explain;
+use super::fill::Fill;
+use crate::database::TestDatabase;
+
+/// What each hot statement reads, and how: the relation, the index and the columns that its
+/// condition is on, or the physical place; and where it sorts.
+const PLANS: &[(&str, &[&str])] = &[
+    ("clock", &[]),
+    ("lock_runs", &["runs by runs_pkey: id"]),
+    ("lock_free_runs", &["runs by runs_pkey: id"]),
+    (
+        "load_tasks",
+        &[
+            "leases by leases_pkey: idx run_id",
+            "ready by ready_pkey: idx run_id",
+            "tasks by tasks_pkey: idx run_id",
+            "timers by timers_pkey: idx run_id",
+        ],
+    ),
+    (
+        "load_run_tasks",
+        &[
+            "leases by leases_pkey: idx run_id",
+            "ready by ready_pkey: idx run_id",
+            "tasks by tasks_pkey: run_id",
+            "timers by timers_pkey: idx run_id",
+        ],
+    ),
+    ("lock_ready", &["ready by ready_pkey: run_id"]),
+    ("lock_turns", &[]),
+    (
+        "enqueue",
+        &[
+            "marks by marks_top: level_id",
+            "ready by ready_turns: level_id tag tenant_id",
+            "sort",
+            "tenants by tenants_pkey: id",
+        ],
+    ),
+    ("put_back", &[]),
+    ("schedule", &[]),
+    ("delete_ready", &["ready by place", "ready by ready_pkey: idx run_id"]),
+    ("delete_leases", &["leases by leases_pkey: idx run_id", "leases by place"]),
+    ("delete_timers", &["timers by place", "timers by timers_pkey: idx run_id"]),
+    ("delete_outputs", &["outputs by outputs_pkey: idx run_id", "outputs by place"]),
+    ("delete_notes", &["notes by notes_pkey: idx run_id", "notes by place"]),
+    ("update_tasks", &["tasks by place", "tasks by tasks_pkey: idx run_id"]),
+    ("update_runs", &["runs by place", "runs by runs_pkey: id"]),
+    ("insert_outputs", &[]),
+    ("insert_events", &[]),
+    (
+        "claim",
+        &[
+            "marks by marks_pkey: level_id tag worker_id",
+            "marks by place",
+            "ready by place",
+            "ready by ready_order: lane_id tag",
+        ],
+    ),
+    ("candidates", &["ready by ready_order: lane_id tag"]),
+    ("virtual_times", &["marks by marks_top: level_id"]),
+    ("tenants_by_name", &["tenants by tenants_name_key: name"]),
+    ("tenants_by_id", &["tenants by tenants_pkey: id"]),
+    (
+        "newest_definitions",
+        &["definitions by definitions_workflow_version_revision_key: version workflow"],
+    ),
+    ("definitions", &["definitions by definitions_pkey: id"]),
+    ("insert_runs", &[]),
+    ("insert_inputs", &[]),
+    ("insert_tasks", &["definition_tasks by definition_tasks_pkey: definition_id"]),
+    (
+        "existing_runs",
+        &[
+            "inputs by inputs_pkey: run_id",
+            "runs by runs_key: key tenant workflow",
+            "runs by runs_pkey: id",
+        ],
+    ),
+    ("inputs", &["inputs by inputs_pkey: run_id"]),
+    ("ends", &["outputs by outputs_pkey: idx run_id", "tasks by tasks_pkey: idx run_id"]),
+    ("failures", &["tasks by tasks_pkey: run_id"]),
+    ("lock_worker", &["workers by workers_pkey: id"]),
+    ("oldest_lease", &["leases by leases_worker: claim_seq worker_id"]),
+    ("update_worker", &["workers by workers_pkey: id"]),
+    (
+        "bury_worker",
+        &[
+            "marks by marks_pkey: level_id tag worker_id",
+            "marks by marks_pkey: worker_id",
+            "marks by place",
+            "sort",
+        ],
+    ),
+    ("worker_leases", &["leases by leases_worker: claim_seq worker_id", "sort"]),
+    (
+        "expired_workers",
+        &["leases by leases_worker: claim_seq worker_id", "workers by workers_alive:"],
+    ),
+    (
+        "forgotten_workers",
+        &[
+            "leases by leases_worker: claim_seq worker_id",
+            "workers by place",
+            "workers by workers_alive:",
+        ],
+    ),
+    (
+        "next_lease_end",
+        &["leases by leases_worker: claim_seq worker_id", "workers by workers_alive:"],
+    ),
+    ("note_progress", &["leases by leases_pkey: idx run_id", "sort"]),
+    ("due_timers", &["timers by timers_due: due"]),
+    ("next_due", &["timers by timers_due: due"]),
+    ("take_staged", &["staged by staged_pkey: seq"]),
+    ("delete_staged", &["staged by staged_pkey: seq"]),
+    ("get_run", &["inputs by inputs_pkey: run_id", "runs by runs_pkey: id"]),
+];
+
+/// A statement of the store.
+pub(super) struct Statement {
+    name: String,
+    types: Vec<String>,
+    text: String,
+}
+
+impl Statement {
+    /// The statements of the store, with the types of their parameters.
+    fn all() -> Vec<Statement> {
+        let source = explain::source("statements.rs");
+        let declared = source.split("sql!(").skip(1).map(|rest| {
+            let (declared, _) = rest.split_once(");").expect("each declaration ends");
+            let (start, types) = declared.split_once('[').expect("each has types");
+            let file = start.split('"').nth(1).expect("each has a file");
+            let name = file.trim_end_matches(".sql").to_owned();
+            let types = types.trim_end().trim_end_matches(']').split(',').map(str::trim);
+            let types = types.filter(|one| !one.is_empty()).map(|one| {
+                let one = one.to_lowercase();
+                one.strip_suffix("_array").map_or(one.clone(), |one| format!("{one}[]"))
+            });
+            Statement {
+                text: explain::source(&format!("sql/{file}")),
+                types: types.collect(),
+                name,
+            }
+        });
+        declared.collect()
+    }
+
+    fn prepare(&self) -> String {
+        let Statement { name, types, text } = self;
+        let types = types.join(", ");
+        let types = if types.is_empty() { types } else { format!("({types})") };
+        format!("prepare {name}{types} as {text}")
+    }
+
+    /// A call of the prepared statement, with batches of 500.
+    fn execute(&self) -> String {
+        let value = |one: &str, n: usize| match one {
+            "uuid" => format!("01900000-0000-7000-8000-{:012x}", 7 * n),
+            "text" => "null".to_owned(),
+            "timestamptz" => "2026-01-01".to_owned(),
+            _ => "1".to_owned(),
+        };
+        let parameter = |one: &String| match one.strip_suffix("[]") {
+            None => format!("'{}'", value(one, 1)),
+            Some(one) => {
+                let values: Vec<String> = (0..500).map(|n| value(one, n)).collect();
+                format!("'{{{}}}'", values.join(","))
+            }
+        };
+        let parameters: Vec<String> = self.types.iter().map(parameter).collect();
+        let parameters = parameters.join(", ");
+        let parameters = if parameters.is_empty() { parameters } else { format!("({parameters})") };
+        format!("execute {}{parameters}", self.name)
+    }
+}
+
+/// Which columns an index condition is on: `((lane_id = k.lane_id) AND (tag >= $1))`, or
+/// `(ROW(a, b) < ROW($1, $2))`.
+fn columns(condition: &str) -> String {
+    let is_name =
+        |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let sides = condition.split(" AND ").filter_map(|clause| clause.split(['=', '<', '>']).next());
+    let words = sides.flat_map(|side| side.trim_matches(['(', ')', ' ']).split(['(', ',', ' ']));
+    let columns: BTreeSet<&str> = words.filter(is_name).collect();
+    columns.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+/// The lines of [`PLANS`] for a plan: its joins, sorts, and reads of tables.
+fn lines(node: &Value, lines: &mut BTreeSet<String>) {
+    let text = |key: &str| node[key].as_str().unwrap_or_default();
+    let relation = text("Relation Name");
+    match text("Node Type") {
+        "Hash Join" | "Merge Join" | "Sort" | "Incremental Sort" | "Materialize" => {
+            lines.insert(text("Node Type").to_lowercase());
+        }
+        "Index Scan" | "Index Only Scan" => {
+            let (index, columns) = (text("Index Name"), columns(text("Index Cond")));
+            lines.insert(format!("{relation} by {index}: {columns}").trim_end().to_owned());
+        }
+        "Tid Scan" => {
+            lines.insert(format!("{relation} by place"));
+        }
+        "ModifyTable" | "LockRows" => {}
+        other if !relation.is_empty() => {
+            lines.insert(format!("{relation} by {}", other.to_lowercase()));
+        }
+        _ => {}
+    }
+    for child in node["Plans"].as_array().into_iter().flatten() {
+        self::lines(child, lines);
+    }
+}
+
+/// Makes a session like one of the store's, with every statement prepared.
+pub(super) async fn prepare_all(client: &Client) -> Vec<Statement> {
+    for (name, value) in explain::planner_settings() {
+        run(client, &format!("set {name} = {value}")).await;
+    }
+    let statements = Statement::all();
+    for statement in &statements {
+        run(client, &statement.prepare()).await;
+    }
+    statements
+}
+
+/// Compares the plan of every hot statement, generic and custom, with what it must be.
+async fn check_plans(client: &Client) {
+    let statements = prepare_all(client).await;
+    let mut wrong = Vec::new();
+    for mode in ["force_generic_plan", "force_custom_plan"] {
+        let set = format!("set plan_cache_mode = {mode}");
+        client.batch_execute(&set).await.expect("it can be set");
+        for (name, expected) in PLANS {
+            let statement = statements.iter().find(|one| one.name == *name);
+            let statement = statement.unwrap_or_else(|| panic!("there is no statement {name:?}"));
+            let sql = format!("explain (format json) {}", statement.execute());
+            let plan = explain::explain(client, &sql).await.expect("it can be explained");
+            let mut found = BTreeSet::new();
+            lines(&plan["Plan"], &mut found);
+            let expected: BTreeSet<String> = expected.iter().map(|&line| line.into()).collect();
+            if found != expected {
+                wrong.push(format!("{name} ({mode}): {found:#?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A database in which one run was started, with a session on it.
+async fn seeded() -> (TestDatabase, Client) {
+    let database = TestDatabase::new().await;
+    let store = PostgresStore::connect(PostgresOptions::new(database.url()))
+        .await
+        .expect("the database is there");
+    start(&store, &workflow("one", &["a"])).await;
+    let client = database.client().await;
+    (database, client)
+}
+
+async fn full() -> (TestDatabase, Client) {
+    let (database, client) = seeded().await;
+    let fill = Fill { finished: 20_000, ready: 5_000, tenants: 200 };
+    fill.write(&client).await.expect("it can be filled");
+    let narrow = "
+        insert into windlass.workers (id, name, slots, lease, lease_until, joined_at)
+        select gen_random_uuid(), 'w', 10, '10 s', now(), now() from generate_series(1, 20);
+        with taken as (
+            delete from windlass.ready where seq % 3 <> 0 returning *
+        ), leased as (
+            insert into windlass.leases (run_id, idx, worker_id, claim_seq, claimed_at,
+                definition_id, lane_id, level_id, tenant_id, tag, seq, fence, attempt, max_attempts)
+            select t.run_id, t.idx, w.id, t.seq, now(), t.definition_id, t.lane_id, t.level_id,
+                t.tenant_id, t.tag, t.seq, 1, 1, t.max_attempts
+            from taken t, (select id from windlass.workers order by id limit 1) w
+            where t.seq % 3 = 1
+        )
+        insert into windlass.timers (run_id, idx, due, seq, fence, attempt, max_attempts)
+        select t.run_id, t.idx, now() + t.seq * interval '1 s', t.seq, 0, 0, t.max_attempts
+        from taken t where t.seq % 3 = 2;
+        insert into windlass.marks (level_id, worker_id, tag)
+        select l.id, w.id, row_number() over () from windlass.levels l, windlass.workers w;";
+    client.batch_execute(narrow).await.expect("it can be filled");
+    (database, client)
+}
+
+async fn run(client: &Client, sql: &str) {
+    client.batch_execute(sql).await.expect("it can be run");
+}
+
+/// Lets the tasks that are in the queues pass, as many times as said.
+const PASS: &str = "
+    create temp table passing as select r.* from windlass.ready r;
+    delete from windlass.ready;
+    insert into windlass.ready select p.* from passing p;
+    delete from windlass.leases;
+    delete from windlass.timers;
+    drop table passing;";
+
+#[tokio::test]
+async fn plans_hold_in_a_new_database() {
+    let (_database, client) = seeded().await;
+    check_plans(&client).await;
+}
+
+#[tokio::test]
+async fn plans_hold_on_tables_that_were_vacuumed_while_empty() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    run(&client, "vacuum analyze").await;
+    check_plans(&client).await;
+}
+
+#[tokio::test]
+async fn plans_hold_on_small_tables() {
+    let (_database, client) = seeded().await;
+    run(&client, "vacuum analyze").await;
+    check_plans(&client).await;
+}
+
+#[tokio::test]
+async fn plans_hold_on_full_tables_that_were_never_analyzed() {
+    let (_database, client) = full().await;
+    check_plans(&client).await;
+}
+
+#[tokio::test]
+async fn plans_hold_on_full_tables() {
+    let (_database, client) = full().await;
+    run(&client, "vacuum analyze").await;
+    check_plans(&client).await;
+}
+
+#[tokio::test]
+async fn plans_hold_after_the_queues_ran_empty() {
+    let (_database, client) = full().await;
+    let empty =
+        "delete from windlass.ready; delete from windlass.leases; delete from windlass.timers";
+    run(&client, empty).await;
+    run(&client, "vacuum analyze").await;
+    check_plans(&client).await;
+}
+
+#[tokio::test]
+async fn plans_hold_while_an_old_snapshot_keeps_dead_rows() {
+    let (database, client) = full().await;
+    let old = database.client().await;
+    run(&old, "begin isolation level repeatable read; select from windlass.ready limit 1").await;
+    for _ in 0..3 {
+        run(&client, PASS).await;
+    }
+    run(&client, "vacuum analyze").await;
+    check_plans(&client).await;
+    run(&old, "commit").await;
+}
