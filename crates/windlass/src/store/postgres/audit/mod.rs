@@ -42,6 +42,9 @@ pub const EXAMPLE_CHARS_MAX: usize = 1_000;
 /// How long the auditor waits for a lock, such as that of a migration under way.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How much memory one step of a statement may take before it goes to disk.
+const SORT_MEMORY: &str = "64MB";
+
 /// What to audit, and how long it may take.
 ///
 /// ```
@@ -54,7 +57,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 #[must_use = "nothing is audited until `audit` is awaited"]
 pub struct AuditOptions {
     newest_runs: Option<u32>,
-    since: Option<Timestamp>,
+    started_within: Option<Duration>,
     now: Option<Timestamp>,
     late_after: Duration,
     statement_timeout: Duration,
@@ -72,7 +75,7 @@ impl AuditOptions {
     pub fn new() -> Self {
         AuditOptions {
             newest_runs: None,
-            since: None,
+            started_within: None,
             now: None,
             late_after: Duration::from_secs(60),
             statement_timeout: Duration::from_secs(600),
@@ -86,9 +89,9 @@ impl AuditOptions {
         self
     }
 
-    /// Only runs that were started at this time or later are checked.
-    pub fn since(mut self, since: Timestamp) -> Self {
-        self.since = Some(since);
+    /// Only runs that were started within this time before the audit are checked.
+    pub fn started_within(mut self, time: Duration) -> Self {
+        self.started_within = Some(time);
         self
     }
 
@@ -111,6 +114,11 @@ impl AuditOptions {
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
         self.statement_timeout = timeout;
         self
+    }
+
+    /// Whether only some of the runs are to be checked.
+    fn is_narrow(&self) -> bool {
+        self.newest_runs.is_some() || self.started_within.is_some()
     }
 }
 
@@ -176,19 +184,29 @@ async fn connect(target: &Target) -> Result<Client, Error> {
     }
 }
 
-/// Sets what holds for the transaction: its limits, and how values are written. The
-/// compilation of statements is off because it takes longer than most of the checks.
+/// Sets what holds for the transaction: its limits, and how values are written.
+///
+/// Statements are not compiled, which takes longer than most of them, and have one process,
+/// so that an audit takes no more than one core from those who work. Sorts get more memory
+/// than is usual.
 async fn prepare(
     snapshot: &Transaction<'_>,
     name: &str,
     options: &AuditOptions,
 ) -> Result<Result<(), Error>, tokio_postgres::Error> {
-    let settings = format!(
+    let mut settings = format!(
         "set local statement_timeout = {}; set local lock_timeout = {}; \
-         set local search_path = pg_catalog; set local timezone = 'UTC'; set local jit = off",
+         set local search_path = pg_catalog; set local timezone = 'UTC'; \
+         set local jit = off; set local max_parallel_workers_per_gather = 0; \
+         set local work_mem = '{SORT_MEMORY}'",
         millis(options.statement_timeout),
         millis(LOCK_TIMEOUT),
     );
+    if !options.is_narrow() {
+        // Everything is read anyway. Where statistics are old, a loop that was thought to be
+        // short would take for ever.
+        settings += "; set local enable_nestloop = off";
+    }
     snapshot.batch_execute(&settings).await?;
     let sql = "select to_regclass('windlass.migrations') is not null";
     if !snapshot.query_typed_one(sql, &[]).await?.get::<_, bool>(0) {
@@ -211,8 +229,13 @@ async fn read_scope(
 ) -> Result<(Timestamp, Option<Timestamp>), tokio_postgres::Error> {
     let row = snapshot.query_typed_one("select now()", &[]).await?;
     let at = options.now.unwrap_or(row.get::<_, At>(0).0);
+    let earlier = |time: Duration| {
+        let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        Timestamp::from_micros(at.as_micros().saturating_sub(micros).max(0))
+    };
+    let since = options.started_within.map(earlier);
     let Some(count) = options.newest_runs else {
-        return Ok((at, options.since));
+        return Ok((at, since));
     };
     let sql = format!(
         "select r.created_at from windlass.runs r order by r.created_at desc, r.id desc \
@@ -221,7 +244,7 @@ async fn read_scope(
     );
     let rows = snapshot.query_typed(&sql, &[]).await?;
     let oldest = rows.first().map(|row| row.get::<_, At>(0).0);
-    Ok((at, options.since.max(oldest)))
+    Ok((at, since.max(oldest)))
 }
 
 async fn run(
@@ -237,9 +260,9 @@ async fn run(
          where c.problem is not null\norder by 1\nlimit {EXAMPLES_MAX}"
     );
     let mut result = CheckResult {
-        id: check.id(),
-        guarantee: check.guarantee(),
-        title: check.title(),
+        id: check.id().to_owned(),
+        guarantee: check.guarantee().to_owned(),
+        title: check.title().to_owned(),
         severity: check.severity,
         is_skipped: check.reach == Reach::Everything && template.is_narrowed(),
         checked: 0,

@@ -1,10 +1,10 @@
 //! What an audit says.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use windlass_core::Timestamp;
 
 /// How bad it is what a check finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// A guarantee is broken.
@@ -14,15 +14,15 @@ pub enum Severity {
 }
 
 /// What one check looked at and found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CheckResult {
     /// The name of the check, such as `G8.open-tasks`.
-    pub id: &'static str,
+    pub id: String,
     /// The guarantee it belongs to, such as `G8`; `rows` and `schema` hold all of them up.
-    pub guarantee: &'static str,
+    pub guarantee: String,
     /// What must be true.
-    pub title: &'static str,
+    pub title: String,
     /// How bad it is if it is not.
     pub severity: Severity,
     /// Whether it was left out because it makes sense for all runs only.
@@ -53,7 +53,7 @@ impl CheckResult {
 }
 
 /// What an audit found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditReport {
     /// The time that it shows, by the database's clock.

@@ -2,7 +2,11 @@
 --
 -- The place carries copies of what the run and the definition say. A task in another
 -- tenant's turns, another level or another workflow's lane is claimed out of order, by a
--- worker that has no handler for it, or never.
+-- worker that has no handler for it, or never. What comes out of definitions is
+-- materialized, as in G7.parents.
+with specs as materialized (
+    {specs}
+)
 select
     case
         when q.definition_id <> r.definition_id then
@@ -34,9 +38,7 @@ from (
     from windlass.leases l
 ) q
 join windlass.runs r on r.id = q.run_id
-join (
-    {specs}
-) s on s.definition_id = r.definition_id and s.idx = q.idx
+join specs s on s.definition_id = r.definition_id and s.idx = q.idx
 left join windlass.tenants n on n.id = q.tenant_id
 left join windlass.levels v on v.id = q.level_id
 left join windlass.lanes a on a.id = q.lane_id

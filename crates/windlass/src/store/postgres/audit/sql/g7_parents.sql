@@ -5,6 +5,9 @@
 -- until that of the parent's next. An on-failure task waits for all others, and runs if one
 -- of them failed. The triggers are written out here once more instead of being taken from
 -- the engine.
+--
+-- What comes out of definitions is materialized: joined where it is made, it would be made
+-- again for each of them.
 with moves as (
     select
         e.run_id, e.idx, e.id, e.from_state, e.to_state,
@@ -23,7 +26,7 @@ awaited as (
     join windlass.definition_tasks o on o.definition_id = d.definition_id and o.idx <> d.idx
     where d.kind = 'on_failure'
 ),
-triggers as (
+triggers as materialized (
     select
         s.definition_id, s.idx,
         case s.kind when 'on_failure' then 'on_failure' else s.spec ->> 'trigger' end as rule
