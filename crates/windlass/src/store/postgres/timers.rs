@@ -79,6 +79,9 @@ impl PostgresStore {
         limit: usize,
     ) -> Result<(Vec<TaskId>, Timestamp), Fault> {
         let from = self.floors.get(Front::Timers, Found::TooLittle);
+        if limit == 0 {
+            return Ok((Vec::new(), Timestamp::from_micros(from)));
+        }
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let began = Instant::now();
         let rows = tx
