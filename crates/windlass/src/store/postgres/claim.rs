@@ -72,7 +72,7 @@ struct Standing<T> {
 /// What is taken and in which order: one of each queue in turn, beginning with another one
 /// at each claim; within a queue by priority, tag and age.
 fn in_turn<T>(request: &ClaimRequest, mut standing: Vec<Standing<T>>, limit: usize) -> Vec<T> {
-    standing.sort_by(|a, b| a.order.cmp(&b.order));
+    standing.sort_by_key(|one| one.order);
     let mut queues: BTreeMap<QueueName, VecDeque<T>> = BTreeMap::new();
     for one in standing {
         queues.entry(one.queue).or_default().push_back(one.item);
