@@ -17,7 +17,7 @@ use super::staff::Members;
 
 /// How long a task has been running when something is done to its worker: long enough
 /// for the worker to have told the store everything about the task before.
-const INTO_TASK: Duration = Duration::from_millis(200);
+const INTO_TASK: Duration = Duration::from_millis(300);
 
 /// How long a thawed worker may take to say that its write was refused.
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(5);

@@ -59,11 +59,17 @@ impl Page {
         if self.is_closed() && record.round == self.record.round {
             return Ok(());
         }
-        // The record comes first: if it says that the run ended, the history read
-        // after it is whole.
-        self.record = record;
-        self.tasks = self.handle.tasks().await?;
-        self.events = self.handle.history().await?;
+        // The record was read first: if it says that the run ended, the history read after
+        // it is whole. Every event of a run that goes on changes one of its tasks.
+        let tasks = self.handle.tasks().await?;
+        let is_as_before = !record.state.is_final()
+            && record.round == self.record.round
+            && tasks == self.tasks
+            && !self.events.is_empty();
+        if !is_as_before {
+            self.events = self.handle.history().await?;
+        }
+        (self.record, self.tasks) = (record, tasks);
         Ok(())
     }
 }

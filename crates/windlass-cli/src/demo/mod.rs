@@ -21,7 +21,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use windlass::Windlass;
 use windlass::embedded::EmbeddedPostgres;
 use windlass::store::postgres::{AuditOptions, PostgresOptions, audit};
@@ -100,24 +99,35 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if arguments.fresh {
         place.forget().await?;
     }
-    let server = match start_server(&place, &mut signals).await? {
-        Start::Up(server) => server,
-        Start::Interrupted { exit_code } => {
+    let began = Instant::now();
+    let server = match start_server(&place, &mut signals).await {
+        Ok(Start::Up(server)) => server,
+        Ok(Start::Interrupted { exit_code }) => {
             place.remove()?;
             place.leave()?;
             return Ok(ExitCode::from(exit_code));
         }
+        Err(error) => {
+            place.leave_if_empty();
+            return Err(error);
+        }
     };
-    let told = tell(&arguments, screen, &server, &place, &mut signals).await;
-    let is_kept = told.as_ref().is_err_and(|error| !crate::is_broken_pipe(error));
-    if is_kept {
-        // Whatever went wrong, the orders are in there.
-        server.stop().await?;
-        let directory = place.directory();
-        return told.with_context(|| {
-            format!("the demo in {directory:?} can be gone on with, or thrown away with --fresh")
-        });
-    }
+    let told = match writeln!(io::stdout(), "{}", describe(&server, began.elapsed())) {
+        Ok(()) => tell(&arguments, screen, &server, &place, &mut signals).await,
+        Err(error) => Err(error.into()),
+    };
+    let told = match told {
+        Err(error) if !crate::is_broken_pipe(&error) => {
+            // Whatever went wrong, the orders are in there; why it did is the news.
+            let _ = server.stop().await;
+            let directory = place.directory();
+            return Err(error.context(format!(
+                "the demo in {directory:?} stopped; start it again to go on, or with --fresh to \
+                 begin anew"
+            )));
+        }
+        told => told,
+    };
     place.stop(server).await?;
     let directory = shown(&place.directory().to_string_lossy());
     place.leave()?;
@@ -132,12 +142,21 @@ enum Start {
     Interrupted { exit_code: u8 },
 }
 
+/// What is said of a server that is up.
+fn describe(server: &EmbeddedPostgres, took: Duration) -> String {
+    let major = std::fs::read_to_string(server.directory().join("data/PG_VERSION"));
+    let major = major.map(|major| shown(major.trim())).unwrap_or_default();
+    let (pid, took) = (server.pid(), seconds(took));
+    let how = if server.is_adopted() { "runs already" } else { "is up" };
+    format!("PostgreSQL {major} {how} (pid {pid}) after {took}")
+}
+
 /// Starts the private server.
 async fn start_server(place: &Place, signals: &mut Signals) -> anyhow::Result<Start> {
     let directory = shown(&place.directory().to_string_lossy());
     let what = if place.is_left_over { "a demo was cut off in" } else { "a database is made in" };
-    writeln!(io::stdout(), "{what} {directory}; PostgreSQL is started there")?;
-    let began = Instant::now();
+    // If nobody reads it, that is found out when there is something to clean up.
+    let _ = writeln!(io::stdout(), "{what} {directory}; PostgreSQL is started there");
     let mut start = Box::pin(place.server().start());
     let started = tokio::select! {
         biased;
@@ -150,11 +169,6 @@ async fn start_server(place: &Place, signals: &mut Signals) -> anyhow::Result<St
         }
         started = &mut start => started?,
     };
-    let major = std::fs::read_to_string(started.directory().join("data/PG_VERSION"));
-    let major = major.map(|major| major.trim().to_owned()).unwrap_or_default();
-    let (pid, took) = (started.pid(), seconds(began.elapsed()));
-    let how = if started.is_adopted() { "runs already" } else { "is up" };
-    writeln!(io::stdout(), "PostgreSQL {} {how} (pid {pid}) after {took}", shown(&major))?;
     Ok(Start::Up(started))
 }
 

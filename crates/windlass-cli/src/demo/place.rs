@@ -128,6 +128,15 @@ impl Place {
         }
     }
 
+    /// Gives up the place, unless there is something in it.
+    pub(super) fn leave_if_empty(self) {
+        if is_empty(&self.directory).unwrap_or(false) {
+            // Best effort: why there is nothing in it is what matters.
+            let _ = std::fs::remove_dir(&self.directory);
+            let _ = self.leave();
+        }
+    }
+
     /// Gives up the place, of which nothing is left but the lock.
     pub(super) fn leave(self) -> anyhow::Result<()> {
         std::fs::remove_file(&self.lock_path)?;

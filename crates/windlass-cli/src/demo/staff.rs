@@ -127,9 +127,9 @@ impl Staff {
         Ok(name)
     }
 
-    /// What was heard since the last time.
-    pub(super) fn take_heard(&mut self) -> Vec<Heard> {
-        std::iter::from_fn(|| self.heard.try_recv().ok()).collect()
+    /// The next thing that was heard, if there is one.
+    pub(super) fn next_heard(&mut self) -> Option<Heard> {
+        self.heard.try_recv().ok()
     }
 
     /// The workers that are not about to leave.

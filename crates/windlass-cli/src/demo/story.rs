@@ -235,7 +235,7 @@ impl<'a> Story<'a> {
 
     /// Takes in what happened to the workers and what they said.
     async fn hear(&mut self) -> anyhow::Result<()> {
-        for heard in self.staff.take_heard() {
+        while let Some(heard) = self.staff.next_heard() {
             match heard {
                 Heard::Struck(Blow::Kill, victim) => self.crash = Stage::Happened(victim),
                 Heard::Struck(Blow::Freeze, victim) => self.freeze = Stage::Happened(victim),
@@ -251,6 +251,11 @@ impl<'a> Story<'a> {
                     self.say(&format!("{worker} says: {said}")).await?;
                 }
             }
+        }
+        if let Some(victim) = self.freeze.overdue() {
+            let line = format!("{} gave the task up by itself", victim.worker);
+            self.freeze = Stage::Over;
+            self.say(&line).await?;
         }
         Ok(())
     }
@@ -325,8 +330,8 @@ impl<'a> Story<'a> {
             let line = format!("{} is killed (SIGKILL) in the middle of", victim.worker);
             let line = format!("{line} {}", self.describe(victim));
             self.crash = Stage::Told(victim.clone());
-            self.say(&line).await?;
             let name = self.staff.hire()?;
+            self.say(&line).await?;
             self.say(&format!("{name} takes its place")).await?;
         }
         if let Stage::Told(victim) = &self.crash
@@ -354,11 +359,6 @@ impl<'a> Story<'a> {
             self.say(&format!("{} is thawed (SIGCONT), and goes on", victim.worker)).await?;
             self.staff.thaw(&victim.worker)?;
             self.freeze = Stage::Thawed(victim, tokio::time::Instant::now());
-        }
-        if let Some(victim) = self.freeze.overdue() {
-            let line = format!("{} gave the task up by itself", victim.worker);
-            self.freeze = Stage::Over;
-            self.say(&line).await?;
         }
         Ok(())
     }

@@ -20,8 +20,8 @@ use super::{Pace, parse_speed};
 /// What a worker is told to do by its standard input.
 pub(super) const DRAIN: &str = "drain";
 
-/// How many tasks a worker runs at once. With one, a frozen worker is surely not in the
-/// middle of a transaction for another task.
+/// How many tasks a worker runs at once. With one, a worker that is frozen is hardly ever
+/// in the middle of a transaction for another task.
 pub(super) const SLOTS: usize = 1;
 
 /// How many connections a worker has: one to claim or finish, one for its heartbeat, and
@@ -63,7 +63,11 @@ async fn work(arguments: Arguments) -> anyhow::Result<()> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     tokio::spawn(async move { while interrupts.recv().await.is_some() {} });
     tracing::subscriber::set_global_default(LogSender)?;
-    let options = PostgresOptions::new(&arguments.url).max_connections(CONNECTIONS);
+    // If it is frozen in the middle of a transaction, the others wait for its locks, but
+    // not longer than for its task.
+    let options = PostgresOptions::new(&arguments.url)
+        .max_connections(CONNECTIONS)
+        .idle_in_transaction_timeout(LEASE_MIN / 2);
     let windlass = Windlass::connect(options).await?;
     let pace = Pace { speed: arguments.speed };
     let workflow = workflow(pace, &windlass)?;

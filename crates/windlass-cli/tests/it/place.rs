@@ -144,6 +144,14 @@ impl Running {
         self.child.wait().unwrap();
     }
 
+    /// Reads no more, and waits for the end.
+    pub(crate) fn close_output(mut self) -> ExitStatus {
+        let (closed, _) = std::io::pipe().unwrap();
+        let stdout = ChildStdout::from(std::os::fd::OwnedFd::from(closed));
+        drop(std::mem::replace(&mut self.out, BufReader::new(stdout)));
+        self.child.wait().unwrap()
+    }
+
     /// Reads what is left and waits for the end.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         self.out.read_to_string(&mut self.seen).unwrap();
