@@ -53,7 +53,6 @@ const PRIVATE: &[&str] = &[
     "lanes",
     "next_due",
     "next_lease_end",
-    "oldest_lease",
     "put_back",
     "schedule",
     "staged_end",
