@@ -193,7 +193,7 @@ pub struct Heartbeat {
 }
 
 /// A task that a worker believes to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Held {
     /// The task.
     pub task: TaskId,

@@ -38,7 +38,7 @@ impl State {
 
     pub(super) fn retry_run(&mut self, id: RunId, round: u32) -> Result<u32, StoreError> {
         let (run, shared) = self.run(id)?;
-        if Some(run.round) == round.checked_add(1) {
+        if round > 0 && Some(run.round) == round.checked_add(1) {
             return Ok(run.round);
         }
         if run.round != round {

@@ -1,6 +1,6 @@
 //! Workers, their claims and their leases.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use windlass_core::{
@@ -94,10 +94,9 @@ impl State {
         };
         worker.lease_until = now + worker.lease;
         worker.last_claim = worker.last_claim.max(heartbeat.settled);
-        let held: BTreeMap<TaskId, Fence> =
-            heartbeat.held.iter().map(|held| (held.task, held.fence)).collect();
+        let held: BTreeSet<Held> = heartbeat.held.iter().copied().collect();
         let is_orphan = |(task, (fence, seq)): &(&TaskId, &(Fence, _))| {
-            *seq <= heartbeat.settled && held.get(task) != Some(fence)
+            *seq <= heartbeat.settled && !held.contains(&Held { task: **task, fence: *fence })
         };
         let orphans: Vec<TaskId> = worker.tasks.iter().filter(is_orphan).map(|(t, _)| *t).collect();
         for note in heartbeat.progress {

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
     EventBody, Failure, Fence, Payload, Priority, QueueName, RunId, TaskEvent, TaskEventKind,
-    TaskId, TaskIndex, TaskKind, TaskName, TaskState, WorkerId,
+    TaskId, TaskIndex, TaskKind, TaskName, TaskState, Timestamp, WorkerId,
 };
 
 use super::PostgresStore;
@@ -31,6 +31,7 @@ struct Taken {
     slot: (i64, i64),
     fence: Fence,
     attempt: u32,
+    at: Timestamp,
 }
 
 impl Taken {
@@ -44,6 +45,7 @@ impl Taken {
             slot: (row.get("tag"), row.get("seq")),
             fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
             attempt: row.get::<_, i32>("attempt").cast_unsigned(),
+            at: row.get::<_, At>("at").0,
         }
     }
 }
@@ -51,8 +53,16 @@ impl Taken {
 /// What one look at the lanes has brought.
 struct Catch {
     taken: Vec<Taken>,
-    /// Of each lane, whether nothing is left in it that is not in the hands of others.
-    are_dry: Vec<bool>,
+    /// What is left in each lane.
+    left: Vec<Left>,
+}
+
+/// What is left in a lane, as far as a look saw.
+struct Left {
+    /// Whether it is nothing that is not in the hands of others.
+    is_dry: bool,
+    /// The tag of what stood first in it before anything was taken, if that was looked at.
+    first: Option<i64>,
 }
 
 /// How many to take of a lane.
@@ -60,6 +70,8 @@ struct Wanted {
     count: usize,
     /// Whether the lane has no more.
     is_all: bool,
+    /// The tag of what stands first in it, if that was looked at.
+    first: Option<i64>,
 }
 
 /// Something that stands in a lane.
@@ -107,21 +119,22 @@ impl PostgresStore {
         if request.seq <= life.last_claim || holds && life.lease_until <= now {
             return Ok(Vec::new());
         }
-        let mut taken = self.take(&tx, request, At(now)).await?;
+        let mut taken = self.take(&tx, request).await?;
         if taken.len() < request.limit && self.names.read_lanes(&tx).await? {
             let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
-            taken.extend(self.take(&tx, &rest, At(now)).await?);
+            taken.extend(self.take(&tx, &rest).await?);
         }
+        let taken_at = taken.iter().map(|one| one.at).max();
+        let begins = taken_at.filter(|_| !holds);
         life.last_claim = request.seq;
-        let begins_lease = !holds && !taken.is_empty();
-        if begins_lease {
-            life.lease_until = now + life.lease;
+        if let Some(at) = begins {
+            life.lease_until = at + life.lease;
         }
         life.write(&tx).await?;
         let (claimed, events) = self.tell(&tx, request.worker, taken).await?;
-        write_events(&tx, now, &events).await?;
+        write_events(&tx, taken_at.unwrap_or(now), &events).await?;
         tx.commit().await?;
-        if begins_lease {
+        if begins.is_some() {
             self.hint_timers();
         }
         Ok(claimed)
@@ -129,12 +142,7 @@ impl PostgresStore {
 
     /// Takes tasks off their queues and leases them, in the order in which they are to be
     /// handed out.
-    async fn take(
-        &self,
-        tx: &Tx<'_>,
-        request: &ClaimRequest,
-        now: At,
-    ) -> Result<Vec<Taken>, Fault> {
+    async fn take(&self, tx: &Tx<'_>, request: &ClaimRequest) -> Result<Vec<Taken>, Fault> {
         let lanes = self.names.serving(&request.queues, &request.handlers);
         if lanes.is_empty() || request.limit == 0 {
             return Ok(Vec::new());
@@ -148,18 +156,20 @@ impl PostgresStore {
             if taken.len() < request.limit && floors != looked {
                 let began = Instant::now();
                 let rest = request.limit - taken.len();
-                let catch = self.take_from(tx, request, now, &lanes, &floors, rest).await?;
+                let catch = self.take_from(tx, request, &lanes, &floors, rest).await?;
                 let took = began.elapsed();
-                for (((_, lane), from), is_dry) in lanes.iter().zip(&floors).zip(&catch.are_dry) {
+                for (((_, lane), from), left) in lanes.iter().zip(&floors).zip(&catch.left) {
                     let tags = catch.taken.iter().filter(|one| one.lane == lane.id);
                     let last = tags.map(|one| one.slot.0).max();
                     // Of a lane that is dry, nothing is left up to virtual time: others took
-                    // it, and what comes stands behind.
-                    let time = virtual_times.get(&lane.level).filter(|_| *is_dry).copied();
-                    if *is_dry || last.is_some() {
+                    // it, and what comes stands behind. One whose turn did not come still
+                    // has its first.
+                    let time = virtual_times.get(&lane.level).filter(|_| left.is_dry).copied();
+                    let at = last.max(time).or(left.first);
+                    if left.is_dry || at.is_some() {
                         let look = Look { front: Front::Lane(lane.id), from: *from, took };
-                        let at = last.max(time).map_or(*from, |tag| tag.max(*from));
-                        self.floors.learn(look, at, *is_dry);
+                        let at = at.map_or(*from, |tag| tag.max(*from));
+                        self.floors.learn(look, at, left.is_dry);
                     }
                 }
                 taken.extend(catch.taken);
@@ -180,29 +190,29 @@ impl PostgresStore {
         &self,
         tx: &Tx<'_>,
         request: &ClaimRequest,
-        now: At,
         lanes: &[(LaneKey, Lane)],
         floors: &[i64],
         limit: usize,
     ) -> Result<Catch, Fault> {
         let ids: Vec<i32> = lanes.iter().map(|(_, lane)| lane.id).collect();
         let wanted = match lanes {
-            [_] => vec![Wanted { count: limit, is_all: false }],
+            [_] => vec![Wanted { count: limit, is_all: false, first: None }],
             _ => self.choose(tx, request, lanes, floors, limit).await?,
         };
         let counts: Vec<i64> =
             wanted.iter().map(|one| i64::try_from(one.count).unwrap_or(i64::MAX)).collect();
         let seq = request.seq.0.cast_signed();
+        let now = self.clock.as_ref().map(|clock| At(clock.now()));
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
             [&ids, &floors, &counts, request.worker.as_uuid(), &seq, &now];
         let rows = tx.query(&sql::CLAIM, &params).await?;
         let taken: Vec<Taken> = rows.iter().map(Taken::of).collect();
-        let is_dry = |(lane, wanted): (&i32, &Wanted)| {
+        let left = |(lane, wanted): (&i32, &Wanted)| {
             let count = taken.iter().filter(|one| one.lane == *lane).count();
-            wanted.is_all || count < wanted.count
+            Left { is_dry: wanted.is_all || count < wanted.count, first: wanted.first }
         };
-        let are_dry = ids.iter().zip(&wanted).map(is_dry).collect();
-        Ok(Catch { taken, are_dry })
+        let left = ids.iter().zip(&wanted).map(left).collect();
+        Ok(Catch { taken, left })
     }
 
     /// The virtual times of the levels of lanes that were dry before, or are not known.
@@ -246,9 +256,11 @@ impl PostgresStore {
             *counts.entry(lane).or_default() += 1;
         }
         let wanted = |lane: &i32| {
-            let seen = rows.iter().filter(|row| row.get::<_, i32>("lane_id") == *lane).count();
+            let seen = rows.iter().filter(|row| row.get::<_, i32>("lane_id") == *lane);
+            let tags: Vec<i64> = seen.map(|row| row.get("tag")).collect();
             let count = counts.get(lane).copied().unwrap_or_default();
-            Wanted { count, is_all: count == seen && seen < limit }
+            let is_all = count == tags.len() && tags.len() < limit;
+            Wanted { count, is_all, first: tags.into_iter().min() }
         };
         Ok(ids.iter().map(wanted).collect())
     }

@@ -68,7 +68,7 @@ impl PostgresStore {
         let tx = connection.begin().await?;
         let mut work = self.lock_run(&tx, id).await?;
         let (state, present) = (work.runs[&id].state, work.runs[&id].round);
-        if Some(present) == round.checked_add(1) {
+        if round > 0 && Some(present) == round.checked_add(1) {
             return Ok(present);
         }
         if present != round {

@@ -20,6 +20,9 @@ const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// must not become the work.
 const SWEEP_REST: u32 = 20;
 
+/// No sweep rests longer: what stands in front of a floor waits for the next one.
+const SWEEP_REST_MAX: Duration = Duration::from_secs(5);
+
 /// A sweep of timers or staged runs that takes less than it takes to pass some ten thousand
 /// dead rows needs no rest.
 const CHEAP_LOOK: Duration = Duration::from_millis(5);
@@ -57,6 +60,16 @@ impl Look {
     /// Whether it took so long that a repetition must wait.
     pub(super) fn is_dear(self) -> bool {
         self.took >= CHEAP_LOOK
+    }
+
+    /// How long the next sweep must wait after this one.
+    fn rest(self) -> Duration {
+        let rest = (self.took * SWEEP_REST).min(SWEEP_REST_MAX);
+        match self.front {
+            Front::Lane(_) => rest,
+            Front::Timers | Front::Staged if self.is_dear() => rest,
+            Front::Timers | Front::Staged => Duration::ZERO,
+        }
     }
 }
 
@@ -99,11 +112,7 @@ impl Floors {
     /// Nothing is left before `at`, as far as the look saw; `is_dry` if nothing is left
     /// behind it either.
     pub(super) fn learn(&self, look: Look, at: i64, is_dry: bool) {
-        let rest = match look.front {
-            Front::Lane(_) => look.took * SWEEP_REST,
-            Front::Timers | Front::Staged if look.is_dear() => look.took * SWEEP_REST,
-            Front::Timers | Front::Staged => Duration::ZERO,
-        };
+        let rest = look.rest();
         self.with(|floors| match floors.get_mut(&look.front) {
             Some(floor) if look.from != i64::MIN => {
                 (floor.at, floor.is_dry) = (at, is_dry);
@@ -148,6 +157,11 @@ mod tests {
         floors.learn(look(7, 1), 9, false);
         assert_eq!(floors.get(Front::Timers, Found::TooLittle), 9, "the sweep still rests");
         assert!(!floors.is_dry(Front::Timers));
+    }
+
+    #[test]
+    fn no_sweep_rests_longer_than_seconds() {
+        assert_eq!(look(i64::MIN, 60_000).rest(), SWEEP_REST_MAX);
     }
 
     #[test]

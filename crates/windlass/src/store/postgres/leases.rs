@@ -161,11 +161,9 @@ impl PostgresStore {
         let leases = leases_of(&tx, &life).await?;
         life.holds_from(leases.iter().map(|lease| lease.seq).min());
         life.write(&tx).await?;
-        let held: BTreeMap<TaskId, Fence> =
-            heartbeat.held.iter().map(|held| (held.task, held.fence)).collect();
-        let is_orphan = |lease: &&Lease| {
-            lease.seq <= heartbeat.settled && held.get(&lease.held.task) != Some(&lease.held.fence)
-        };
+        let held: BTreeSet<Held> = heartbeat.held.iter().copied().collect();
+        let is_orphan =
+            |lease: &&Lease| lease.seq <= heartbeat.settled && !held.contains(&lease.held);
         let orphans: Vec<TaskId> =
             leases.iter().filter(is_orphan).map(|lease| lease.held.task).collect();
         let lost = lost(&tx, &leases, &heartbeat.held).await?;
@@ -301,9 +299,8 @@ struct Reaped {
 
 /// What of `held` is not the worker's any more, and why.
 async fn lost(tx: &Tx<'_>, leases: &[Lease], held: &[Held]) -> Result<Vec<Lost>, Fault> {
-    let kept: BTreeSet<(TaskId, Fence)> =
-        leases.iter().map(|lease| (lease.held.task, lease.held.fence)).collect();
-    let is_lost = |held: &&Held| !kept.contains(&(held.task, held.fence));
+    let kept: BTreeSet<Held> = leases.iter().map(|lease| lease.held).collect();
+    let is_lost = |held: &&Held| !kept.contains(held);
     let gone: Vec<Held> = held.iter().filter(is_lost).copied().collect();
     if gone.is_empty() {
         return Ok(Vec::new());

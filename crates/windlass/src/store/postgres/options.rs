@@ -67,7 +67,7 @@ impl PostgresOptions {
             migrates: false,
             statement_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(5),
-            idle_in_transaction_timeout: Duration::from_secs(10),
+            idle_in_transaction_timeout: Duration::from_secs(5),
             acquire_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
             #[cfg(feature = "testing")]
@@ -128,7 +128,10 @@ impl PostgresOptions {
     }
 
     /// How long the server keeps a transaction in which nothing happens, with its locks;
-    /// 10 s if not said, zero for ever.
+    /// 5 s if not said, zero for ever.
+    ///
+    /// A process that is frozen in the middle of a transaction holds up others for so
+    /// long. Keep it below the shortest lease of a worker.
     pub fn idle_in_transaction_timeout(mut self, timeout: Duration) -> Self {
         self.idle_in_transaction_timeout = timeout;
         self

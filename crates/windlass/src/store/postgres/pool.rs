@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
-    Client, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType,
+    Client, Manager, ManagerConfig, Object, PoolError, QueueMode, RecyclingMethod, Runtime,
+    TimeoutType,
 };
 use futures_util::FutureExt;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -140,6 +141,9 @@ impl Pool {
         let manager = Manager::from_config(target_config, tls, config);
         let connections = deadpool_postgres::Pool::builder(manager)
             .max_size(options.max_connections)
+            // Whoever repeats a verb gets the connection on which it was rolled back, and so
+            // comes behind that. Also, fewer connections are kept warm.
+            .queue_mode(QueueMode::Lifo)
             .wait_timeout(Some(options.acquire_timeout))
             .create_timeout(Some(options.open_max()))
             .runtime(Runtime::Tokio1)

@@ -81,8 +81,7 @@ impl PostgresStore {
         let after = after.map_or(0, |id| id.0.cast_signed());
         let mut pause = CLAIM_PAUSE;
         let rows = loop {
-            let params: Params<'_> = &[run.as_uuid(), &after, &page(limit)];
-            let rows = self.read(&sql::LIST_EVENTS, params).await?;
+            let rows = self.events(run, after, limit).await?;
             if !rows.iter().any(|row| row.get("is_claim_under_way")) {
                 break rows;
             }
@@ -101,6 +100,16 @@ impl PostgresStore {
             Ok(Event { id, run, at: row.get::<_, At>("at").0, body })
         };
         rows.iter().map(event).collect()
+    }
+
+    async fn events(&self, run: RunId, after: i64, limit: usize) -> Result<Vec<Row>, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin().await?;
+        tx.query(&sql::HOLD_RUN, &[run.as_uuid()]).await?;
+        let params: Params<'_> = &[run.as_uuid(), &after, &page(limit)];
+        let rows = tx.query(&sql::LIST_EVENTS, params).await?;
+        tx.commit().await?;
+        Ok(rows)
     }
 }
 

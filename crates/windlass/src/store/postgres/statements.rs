@@ -134,4 +134,5 @@ sql!(GET_RUN, "get_run.sql", [UUID]);
 sql!(LIST_RUNS, "list_runs.sql", [TEXT, TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, INT8]);
 sql!(LIST_TASKS, "list_tasks.sql", [UUID, INT4, INT8]);
 sql!(GET_TASK, "get_task.sql", [UUID, TEXT]);
+sql!(HOLD_RUN, "hold_run.sql", [UUID]);
 sql!(LIST_EVENTS, "list_events.sql", [UUID, INT8, INT8]);

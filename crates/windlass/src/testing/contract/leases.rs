@@ -330,6 +330,23 @@ pub(crate) async fn a_heartbeat_with_a_stale_fence_holds_nothing(bench: &Bench<'
     bench.succeed(&second).await;
 }
 
+pub(crate) async fn a_heartbeat_may_name_a_task_by_an_old_fence_as_well(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let first = worker.claim_one().await;
+    bench.accept(&first, retry_after(seconds(0))).await;
+    bench.promote().await;
+    let second = worker.claim_one().await;
+    let refusal = Refusal::LeaseLost;
+    for held in [[&second, &first], [&first, &second]] {
+        let answer = worker.extend(&held).await;
+        assert_eq!(answer.lost, [Lost { held: hold(&first), refusal }]);
+        assert_eq!(bench.task(run, "a").await.state, TaskState::Running);
+    }
+    bench.succeed(&second).await;
+}
+
 pub(crate) async fn a_progress_note_is_kept_and_one_with_a_stale_fence_is_not(bench: &Bench<'_>) {
     bench.register("w", "a").await;
     let run = bench.start("w").await;

@@ -180,6 +180,7 @@ macro_rules! store_contract_cases {
                 tasks_of_a_claim_that_is_not_settled_stay
                 a_heartbeat_names_what_is_lost_and_why
                 a_heartbeat_with_a_stale_fence_holds_nothing
+                a_heartbeat_may_name_a_task_by_an_old_fence_as_well
                 a_progress_note_is_kept_and_one_with_a_stale_fence_is_not
                 a_worker_that_leaves_gives_its_tasks_back_at_the_cost_of_an_attempt
                 a_reaper_goes_on_where_its_batch_ended

@@ -84,8 +84,10 @@ pub(crate) async fn a_round_that_has_not_been_cannot_be_retried(bench: &Bench<'_
     let worker = bench.worker().await;
     bench.work(&worker, by_name).await;
     let before = (bench.run(run).await, bench.events(run).await);
-    let answer = bench.store.retry_run(run, 2).await;
-    assert!(is_conflict(&answer), "{answer:?}");
+    for round in [0, 2, u32::MAX] {
+        let answer = bench.store.retry_run(run, round).await;
+        assert!(is_conflict(&answer), "{round}: {answer:?}");
+    }
     assert_eq!((bench.run(run).await, bench.events(run).await), before);
 }
 

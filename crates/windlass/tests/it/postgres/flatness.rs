@@ -4,10 +4,11 @@
 //! `cargo bench --bench flatness` measures it at full size.
 
 use tokio_postgres::Client;
-use windlass::store::WorkerLink;
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
+use windlass::store::{NewRun, Store, WorkerLink};
+use windlass_core::Priority;
 
-use super::driver::{Worker, start, succeed, success, workflow};
+use super::driver::{Worker, new_run, start, succeed, success, workflow};
 use super::explain::{buffers, explain};
 use super::fill::Fill;
 use super::plans::prepare_all;
@@ -163,6 +164,35 @@ async fn a_store_that_finds_nothing_does_not_look_at_dead_rows_each_time() {
     drop(store);
     let touched = blocks(&watch).await - before;
     let each_time = CLAIMS * sweep;
+    assert!(touched < each_time / 2, "{touched} buffers, of {each_time} with {CLAIMS} sweeps");
+    assert!(touched > sweep / 2, "the sessions have not told what they touched: {touched}");
+}
+
+/// What is more urgent has enough for every claim, and others have worked in the lane that
+/// is less so.
+#[tokio::test]
+async fn a_lane_whose_turn_does_not_come_is_not_looked_at_from_the_front_each_time() {
+    const CLAIMS: usize = 20;
+    let bench = Bench::new(10_000).await;
+    let _old = bench.old_snapshot().await;
+    let sql = "delete from windlass.ready where tag < (select max(tag) from windlass.ready)";
+    bench.client.batch_execute(sql).await.expect("others can work");
+    let sweep = bench.claim(1, None).await;
+    let one = workflow("one", &["a"]);
+    let urgent = || NewRun { priority: Priority::MAX, ..new_run(&one) };
+    let runs = std::iter::repeat_with(urgent).take(CLAIMS).collect();
+    bench.store.start_runs(runs).await.expect("they can be started");
+    let Bench { database, client, store, worker, .. } = bench;
+    drop((client, store));
+    let watch = database.client().await;
+    let before = blocks(&watch).await;
+    let store = connect(&database).await;
+    for _ in 0..CLAIMS {
+        assert_eq!(worker.claim(&store, 1).await.len(), 1);
+    }
+    drop(store);
+    let touched = blocks(&watch).await - before;
+    let each_time = CLAIMS as u64 * sweep;
     assert!(touched < each_time / 2, "{touched} buffers, of {each_time} with {CLAIMS} sweeps");
     assert!(touched > sweep / 2, "the sessions have not told what they touched: {touched}");
 }

@@ -10,7 +10,8 @@
 --
 -- $1 int[]: lanes   $2 bigint[]: from which tag on to look in each   $3 bigint[]: how many to
 -- take of each   $4 uuid: the worker, which the caller has locked   $5 bigint: the number of
--- the claim   $6 timestamptz: the time
+-- the claim   $6 timestamptz: the time, null for that of the clock. It is read when a task is
+-- taken, which is after whatever made it ready was committed.
 with picked as materialized (
     select q.place
     from unnest($1::integer[], $2::bigint[], $3::bigint[]) as k (lane_id, floor, wanted)
@@ -28,14 +29,14 @@ taken as (
     where r.ctid = any(array(select picked.place from picked))
     returning r.run_id, r.idx, r.definition_id, r.lane_id, r.level_id, r.tenant_id, r.tag, r.seq,
         r.fence + 1 as fence, r.attempt + 1 as attempt, r.max_attempts,
-        r.answered_fence, r.answered_verb
+        r.answered_fence, r.answered_verb, coalesce($6, clock_timestamp()) as at
 ),
 leased as (
     insert into windlass.leases (
         run_id, idx, worker_id, claim_seq, claimed_at, definition_id, lane_id, level_id,
         tenant_id, tag, seq, fence, attempt, max_attempts, answered_fence, answered_verb
     )
-    select t.run_id, t.idx, $4, $5, $6, t.definition_id, t.lane_id, t.level_id,
+    select t.run_id, t.idx, $4, $5, t.at, t.definition_id, t.lane_id, t.level_id,
         t.tenant_id, t.tag, t.seq, t.fence, t.attempt, t.max_attempts, t.answered_fence,
         t.answered_verb
     from taken t
@@ -61,5 +62,6 @@ unmarked as (
     delete from windlass.marks
     where ctid = any(array(select m.place from moved m where m.place is not null))
 )
-select t.run_id, t.idx, t.definition_id, t.lane_id, t.tenant_id, t.tag, t.seq, t.fence, t.attempt
+select t.run_id, t.idx, t.definition_id, t.lane_id, t.tenant_id, t.tag, t.seq, t.fence, t.attempt,
+    t.at
 from taken t;

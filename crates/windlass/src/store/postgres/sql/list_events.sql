@@ -1,9 +1,10 @@
 -- The history of a run behind an event.
 --
--- Claims write history without the lock of the run, so one under way may have a number
--- below those that are committed; whoever reads on behind those would never see it. Its
--- ready task is still seen here, with the claim's transaction on it: then the page is not to
--- be used, and read again. A claim that began after this statement did is no obstacle: its
+-- An event under way may have a number below those that are committed; whoever reads on
+-- behind those would never see it. The caller has waited for all that lock the run, and
+-- keeps them out (`hold_run`). Claims write history without that lock: of one
+-- under way, the ready task is still seen here, with the claim's transaction on it. Then the
+-- page is not to be used, and read again. A claim that began after this statement did is no obstacle: its
 -- events come behind all that are seen here.
 --
 -- Rows know the lower half of a transaction's number. Those that are alive are less than
