@@ -25,6 +25,7 @@ const ERROR_PAGES: &str = "docs/errors/";
 const ERROR_INDEX: &str = "docs/errors/README.md";
 const README: &str = "README.md";
 const README_PROGRAM: &str = "crates/windlass/examples/readme.rs";
+const MISTAKES: &str = "docs/mistakes.md";
 const LOCK: &str = "Cargo.lock";
 
 /// Something that is not as it should be.
@@ -89,10 +90,32 @@ fn check(workspace: &Workspace) -> Vec<Problem> {
         problems.extend(check_links(file, workspace));
     }
     problems.extend(check_error_pages(workspace));
+    problems.extend(check_named_tests(workspace));
     problems.extend(check_readme(workspace.text(README), workspace.text(README_PROGRAM)));
     if !workspace.tracked.contains(LOCK) {
         let what = "is not committed, so that others would build other versions";
         problems.push(Problem::new(LOCK, what));
+    }
+    problems
+}
+
+/// A test or planted bug that the list of mistakes names must be there.
+fn check_named_tests(workspace: &Workspace) -> Vec<Problem> {
+    let is_code = |file: &&TextFile| file.path.ends_with(".rs") && file.path.starts_with("crates/");
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words: BTreeSet<&str> = workspace
+        .texts
+        .iter()
+        .filter(is_code)
+        .flat_map(|file| file.text.split(|c| !is_word(c)))
+        .collect();
+    let mut problems = Vec::new();
+    for (number, line) in workspace.text(MISTAKES).unwrap_or_default().lines().enumerate() {
+        let Some((_, tests)) = line.split_once(" | ") else { continue };
+        for name in tests.split('`').skip(1).step_by(2).filter(|name| !words.contains(name)) {
+            let what = format!("names the test {name}, which is not there");
+            problems.push(Problem::at(MISTAKES, number + 1, what));
+        }
     }
     problems
 }

@@ -199,3 +199,13 @@ fn a_lock_file_that_is_not_committed_is_found() {
         ["Cargo.lock: is not committed, so that others would build other versions"]
     );
 }
+
+#[test]
+fn a_test_that_the_list_of_mistakes_names_must_be_there() {
+    let tests =
+        ("crates/windlass/tests/it/a.rs", "async fn a_start_is_kept() {}\nKeysNotUnique,\n");
+    let named = "| mistake | shown by |\n| `x` | `a_start_is_kept`, `KeysNotUnique` |\n";
+    assert_eq!(with(&[tests, (MISTAKES, named)]), [""; 0]);
+    let problems = with(&[tests, (MISTAKES, "| `x` | `a_start_is_kept`, `a_start` |\n")]);
+    assert_eq!(problems, ["docs/mistakes.md:1: names the test a_start, which is not there"]);
+}

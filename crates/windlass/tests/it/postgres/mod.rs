@@ -23,6 +23,7 @@ mod flatness;
 mod hints;
 mod histories;
 mod migrations;
+mod mistakes;
 mod plans;
 mod pooled;
 mod pooler;

@@ -25,6 +25,8 @@ pub(crate) struct Pooler {
 struct Shared {
     idle: Mutex<VecDeque<UnixStream>>,
     returned: tokio::sync::Notify,
+    /// How many answers to commits are still to be lost.
+    commits_to_lose: AtomicU32,
     is_frozen: AtomicBool,
     thawed: tokio::sync::Notify,
 }
@@ -48,6 +50,7 @@ impl Pooler {
         let shared = Arc::new(Shared {
             idle: Mutex::new(idle),
             returned: tokio::sync::Notify::new(),
+            commits_to_lose: AtomicU32::new(0),
             is_frozen: AtomicBool::new(false),
             thawed: tokio::sync::Notify::new(),
         });
@@ -69,6 +72,11 @@ impl Pooler {
     pub(crate) fn url(&self) -> String {
         let host = self.directory.to_string_lossy().replace('/', "%2F");
         format!("postgres://windlass@{host}:5432/{}", self.database)
+    }
+
+    /// Passes the next commits on and loses their answers, with the clients' connections.
+    pub(crate) fn lose_commits(&self, count: u32) {
+        self.shared.commits_to_lose.store(count, Ordering::SeqCst);
     }
 
     /// Passes nothing on any more, and closes nothing.
@@ -94,6 +102,15 @@ impl Shared {
             }
             thawed.await;
         }
+    }
+
+    fn loses(&self, kind: u8, body: &[u8]) -> bool {
+        let one_less = |count: u32| count.checked_sub(1);
+        (kind, body) == (b'Q', b"commit\0".as_slice())
+            && self
+                .commits_to_lose
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+                .is_ok()
     }
 
     /// The server connection that was idle for the longest time.
@@ -156,6 +173,10 @@ async fn converse(
         write_message(server, kind, &body).await?;
         if !matches!(kind, b'Q' | b'S') {
             continue;
+        }
+        if shared.loses(kind, &body) {
+            while read_message(server).await?.0 != b'Z' {}
+            return Ok(());
         }
         loop {
             let (kind, body) = read_message(server).await?;

@@ -1,0 +1,156 @@
+//! Mistakes that such engines make and that only a database can show. `docs/mistakes.md`
+//! lists them all, with their tests.
+
+use std::time::Duration;
+
+use windlass::store::postgres::{PostgresOptions, PostgresStore};
+use windlass::store::{Answer, Completion, Heartbeat, Started, Store, WorkerLink};
+use windlass_core::{ClaimSeq, Decision, Failure, FailureCode, TaskState};
+
+use super::driver::{LEASE, Worker, new_run, start, succeed, success, workflow};
+use super::pooler::Pooler;
+use super::{found_by_audit, postgres};
+use crate::database::TestDatabase;
+
+/// The commit took place, and its answer was lost twice: the verb is repeated, and must
+/// have no second effect.
+#[tokio::test]
+async fn a_verb_whose_commit_is_answered_late_has_its_effect_once() {
+    let database = TestDatabase::new().await;
+    let pooler = Pooler::start(&database.url()).await;
+    let options = PostgresOptions::new(pooler.url()).pooled(true);
+    let store = PostgresStore::connect(options).await.expect("the pooler is there");
+    let join = workflow("join", &["a", "b", "c < a b"]);
+    start(&store, &join).await;
+    let worker = Worker::join(&store, &join).await;
+    let mut tasks = worker.claim(&store, 10).await;
+    pooler.lose_commits(2);
+    let new = new_run(&join);
+    let answers = store.start_runs(vec![new.clone()]).await.expect("it is repeated");
+    assert_eq!(answers, [Ok(Started { run: new.id, is_new: false })]);
+    tasks.truncate(2);
+    pooler.lose_commits(2);
+    let finished = store.finish(tasks.iter().map(success).collect()).await;
+    assert_eq!(finished.expect("it is repeated"), [Answer::AcceptedAlready; 2]);
+    let run = tasks[0].task.run;
+    let tasks = store.list_tasks(run, None, 10).await.expect("reading works");
+    assert_eq!(tasks[2].state, TaskState::Ready, "after both of its parents, and once");
+    assert_eq!(found_by_audit(&database, store.now().await.unwrap()).await, [""; 0]);
+}
+
+/// A worker is cut off in the middle of a finish, with its run locked.
+#[tokio::test]
+async fn a_run_that_a_dead_worker_keeps_locked_holds_the_reaper_up_with_no_other() {
+    let subject = postgres().await;
+    let store = subject.store.clone();
+    let one = workflow("one", &["a"]);
+    let (locked, free) = (start(&*store, &one).await, start(&*store, &one).await);
+    let worker = Worker::join(&*store, &one).await;
+    assert_eq!(worker.claim(&*store, 2).await.len(), 2);
+    let cut_off = subject.database.client().await;
+    let lock = format!("begin; select from windlass.runs where id = '{locked}' for update");
+    cut_off.batch_execute(&lock).await.expect("it can be locked");
+    subject.clock.advance(LEASE);
+    let state = async |run| store.list_tasks(run, None, 1).await.expect("reading works")[0].state;
+    assert_eq!(store.reap(100).await.expect("reaping works").moved, 1);
+    assert_eq!((state(free).await, state(locked).await), (TaskState::Ready, TaskState::Running));
+    cut_off.batch_execute("rollback").await.expect("the server ends it");
+    assert_eq!(store.reap(100).await.expect("reaping works").moved, 1);
+    assert_eq!(state(locked).await, TaskState::Ready);
+}
+
+/// `now()` stands still in a transaction. A lease that was counted from it would be over
+/// sooner than the worker believes.
+#[tokio::test]
+async fn a_lease_is_counted_from_when_its_transaction_had_what_it_waited_for() {
+    const WAIT: Duration = Duration::from_millis(300);
+    let database = TestDatabase::new().await;
+    let store = PostgresStore::connect(PostgresOptions::new(database.url())).await.unwrap();
+    let one = workflow("one", &["a"]);
+    start(&store, &one).await;
+    let worker = Worker::join(&store, &one).await;
+    let other = database.client().await;
+    let ends = async |verb: &mut (dyn Future<Output = ()> + Send + Unpin)| {
+        other.batch_execute("begin; select from windlass.workers for update").await.unwrap();
+        let release = async {
+            tokio::time::sleep(WAIT).await;
+            other.batch_execute("commit").await.unwrap();
+            other.query_one("select clock_timestamp()", &[]).await.unwrap()
+        };
+        let ((), at) = tokio::join!(verb, release);
+        let at: std::time::SystemTime = at.get(0);
+        let sql = "select lease_until from windlass.workers";
+        let until: std::time::SystemTime = other.query_one(sql, &[]).await.unwrap().get(0);
+        // The clock was read a moment after the commit.
+        let slack = WAIT / 2;
+        assert!(until + slack >= at + LEASE, "the lease ends at {until:?}, released at {at:?}");
+    };
+    ends(&mut Box::pin(async {
+        assert_eq!(worker.claim(&store, 1).await.len(), 1);
+    }))
+    .await;
+    ends(&mut Box::pin(async {
+        let worker = worker.id;
+        let beat = Heartbeat { worker, settled: ClaimSeq(0), held: vec![], progress: vec![] };
+        store.extend(beat).await.expect("it lives");
+    }))
+    .await;
+}
+
+/// A backoff is a row, not a sleeper in the memory of a worker.
+#[tokio::test]
+async fn a_backoff_outlives_the_process_that_wrote_it() {
+    let subject = postgres().await;
+    let one = workflow("one", &["a"]);
+    let run = start(&*subject.store, &one).await;
+    let worker = Worker::join(&*subject.store, &one).await;
+    let claimed = worker.claim(&*subject.store, 1).await.remove(0);
+    let failure = Failure::new(FailureCode::Error, "try again");
+    let decision = Decision::Retry { failure, delay: Duration::from_secs(60) };
+    let completion = Completion { task: claimed.task, fence: claimed.fence, decision };
+    let answers = subject.store.finish(vec![completion]).await.expect("finishing works");
+    assert_eq!(answers, [Answer::Accepted]);
+    let options = PostgresOptions::new(subject.database.url());
+    let other = PostgresStore::connect(options).await.expect("the database is there");
+    let other = other.with_clock(subject.clock.clone());
+    drop(subject.store);
+    assert_eq!(other.promote_due(10).await.expect("sweeping works").moved, 0);
+    subject.clock.advance(Duration::from_secs(60));
+    assert_eq!(other.promote_due(10).await.expect("sweeping works").moved, 1);
+    let worker = Worker::join(&other, &one).await;
+    let claimed = worker.claim(&other, 1).await.remove(0);
+    assert_eq!((claimed.task.run, claimed.attempt), (run, 2));
+    succeed(&other, &claimed).await;
+}
+
+/// Two batches that name the same runs in different orders would wait for each other. So
+/// the first by id is locked first: whoever waits for it holds no other.
+#[tokio::test]
+async fn a_batch_locks_its_runs_in_the_order_of_their_ids() {
+    let subject = postgres().await;
+    let store = subject.store.clone();
+    let one = workflow("one", &["a"]);
+    let mut runs = Vec::new();
+    for _ in 0..10 {
+        runs.push(start(&*store, &one).await);
+    }
+    let worker = Worker::join(&*store, &one).await;
+    let mut batch: Vec<_> = worker.claim(&*store, 10).await.iter().map(success).collect();
+    batch.sort_by_key(|one| std::cmp::Reverse(one.task.run));
+    let first = runs.iter().min().expect("there are runs");
+    let other = subject.database.client().await;
+    let lock = format!("begin; select from windlass.runs where id = '{first}' for update");
+    other.batch_execute(&lock).await.expect("it can be locked");
+    let finish = tokio::spawn(async move { store.finish(batch).await });
+    let is_waiting = "select exists (select from pg_locks l join pg_stat_activity a using (pid)
+        where a.datname = current_database() and not l.granted)";
+    while !other.query_one(is_waiting, &[]).await.expect("it is seen").get::<_, bool>(0) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let free = "select id from windlass.runs for update skip locked";
+    let free = other.query(free, &[]).await.expect("it is seen").len();
+    assert_eq!(free, runs.len(), "all but the first by the others, and the first by us");
+    other.batch_execute("rollback").await.expect("it ends");
+    let answers = finish.await.expect("no panic").expect("finishing works");
+    assert_eq!(answers, [Answer::Accepted; 10]);
+}
