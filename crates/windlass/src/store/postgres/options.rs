@@ -286,7 +286,7 @@ mod tests {
         for wanted in [
             "-c statement_timeout=30000",
             "-c lock_timeout=5000",
-            "-c idle_in_transaction_session_timeout=10000",
+            "-c idle_in_transaction_session_timeout=5000",
             "-c default_transaction_isolation=read\\ committed",
         ] {
             assert!(said.contains(wanted), "{said}");

@@ -72,12 +72,12 @@ end;
 
 -- How deep the brackets of a JSON text are nested. Without its strings, every turn takes
 -- one level of brackets away.
-create function windlass.json_depth(json text)
+create function windlass.json_depth(document text)
 returns integer language plpgsql immutable strict parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    brackets text := regexp_replace(json, '"(?:\\.|[^"\\])*"', '', 'g');
+    brackets text := regexp_replace(document, '"(?:\\.|[^"\\])*"', '', 'g');
     depth integer := 0;
 begin
     brackets := translate(regexp_replace(brackets, '[^][{}]+', '', 'g'), '{}', '[]');
