@@ -1,6 +1,7 @@
 //! Claims: which lanes to look at, from where on, and what the worker is told.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use tokio_postgres::Row;
@@ -108,16 +109,40 @@ fn in_turn<T>(request: &ClaimRequest, mut standing: Vec<Standing<T>>, limit: usi
 }
 
 impl PostgresStore {
-    pub(super) async fn claim_once(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Fault> {
+    /// One of the tries of a call.
+    pub(super) async fn claim_try(
+        &self,
+        request: &ClaimRequest,
+        tries: &AtomicU32,
+    ) -> Result<Vec<Claimed>, Fault> {
+        let is_first = tries.fetch_add(1, Ordering::Relaxed) == 0;
+        match self.claim_once(request).await? {
+            Some(claimed) => Ok(claimed),
+            None if is_first => Ok(Vec::new()),
+            None => {
+                // The commit of an earlier try took place. What it took the worker does not
+                // know of: it must hear that, and say so in a heartbeat.
+                let ClaimRequest { worker, seq, .. } = request;
+                let text = format!("the answer to claim {} of worker {worker} was lost", seq.0);
+                Err(StoreError::Unavailable(text).into())
+            }
+        }
+    }
+
+    /// `None` if the number of the claim has been used.
+    async fn claim_once(&self, request: &ClaimRequest) -> Result<Option<Vec<Claimed>>, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin().await?;
         let Some(mut life) = Life::lock(&tx, request.worker).await?.filter(Life::is_live) else {
             return Err(StoreError::LeaseLost(request.worker).into());
         };
+        if request.seq <= life.last_claim {
+            return Ok(None);
+        }
         let now = self.now_in(&tx).await?;
         let holds = life.holds_tasks(&tx).await?;
-        if request.seq <= life.last_claim || holds && life.lease_until <= now {
-            return Ok(Vec::new());
+        if holds && life.lease_until <= now {
+            return Ok(Some(Vec::new()));
         }
         let mut taken = self.take(&tx, request).await?;
         if taken.len() < request.limit && self.names.read_lanes(&tx).await? {
@@ -137,7 +162,7 @@ impl PostgresStore {
         if begins.is_some() {
             self.hint_timers();
         }
-        Ok(claimed)
+        Ok(Some(claimed))
     }
 
     /// Takes tasks off their queues and leases them, in the order in which they are to be

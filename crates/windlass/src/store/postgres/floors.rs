@@ -91,6 +91,11 @@ impl Floors {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Forgets every floor.
+    pub(super) fn forget(&self) {
+        self.with(HashMap::clear);
+    }
+
     /// From where on to look; `i64::MIN` for a sweep from the front.
     pub(super) fn get(&self, front: Front, found: Found) -> i64 {
         self.with(|floors| {

@@ -38,6 +38,7 @@ mod transactional;
 mod work;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use async_trait::async_trait;
 use tokio_postgres::Row;
@@ -93,6 +94,7 @@ macro_rules! repeat {
                 },
                 Err(fault) => fault,
             };
+            $store.learn_from(&fault);
             if !retries.again(&fault).await {
                 return Err(fault.into());
             }
@@ -130,6 +132,15 @@ impl PostgresStore {
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
+    }
+
+    /// After an outage, what answers may be another server, or the same with older data:
+    /// what is remembered of the database is looked up again.
+    fn learn_from(&self, fault: &Fault) {
+        if fault.remedy() == Remedy::Outage {
+            self.names.forget();
+            self.floors.forget();
+        }
     }
 
     /// The time, after whatever the transaction has waited for.
@@ -202,7 +213,8 @@ impl WorkerLink for PostgresStore {
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
         check_batch(request.limit)?;
-        repeat!(self.claim_once(&request))
+        let tries = AtomicU32::new(0);
+        repeat!(self.claim_try(&request, &tries))
     }
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {

@@ -74,6 +74,11 @@ impl Names {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Forgets every number.
+    pub(super) fn forget(&self) {
+        self.write(|known| *known = Known::default());
+    }
+
     pub(super) fn tenant(&self, tenant: &Tenant) -> Option<i32> {
         self.read(|known| known.tenants.get(tenant).copied())
     }
@@ -104,7 +109,7 @@ impl Names {
         if self.read(is_fresh) {
             return Ok(false);
         }
-        let rows = tx.query(&sql::LANES, &[&0_i32]).await?;
+        let rows = tx.query(&sql::LANES, &[]).await?;
         self.remember_lanes(&rows)
     }
 
@@ -159,7 +164,7 @@ impl Names {
             tx.execute(&sql::MAKE_LEVELS, &[&queues, &priorities]).await?;
             let params = &[&queues as _, &priorities as _, &workflows as _, &versions as _];
             tx.execute(&sql::MAKE_LANES, params).await?;
-            lanes = tx.query(&sql::LANES, &[&0_i32]).await?;
+            lanes = tx.query(&sql::LANES, &[]).await?;
         }
         tx.commit().await?;
         self.remember_tenants(&tenants)?;

@@ -79,21 +79,15 @@ impl PostgresStore {
         limit: usize,
     ) -> Result<Vec<Event>, Fault> {
         let after = after.map_or(0, |id| id.0.cast_signed());
-        let mut pause = CLAIM_PAUSE;
-        let rows = loop {
-            let rows = self.events(run, after, limit).await?;
-            if !rows.iter().any(|row| row.get("is_claim_under_way")) {
-                break rows;
-            }
-            if pause > CLAIM_PAUSE_MAX {
-                let text = format!("a claim of a task of run {run} does not come to an end");
-                return Err(StoreError::Unavailable(text).into());
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        };
+        let mut rows = self.events(run, after, limit).await?;
+        let claims: Vec<String> = rows.first().map(|row| row.get("claims")).unwrap_or_default();
+        if let (false, Some(last)) = (claims.is_empty(), rows.last().map(number)) {
+            self.await_claims(run, claims).await?;
+            rows = self.events(run, after, limit).await?;
+            rows.retain(|row| number(row) <= last);
+        }
         let event = |row: &Row| {
-            let id = EventId(row.get::<_, i64>("id").cast_unsigned());
+            let id = EventId(number(row).cast_unsigned());
             let body = event_body(row).map_err(|error| {
                 StoreError::Corrupt(format!("event {id} of run {run}: {error}"))
             })?;
@@ -111,6 +105,28 @@ impl PostgresStore {
         tx.commit().await?;
         Ok(rows)
     }
+
+    /// Waits until none of these transactions is under way.
+    async fn await_claims(&self, run: RunId, claims: Vec<String>) -> Result<(), Fault> {
+        let mut pause = CLAIM_PAUSE;
+        loop {
+            let rows = self.read(&sql::ARE_UNDER_WAY, &[&claims]).await?;
+            if !rows.iter().any(|row| row.get(0)) {
+                return Ok(());
+            }
+            if pause > CLAIM_PAUSE_MAX {
+                let text = format!("a claim of a task of run {run} does not come to an end");
+                return Err(StoreError::Unavailable(text).into());
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+    }
+}
+
+/// The number of an event.
+fn number(row: &Row) -> i64 {
+    row.get("id")
 }
 
 fn page(limit: usize) -> i64 {

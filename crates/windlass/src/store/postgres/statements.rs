@@ -77,7 +77,7 @@ sql!(
 sql!(CLAIM, "claim.sql", [INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID, INT8, TIMESTAMPTZ]);
 sql!(CANDIDATES, "candidates.sql", [INT4_ARRAY, INT8_ARRAY, INT8]);
 sql!(VIRTUAL_TIMES, "virtual_times.sql", [INT4_ARRAY]);
-sql!(LANES, "lanes.sql", [INT4]);
+sql!(LANES, "lanes.sql", []);
 sql!(MAKE_LEVELS, "make_levels.sql", [TEXT_ARRAY, INT2_ARRAY]);
 sql!(MAKE_LANES, "make_lanes.sql", [TEXT_ARRAY, INT2_ARRAY, TEXT_ARRAY, INT4_ARRAY]);
 sql!(MAKE_TENANTS, "make_tenants.sql", [TEXT_ARRAY]);
@@ -135,4 +135,5 @@ sql!(LIST_RUNS, "list_runs.sql", [TEXT, TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUI
 sql!(LIST_TASKS, "list_tasks.sql", [UUID, INT4, INT8]);
 sql!(GET_TASK, "get_task.sql", [UUID, TEXT]);
 sql!(HOLD_RUN, "hold_run.sql", [UUID]);
+sql!(ARE_UNDER_WAY, "are_under_way.sql", [TEXT_ARRAY]);
 sql!(LIST_EVENTS, "list_events.sql", [UUID, INT8, INT8]);

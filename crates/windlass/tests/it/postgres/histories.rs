@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio_postgres::IsolationLevel;
 use windlass::store::postgres::{PostgresOptions, PostgresStore, Stepper};
 use windlass::store::{Store, WorkerLink};
 
@@ -83,22 +82,61 @@ async fn the_events_of_a_finish_that_a_claim_overtakes_are_not_skipped_by_a_read
     }
 }
 
-/// Nothing is missed without it, and it is not known to the reader's view of the database.
+/// The claim's transaction is newer than any that has ended when the reader looks.
 #[tokio::test]
-async fn a_claim_that_began_after_a_reader_is_no_obstacle_to_it() {
-    let sql = include_str!("../../../src/store/postgres/sql/list_events.sql");
+async fn a_claim_that_is_newer_than_every_commit_is_waited_for() {
     let subject = postgres().await;
     let store = subject.store.clone();
-    let run = start(&*store, &workflow("one", &["a"])).await;
-    let mut reader = subject.database.client().await;
-    let begin = reader.build_transaction();
-    let reader = begin.isolation_level(IsolationLevel::RepeatableRead).start().await.unwrap();
-    reader.query("select 1", &[]).await.unwrap();
-    let claim = subject.database.client().await;
-    claim.batch_execute("begin; delete from windlass.ready").await.unwrap();
-    let rows = reader.query(sql, &[run.as_uuid(), &0_i64, &100_i64]).await.unwrap();
-    assert_eq!(rows.len(), 2);
-    assert!(rows.iter().all(|row| !row.get::<_, bool>("is_claim_under_way")));
+    let two = workflow("two", &["a", "b"]);
+    let run = start(&*store, &two).await;
+    let worker = Worker::join(&*store, &two).await;
+    worker.claim(&*store, 1).await;
+    let [finish, claim] = [subject.database.client().await, subject.database.client().await];
+    let number = "select pg_current_xact_id()";
+    let event = |kind: &str, idx: i32| {
+        format!(
+            "insert into windlass.events
+                (run_id, at, kind, idx, from_state, to_state, fence, attempt, detail)
+            select run_id, now(), '{kind}', {idx}, 'ready', 'running', 1, 1, detail
+            from windlass.events where kind = 'started' limit 1"
+        )
+    };
+    finish.batch_execute(&format!("begin; {number}")).await.expect("it begins");
+    let open = format!("begin; {number}; delete from windlass.ready; {}", event("started", 1));
+    claim.batch_execute(&open).await.expect("the claim is under way");
+    finish.batch_execute(&format!("{}; commit", event("started", 0))).await.expect("it commits");
+    let reader = store.clone();
+    let read = tokio::spawn(async move { reader.list_events(run, None, 100).await });
+    for _ in 0..20 {
+        store.get_run(run).await.expect("reading works");
+    }
+    assert!(!read.is_finished(), "the page would end behind the missing event");
+    claim.batch_execute("commit").await.expect("the claim comes to its end");
+    let page = read.await.expect("no panic").expect("reading works");
+    assert_eq!(page.len(), 6, "{page:?}");
+}
+
+/// There is always a claim under way in a wide run; the reader waits for those it saw.
+#[tokio::test]
+async fn a_reader_does_not_wait_for_claims_that_begin_after_it() {
+    let subject = postgres().await;
+    let store = subject.store.clone();
+    let two = workflow("two", &["a", "b"]);
+    let run = start(&*store, &two).await;
+    let [first, second] = [subject.database.client().await, subject.database.client().await];
+    first.batch_execute("begin; delete from windlass.ready where idx = 0").await.expect("ok");
+    let reader = store.clone();
+    let read = tokio::spawn(async move { reader.list_events(run, None, 100).await });
+    let is_seen = "select exists (select from pg_stat_activity
+        where datname = current_database() and query like '%in progress%' and query not like '%pid%')";
+    let watch = subject.database.client().await;
+    while !watch.query_one(is_seen, &[]).await.expect("it answers").get::<_, bool>(0) {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    second.batch_execute("begin; delete from windlass.ready where idx = 1").await.expect("ok");
+    first.batch_execute("commit").await.expect("ok");
+    let page = read.await.expect("no panic").expect("reading works");
+    assert_eq!(page.len(), 3, "{page:?}");
 }
 
 /// The clock is that of the server, and goes on while a claim is on its way.

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
-use windlass::store::{Answer, Completion, Heartbeat, Started, Store, WorkerLink};
+use windlass::store::{
+    Answer, Completion, Heartbeat, Held, Started, Store, StoreError, WorkerLink,
+};
 use windlass_core::{ClaimSeq, Decision, Failure, FailureCode, TaskState};
 
 use super::driver::{LEASE, Worker, new_run, start, succeed, success, workflow};
@@ -29,6 +31,15 @@ async fn a_verb_whose_commit_is_answered_late_has_its_effect_once() {
     let answers = store.start_runs(vec![new.clone()]).await.expect("it is repeated");
     assert_eq!(answers, [Ok(Started { run: new.id, is_new: false })]);
     tasks.truncate(2);
+    let request = worker.request(10);
+    pooler.lose_commits(1);
+    let answer = store.claim(request.clone()).await;
+    assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+    let held = tasks.iter().map(|one| Held { task: one.task, fence: one.fence }).collect();
+    let beat = Heartbeat { worker: worker.id, settled: request.seq, held, progress: vec![] };
+    store.extend(beat).await.expect("the worker lives");
+    let again = worker.claim(&store, 10).await;
+    assert_eq!(again.iter().map(|one| one.attempt).collect::<Vec<_>>(), [1, 1], "nothing is lost");
     pooler.lose_commits(2);
     let finished = store.finish(tasks.iter().map(success).collect()).await;
     assert_eq!(finished.expect("it is repeated"), [Answer::AcceptedAlready; 2]);

@@ -1,5 +1,7 @@
 -- Ends the lives of workers that hold nothing and were not heard of for long.
 --
+-- That a live worker is not dead is said for the planner: the index has those that are not.
+--
 -- $1 timestamptz: since when
 update windlass.workers w
 set state = 'dead'
