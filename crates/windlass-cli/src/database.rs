@@ -8,11 +8,15 @@ pub(crate) struct DatabaseArguments {
     /// The address of the database, such as postgres://user@host/name.
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
     database_url: String,
+
+    /// The address is that of a pooler such as PgBouncer in transaction mode.
+    #[arg(long)]
+    pooled: bool,
 }
 
 impl DatabaseArguments {
     pub(crate) fn options(&self) -> PostgresOptions {
-        PostgresOptions::new(&self.database_url)
+        PostgresOptions::new(&self.database_url).pooled(self.pooled)
     }
 }
 

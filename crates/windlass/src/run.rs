@@ -12,7 +12,7 @@ use crate::workflow::Task;
 
 /// How soon a waiter looks again without a hint; it doubles up to the second one.
 const WAIT_POLL_FIRST: Duration = Duration::from_millis(100);
-const WAIT_POLL_MAX: Duration = Duration::from_secs(30);
+const WAIT_POLL_MAX: Duration = Duration::from_secs(5);
 
 /// A run, to be watched, waited for, cancelled and retried. Cheap to clone.
 #[derive(Clone)]

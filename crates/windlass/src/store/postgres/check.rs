@@ -81,6 +81,13 @@ async fn found_version_once(pool: &Pool, target: &Target) -> Result<i32, Refusal
     let name = target.name();
     let refuse = |kind, text| Err(Refusal::Error(Error::new(kind, text)));
     check_server(row.get("version"), row.get("encoding"), &name).map_err(Refusal::Error)?;
+    if !row.get::<_, bool>("has_settings") {
+        let text = format!(
+            "database {name} is behind a pooler that keeps our settings from it, which is to be \
+             said with `PostgresOptions::pooled` or `--pooled`"
+        );
+        return refuse(ErrorKind::Database, text);
+    }
     if row.get("is_standby") {
         let text = format!("database {name} is on a standby, which only replays another server");
         return refuse(ErrorKind::Database, text);
@@ -128,7 +135,7 @@ fn version_text(version: i32) -> String {
 pub(super) fn refused(target: &Target, fault: Fault) -> Error {
     let name = target.name();
     let error = match &fault {
-        Fault::Answer(error) => return error.clone().into(),
+        Fault::Answer(error) | Fault::Unsound { error, .. } => return error.clone().into(),
         Fault::Unavailable(text) => {
             let text = format!("database {name} cannot be reached: {text}");
             return Error::new(ErrorKind::Unavailable, text);
@@ -140,7 +147,7 @@ pub(super) fn refused(target: &Target, fault: Fault) -> Error {
     if text.contains("unsupported startup parameter") {
         let text = format!(
             "database {name} is behind a pooler, which is to be said with \
-             `PostgresOptions::pooled`: {text}"
+             `PostgresOptions::pooled` or `--pooled`: {text}"
         );
         return Error::new(ErrorKind::Database, text);
     }

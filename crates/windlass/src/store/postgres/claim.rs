@@ -1,14 +1,15 @@
 //! Claims: which lanes to look at, from where on, and what the worker is told.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    EventBody, Failure, Fence, Payload, Priority, QueueName, RunId, TaskEvent, TaskEventKind,
-    TaskId, TaskIndex, TaskKind, TaskName, TaskState, Timestamp, WorkerId,
+    Definition, EventBody, Failure, Fence, Payload, Priority, QueueName, RunId, TaskEvent,
+    TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Tenant, Timestamp, WorkerId,
 };
 
 use super::PostgresStore;
@@ -319,50 +320,82 @@ impl PostgresStore {
         let failed: BTreeSet<RunId> =
             taken.iter().filter(is_on_failure).map(|one| one.id.run).collect();
         let failures = failures(tx, &failed).await?;
+        let facts = Facts { definitions, tenants, inputs, ends, failures };
         let mut claimed = Vec::with_capacity(taken.len());
         let mut events = Vec::with_capacity(taken.len());
         for one in taken {
-            let Taken { id, fence, attempt, .. } = one;
-            let definition = &definitions[&one.definition];
-            let spec = definition.task(id.index);
-            let missing = |what| corrupt(id, format!("it has no {what}"));
+            let spec = facts.definitions[&one.definition].task(one.id.index);
             let event = TaskEvent {
-                task: id.index,
+                task: one.id.index,
                 name: spec.name.clone(),
                 kind: TaskEventKind::Started { worker },
                 from: TaskState::Ready,
                 to: TaskState::Running,
-                fence,
-                attempt,
+                fence: one.fence,
+                attempt: one.attempt,
             };
-            events.push((id.run, EventBody::Task(event)));
-            let parent = |index: &TaskIndex| {
-                let end = ends.get(&TaskId { run: id.run, index: *index }).cloned();
-                end.ok_or_else(|| missing("parents"))
-            };
-            let named = |(index, failure): &(TaskIndex, Failure)| {
-                (definition.task(*index).name.clone(), failure.clone())
-            };
-            let told: Vec<(TaskName, Failure)> = match spec.kind {
-                TaskKind::OnFailure => {
-                    failures.get(&id.run).into_iter().flatten().map(named).collect()
+            events.push((one.id.run, EventBody::Task(event)));
+            match facts.tell(&one) {
+                Ok(told) => claimed.push(told),
+                // The worker does not know of it, and its next heartbeat hands it back. It
+                // must not keep the others from being worked on.
+                Err(Fault::Unsound { run, error }) => {
+                    tracing::error!(%run, %error, "a task cannot be handed out");
                 }
-                TaskKind::Handler | TaskKind::Sleep(_) => Vec::new(),
-            };
-            claimed.push(Claimed {
-                task: id,
-                fence,
-                attempt,
-                workflow: definition.name().clone(),
-                version: definition.version(),
-                spec: spec.clone(),
-                tenant: tenants.get(&one.tenant).cloned().ok_or_else(|| missing("tenant"))?,
-                input: inputs.get(&id.run).cloned().ok_or_else(|| missing("input"))?,
-                parents: spec.parents.iter().map(parent).collect::<Result<_, _>>()?,
-                failures: told,
-            });
+                Err(fault) => return Err(fault),
+            }
         }
         Ok((claimed, events))
+    }
+}
+
+/// What is known of tasks that were taken.
+struct Facts {
+    definitions: HashMap<i32, Arc<Definition>>,
+    tenants: HashMap<i32, Tenant>,
+    inputs: Inputs,
+    ends: HashMap<TaskId, (TaskState, Option<String>)>,
+    failures: HashMap<RunId, Vec<(TaskIndex, String)>>,
+}
+
+impl Facts {
+    fn tell(&self, one: &Taken) -> Result<Claimed, Fault> {
+        let id = one.id;
+        let definition = &self.definitions[&one.definition];
+        let spec = definition.task(id.index);
+        let missing = |what: &str| corrupt(id, format!("it has no {what}"));
+        let parent = |index: &TaskIndex| {
+            let parent = TaskId { run: id.run, index: *index };
+            let (state, output) = self.ends.get(&parent).ok_or_else(|| missing("parents"))?;
+            let output = output.as_deref().map(Payload::from_json).transpose();
+            let output = output.map_err(|error| corrupt(parent, format!("output {error}")))?;
+            Ok::<_, Fault>(ParentEnd { index: *index, state: *state, output })
+        };
+        let failed = match spec.kind {
+            TaskKind::OnFailure => {
+                self.failures.get(&id.run).map(Vec::as_slice).unwrap_or_default()
+            }
+            TaskKind::Handler | TaskKind::Sleep(_) => &[],
+        };
+        let failure = |(index, text): &(TaskIndex, String)| {
+            let failure: Failure =
+                serde_json::from_str(text).map_err(|error| corrupt(id, error))?;
+            Ok::<_, Fault>((definition.task(*index).name.clone(), failure))
+        };
+        let input = self.inputs.get(&id.run).ok_or_else(|| missing("input"))?;
+        let input = input.clone().map_err(|error| corrupt(id, format!("input {error}")))?;
+        Ok(Claimed {
+            task: id,
+            fence: one.fence,
+            attempt: one.attempt,
+            workflow: definition.name().clone(),
+            version: definition.version(),
+            spec: spec.clone(),
+            tenant: self.tenants.get(&one.tenant).cloned().ok_or_else(|| missing("tenant"))?,
+            input,
+            parents: spec.parents.iter().map(parent).collect::<Result<_, _>>()?,
+            failures: failed.iter().map(failure).collect::<Result<_, _>>()?,
+        })
     }
 }
 
@@ -370,16 +403,22 @@ fn uuids(runs: &BTreeSet<RunId>) -> Vec<Uuid> {
     runs.iter().map(|run| *run.as_uuid()).collect()
 }
 
-async fn inputs(tx: &Tx<'_>, runs: &BTreeSet<RunId>) -> Result<HashMap<RunId, Payload>, Fault> {
-    let mut inputs = HashMap::new();
-    for row in tx.query(&sql::INPUTS, &[&uuids(runs)]).await? {
-        let run = RunId::from_uuid(row.get(0));
-        inputs.insert(run, payload(row.get(1), || format!("the input of run {run}"))?);
-    }
-    Ok(inputs)
+/// The inputs of runs, each shared by its tasks, or what is wrong with one.
+type Inputs = HashMap<RunId, Result<Payload, String>>;
+
+async fn inputs(tx: &Tx<'_>, runs: &BTreeSet<RunId>) -> Result<Inputs, Fault> {
+    let rows = tx.query(&sql::INPUTS, &[&uuids(runs)]).await?;
+    let input = |row: &Row| {
+        let input = Payload::from_json(row.get::<_, &str>(1));
+        (RunId::from_uuid(row.get(0)), input.map_err(|error| error.to_string()))
+    };
+    Ok(rows.iter().map(input).collect())
 }
 
-async fn ends(tx: &Tx<'_>, tasks: &BTreeSet<TaskId>) -> Result<HashMap<TaskId, ParentEnd>, Fault> {
+async fn ends(
+    tx: &Tx<'_>,
+    tasks: &BTreeSet<TaskId>,
+) -> Result<HashMap<TaskId, (TaskState, Option<String>)>, Fault> {
     let mut ends = HashMap::new();
     if tasks.is_empty() {
         return Ok(ends);
@@ -389,9 +428,7 @@ async fn ends(tx: &Tx<'_>, tasks: &BTreeSet<TaskId>) -> Result<HashMap<TaskId, P
         let index = TaskIndex(row.get::<_, i32>(1).cast_unsigned());
         let id = TaskId { run: RunId::from_uuid(row.get(0)), index };
         let state = task_state(row.get(2)).map_err(|error| corrupt(id, error))?;
-        let output: Option<&str> = row.get(3);
-        let output = output.map(|text| payload(text, || format!("the output of task {id}")));
-        ends.insert(id, ParentEnd { index, state, output: output.transpose()? });
+        ends.insert(id, (state, row.get(3)));
     }
     Ok(ends)
 }
@@ -399,16 +436,14 @@ async fn ends(tx: &Tx<'_>, tasks: &BTreeSet<TaskId>) -> Result<HashMap<TaskId, P
 async fn failures(
     tx: &Tx<'_>,
     runs: &BTreeSet<RunId>,
-) -> Result<HashMap<RunId, Vec<(TaskIndex, Failure)>>, Fault> {
-    let mut failures: HashMap<RunId, Vec<(TaskIndex, Failure)>> = HashMap::new();
+) -> Result<HashMap<RunId, Vec<(TaskIndex, String)>>, Fault> {
+    let mut failures: HashMap<RunId, Vec<(TaskIndex, String)>> = HashMap::new();
     if runs.is_empty() {
         return Ok(failures);
     }
     for row in tx.query(&sql::FAILURES, &[&uuids(runs)]).await? {
-        let index = TaskIndex(row.get::<_, i32>(1).cast_unsigned());
-        let id = TaskId { run: RunId::from_uuid(row.get(0)), index };
-        let failure = serde_json::from_str(row.get(2)).map_err(|error| corrupt(id, error))?;
-        failures.entry(id.run).or_default().push((index, failure));
+        let (run, index) = (RunId::from_uuid(row.get(0)), row.get::<_, i32>(1).cast_unsigned());
+        failures.entry(run).or_default().push((TaskIndex(index), row.get(2)));
     }
     Ok(failures)
 }

@@ -10,6 +10,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::error::SqlState;
+use windlass_core::RunId;
 
 use super::names::Unnamed;
 use crate::store::StoreError;
@@ -34,6 +35,9 @@ pub(super) enum Fault {
     /// The verb's own answer.
     #[error(transparent)]
     Answer(#[from] StoreError),
+    /// A run contradicts itself.
+    #[error("{error}")]
+    Unsound { run: RunId, error: StoreError },
     /// The database could not be reached, or did not answer.
     #[error("{0}")]
     Unavailable(String),
@@ -68,7 +72,7 @@ impl Fault {
     /// What to do about it.
     pub(super) fn remedy(&self) -> Remedy {
         match self {
-            Fault::Answer(_) | Fault::Unnamed(_) => Remedy::None,
+            Fault::Answer(_) | Fault::Unsound { .. } | Fault::Unnamed(_) => Remedy::None,
             Fault::Unavailable(_) => Remedy::Outage,
             Fault::Database(error) => remedy(error),
         }
@@ -101,7 +105,8 @@ pub(super) fn remedy(error: &tokio_postgres::Error) -> Remedy {
             "40" => Remedy::Conflict,
             // Lost connections; no memory, disk or connections left; shutdowns.
             "08" | "53" | "57" | "58" => Remedy::Outage,
-            "22" | "23" => Remedy::Data,
+            // What breaks a rule, cannot be converted, or is larger than the server takes.
+            "22" | "23" | "54" => Remedy::Data,
             _ => Remedy::None,
         },
     }
@@ -139,7 +144,7 @@ impl From<Fault> for StoreError {
     fn from(fault: Fault) -> StoreError {
         let remedy = fault.remedy();
         let text = match fault {
-            Fault::Answer(error) => return error,
+            Fault::Answer(error) | Fault::Unsound { error, .. } => return error,
             Fault::Unavailable(text) => return StoreError::Unavailable(text),
             fault @ Fault::Unnamed(_) => return StoreError::Corrupt(fault.to_string()),
             Fault::Database(error) => describe(&error),

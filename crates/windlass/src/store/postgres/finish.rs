@@ -5,6 +5,7 @@ use windlass_core::{Decision, TaskId, TaskState};
 use super::PostgresStore;
 use super::fault::Fault;
 use super::run::Verb;
+use super::unsound;
 use super::work::{Busy, Work};
 use crate::store::{Answer, Completion, Held, Refusal, Release};
 
@@ -31,8 +32,10 @@ impl PostgresStore {
             work.load_for_ends(&tx, &ends(&work, std::slice::from_ref(completion))).await?;
             let now = work.now;
             if let Some((run, moves)) = work.run(held.task.run) {
-                run.give_up_lease(held.task.index, Verb::Finish)?;
-                run.apply_decision(moves, now, held.task.index, completion.decision.clone())?;
+                let unsound = unsound::of(held.task.run);
+                run.give_up_lease(held.task.index, Verb::Finish).map_err(&unsound)?;
+                run.apply_decision(moves, now, held.task.index, completion.decision.clone())
+                    .map_err(&unsound)?;
             }
             answers.push(Answer::Accepted);
         }

@@ -11,6 +11,7 @@ use super::fault::Fault;
 use super::pool::Tx;
 use super::statements as sql;
 use super::time::At;
+use super::unsound;
 use super::work::{Busy, Work};
 use crate::store::{
     Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ProgressNote, Refusal, StoreError, Sweep,
@@ -19,9 +20,6 @@ use crate::store::{
 /// How long after its lease a worker without tasks is remembered. It costs such a
 /// worker a second introduction to have been forgotten, and nothing else.
 const IDLE_WORKER_KEPT: Duration = Duration::from_secs(60 * 60);
-
-/// How soon a sweep that had to leave out a locked run comes again.
-pub(super) const BUSY_RUN_PAUSE: Duration = Duration::from_millis(50);
 
 /// A worker that this transaction has locked.
 pub(super) struct Life {
@@ -166,6 +164,7 @@ impl PostgresStore {
             |lease: &&Lease| lease.seq <= heartbeat.settled && !held.contains(&lease.held);
         let orphans: Vec<TaskId> =
             leases.iter().filter(is_orphan).map(|lease| lease.held.task).collect();
+        let orphans: Vec<TaskId> = self.sound(orphans, |task| task.run);
         let lost = lost(&tx, &leases, &heartbeat.held).await?;
         note_progress(&tx, &heartbeat.progress).await?;
         // A run that someone has locked is left to the next heartbeat: this one must not
@@ -179,7 +178,7 @@ impl PostgresStore {
                 task.holder.is_some_and(|(worker, _)| worker == heartbeat.worker)
             });
             if let Some((run, moves)) = work.run(task.run).filter(|_| is_held) {
-                run.hand_back(moves, task.index, None)?;
+                run.hand_back(moves, task.index, None).map_err(unsound::of(task.run))?;
             }
         }
         work.flush(&tx, &self.names).await?;
@@ -230,7 +229,7 @@ impl PostgresStore {
         self.send_hints(&reaped.work);
         let mut next_at = next.map(|at| at.0);
         if reaped.is_short {
-            next_at = next_at.map(|at| at.max(now + BUSY_RUN_PAUSE));
+            next_at = next_at.map(|at| at.max(now + self.busy_pause()));
         }
         Ok(Sweep { at: now, moved: reaped.moved, next_at })
     }
@@ -253,6 +252,9 @@ impl PostgresStore {
             let chosen = leases.iter().take(rest);
             tasks.extend(chosen.map(|lease| (lease.held.task, life.worker, life.lease_until)));
         }
+        let left_out = tasks.len();
+        let tasks = self.sound(tasks, |(task, ..)| task.run);
+        let left_out = left_out - tasks.len();
         let runs = tasks.iter().map(|(task, ..)| task.run);
         let mut work = Work::lock(tx, &self.names, runs, Busy::LeaveOut).await?;
         work.now = now;
@@ -260,7 +262,7 @@ impl PostgresStore {
         let ends: Vec<_> = tasks.iter().map(|(task, ..)| (*task, TaskState::Failed)).collect();
         work.load_for_ends(tx, &ends).await?;
         let mut taken: BTreeMap<WorkerId, usize> = BTreeMap::new();
-        let mut is_short = false;
+        let mut is_short = left_out > 0;
         let mut moved = 0;
         for (task, worker, lease_until) in tasks {
             let Some(row) = work.task(task) else {
@@ -274,7 +276,8 @@ impl PostgresStore {
             }
             work.load_for_ends(tx, &[(task, TaskState::Failed)]).await?;
             if let Some((run, moves)) = work.run(task.run) {
-                run.expire(moves, now, task.index, worker, lease_until)?;
+                run.expire(moves, now, task.index, worker, lease_until)
+                    .map_err(unsound::of(task.run))?;
                 moved += 1;
             }
         }

@@ -4,6 +4,8 @@
 //! `windlass.migrations`. Whoever migrates holds an advisory lock meanwhile, so that
 //! several programs may do so at once and one does the work.
 
+use std::time::Duration;
+
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
 
@@ -15,6 +17,10 @@ use super::plan::{Plan, PlannedMigration, PlannedStatement};
 use super::pool::open;
 use super::split::statements;
 use crate::{Error, ErrorKind};
+
+/// How long a migration may do nothing, as one does whose process is frozen: others wait for
+/// it to end.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// Taken while migrations are applied: the bytes of `windlass`.
 const LOCK: i64 = 0x7769_6e64_6c61_7373;
@@ -150,8 +156,9 @@ async fn prepare(
     // For this lock one waits as long as another migration takes. For those of tables one
     // does not: whoever comes after would wait as well.
     let limit = options.lock_timeout.as_millis();
+    let idle = IDLE_MAX.as_millis();
     let begin = format!(
-        "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0;
+        "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = {idle};
          set local lock_timeout = 0; select pg_advisory_xact_lock({LOCK});
          set local lock_timeout = {limit}"
     );
@@ -183,8 +190,17 @@ impl Scene {
         let row = tx.query_typed_one(sql, &[]).await.map_err(Fault::from)?;
         let (version, encoding) = (row.get("version"), row.get("encoding"));
         check::check_server(version, encoding, &target.name()).map_err(Refusal::Error)?;
+        let role: String = row.get("role");
+        if let Some(stranger) = row.get::<_, Option<&str>>("stranger") {
+            let name = target.name();
+            let text = format!(
+                "schema windlass of database {name} or its list of migrations belongs to role \
+                 {stranger:?}: migrate as that role, or let {role:?} own them"
+            );
+            return Err(Refusal::Error(Error::new(ErrorKind::Database, text)));
+        }
         Ok(Scene {
-            role: row.get("role"),
+            role,
             has_schema: row.get("has_schema"),
             has_list: row.get("has_list"),
             lacks: row.get("lacks"),

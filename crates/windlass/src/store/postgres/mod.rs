@@ -35,10 +35,12 @@ mod time;
 mod timers;
 mod tls;
 mod transactional;
+mod unsound;
 mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio_postgres::Row;
@@ -55,6 +57,7 @@ use self::names::Names;
 use self::notify::{Kinds, Notifier};
 use self::pool::{Params, Pool, Sql, Tx};
 use self::time::At;
+use self::unsound::Unsound;
 use self::work::Work;
 use super::{
     Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, Hints, NewRun,
@@ -71,11 +74,18 @@ pub use self::plan::{LockMode, Plan, PlannedMigration, PlannedStatement, TableLo
 pub use self::step::{Stepper, Steps};
 pub use self::transactional::StartExecutor;
 
+/// How soon a sweep that had to leave out a locked run comes again.
+const BUSY_RUN_PAUSE: Duration = Duration::from_millis(50);
+
+/// How soon a sweep comes again while runs are left out that contradict themselves.
+const UNSOUND_RUN_PAUSE: Duration = Duration::from_secs(1);
+
 /// A store in a PostgreSQL database.
 pub struct PostgresStore {
     pool: Pool,
     names: Names,
     floors: Floors,
+    unsound: Unsound,
     /// In tests, the clock that stands for the database's.
     clock: Option<Arc<dyn Clock>>,
     notifier: Notifier,
@@ -102,6 +112,19 @@ macro_rules! repeat {
     }};
 }
 
+/// Calls a verb that moves many runs, and repeats it without those that it stops at.
+macro_rules! without_unsound {
+    ($store:ident, $call:expr) => {
+        loop {
+            let answer: Result<_, Fault> = async { $call }.await;
+            match answer {
+                Err(fault) if $store.unsound.leave_out(&fault) => {}
+                other => return Ok(other?),
+            }
+        }
+    };
+}
+
 impl PostgresStore {
     /// Connects to a database, and checks that it is one to work with: reachable, new
     /// enough, and with the schema of this version.
@@ -121,6 +144,7 @@ impl PostgresStore {
             pool,
             names: Names::default(),
             floors: Floors::default(),
+            unsound: Unsound::default(),
             clock: None,
             notifier,
         })
@@ -141,6 +165,17 @@ impl PostgresStore {
             self.names.forget();
             self.floors.forget();
         }
+    }
+
+    /// What is about runs that do not contradict themselves.
+    fn sound<T>(&self, items: Vec<T>, run_of: impl Fn(&T) -> RunId) -> Vec<T> {
+        items.into_iter().filter(|item| !self.unsound.has(run_of(item))).collect()
+    }
+
+    /// How soon a sweep that had to leave out runs comes again: those that others have locked
+    /// are free soon, those that contradict themselves are not.
+    fn busy_pause(&self) -> Duration {
+        if self.unsound.is_any() { UNSOUND_RUN_PAUSE } else { BUSY_RUN_PAUSE }
     }
 
     /// The time, after whatever the transaction has waited for.
@@ -221,6 +256,7 @@ impl WorkerLink for PostgresStore {
         check_batch(completions.len())?;
         match self.finish_together(&completions).await {
             Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {}
+            Err(Fault::Unsound { .. }) => {}
             other => return Ok(other?),
         }
         // Something in the batch cannot be stored: it must not keep the others back.
@@ -230,6 +266,10 @@ impl WorkerLink for PostgresStore {
                 Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {
                     let (task, error) = (completion.task, fault::describe(&error));
                     tracing::warn!(%task, error, "a completion cannot be stored");
+                    answers.push(Answer::Refused(Refusal::Invalid));
+                }
+                Err(Fault::Unsound { run, error }) => {
+                    tracing::error!(%run, %error, "a run contradicts itself");
                     answers.push(Answer::Refused(Refusal::Invalid));
                 }
                 other => answers.extend(other?),
@@ -244,7 +284,7 @@ impl WorkerLink for PostgresStore {
     }
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
-        repeat!(self.extend_once(&heartbeat))
+        without_unsound!(self, repeat!(self.extend_once(&heartbeat)))
     }
 
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
@@ -271,11 +311,11 @@ impl Store for PostgresStore {
     }
 
     async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError> {
-        repeat!(self.promote_once(limit))
+        without_unsound!(self, repeat!(self.promote_once(limit)))
     }
 
     async fn reap(&self, limit: usize) -> Result<Sweep, StoreError> {
-        repeat!(self.reap_once(limit))
+        without_unsound!(self, repeat!(self.reap_once(limit)))
     }
 
     async fn cancel_run(&self, run: RunId, reason: Option<String>) -> Result<(), StoreError> {

@@ -8,10 +8,10 @@ use windlass_core::{Effect, Progress, RunId, TaskId, TaskIndex, TaskKind, TaskSt
 use super::PostgresStore;
 use super::fault::Fault;
 use super::floors::{Found, Front, Look};
-use super::leases::BUSY_RUN_PAUSE;
 use super::pool::Tx;
 use super::statements as sql;
 use super::time::At;
+use super::unsound;
 use super::work::{Busy, Work};
 use crate::store::Sweep;
 
@@ -25,7 +25,9 @@ impl PostgresStore {
         let tx = connection.begin().await?;
         let now = self.now_in(&tx).await?;
         let (due, first) = self.due(&tx, now, limit).await?;
-        let staged = self.staged(&tx, limit - due.len().min(limit)).await?;
+        let due = self.sound(due, |task| task.run);
+        let mut staged = self.staged(&tx, limit - due.len().min(limit)).await?;
+        staged.retain(|_, one| !self.unsound.has(one.run));
         let runs = due.iter().map(|task| task.run).chain(staged.values().map(|one| one.run));
         let mut work = Work::lock(&tx, &self.names, runs, Busy::LeaveOut).await?;
         work.now = now;
@@ -53,7 +55,7 @@ impl PostgresStore {
                 work.load_for_ends(&tx, &[(*task, TaskState::Succeeded)]).await?;
             }
             if let Some((run, moves)) = work.run(task.run) {
-                run.promote(moves, now, task.index)?;
+                run.promote(moves, now, task.index).map_err(unsound::of(task.run))?;
                 moved += 1;
             }
         }
@@ -66,7 +68,7 @@ impl PostgresStore {
         self.send_hints(&work);
         if moved < limit {
             // What is due and was not moved is in the hands of others.
-            next_at = next_at.map(|at| if at <= now { now + BUSY_RUN_PAUSE } else { at });
+            next_at = next_at.map(|at| if at <= now { now + self.busy_pause() } else { at });
         }
         Ok(Sweep { at: now, moved, next_at })
     }
@@ -151,7 +153,7 @@ impl PostgresStore {
             admitted.push(seq);
             if !run.state.is_final() {
                 let (_, effects) = Progress::start(&run.definition);
-                run.apply_effects(moves, now, effects, one.delay)?;
+                run.apply_effects(moves, now, effects, one.delay).map_err(unsound::of(one.run))?;
             }
         }
         if !admitted.is_empty() {

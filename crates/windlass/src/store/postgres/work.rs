@@ -1,12 +1,13 @@
 //! What a verb has locked, loaded and changed: read at its beginning, written at its end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    ClaimSeq, Fence, ParentTally, Priority, Progress, RunCounters, RunId, RunState, TaskId,
-    TaskIndex, TaskState, Tenant, Timestamp, WorkerId,
+    ClaimSeq, Definition, Fence, ParentTally, Priority, Progress, RunCounters, RunId, RunState,
+    TaskId, TaskIndex, TaskState, Tenant, Timestamp, WorkerId,
 };
 
 use super::fault::Fault;
@@ -15,6 +16,7 @@ use super::pool::Tx;
 use super::run::{Moves, Narrow, Place, Run, Task, Verb};
 use super::statements as sql;
 use super::time::At;
+use super::unsound;
 use crate::store::StoreError;
 
 /// The runs that a verb has locked, and what it wants written.
@@ -51,12 +53,12 @@ impl Work {
             Busy::LeaveOut => &sql::LOCK_FREE_RUNS,
         };
         let rows = tx.query(statement, &[&ids]).await?;
-        let definitions = rows.iter().map(|row| row.get::<_, i32>("definition_id"));
-        let definitions = names.definitions(tx, definitions).await?;
+        let definitions = definitions_of(tx, names, &rows).await?;
         let mut work = Work::new(Timestamp::from_micros(0));
         for row in &rows {
             let id = RunId::from_uuid(row.get("id"));
-            let wrong = |error: String| StoreError::Corrupt(format!("run {id}: {error}"));
+            let wrong =
+                |error: String| unsound::of(id)(StoreError::Corrupt(format!("run {id}: {error}")));
             let definition_id = row.get("definition_id");
             let definition = &definitions[&definition_id];
             let counters = RunCounters {
@@ -153,18 +155,14 @@ impl Work {
             if wanted.is_empty() {
                 return Ok(());
             }
-            let count = wanted.len();
-            let before = self.loaded();
-            self.load(tx, wanted).await?;
-            if self.loaded() - before < count {
-                let text = "a run has fewer tasks than its definition".to_owned();
-                return Err(StoreError::Corrupt(text).into());
+            self.load(tx, wanted.iter().copied()).await?;
+            if let Some(id) = wanted.into_iter().find(|id| self.task(*id).is_none()) {
+                return Err(corrupt(
+                    id,
+                    "it does not exist, its run has fewer tasks than its definition",
+                ));
             }
         }
-    }
-
-    fn loaded(&self) -> usize {
-        self.runs.values().map(|run| run.tasks.len()).sum()
     }
 
     /// A locked run and the moves, to be changed together.
@@ -228,7 +226,30 @@ fn task_of(row: &Row) -> Result<Task, String> {
 }
 
 pub(super) fn corrupt(id: TaskId, error: impl std::fmt::Display) -> Fault {
-    StoreError::Corrupt(format!("task {id}: {error}")).into()
+    unsound::of(id.run)(StoreError::Corrupt(format!("task {id}: {error}")))
+}
+
+/// The definitions of locked runs.
+async fn definitions_of(
+    tx: &Tx<'_>,
+    names: &Names,
+    runs: &[Row],
+) -> Result<HashMap<i32, Arc<Definition>>, Fault> {
+    let definition_of = |row: &Row| row.get::<_, i32>("definition_id");
+    match names.definitions(tx, runs.iter().map(definition_of)).await {
+        Err(Fault::Answer(StoreError::Corrupt(_))) => {}
+        other => return other,
+    }
+    // One of them cannot be read: then it is known whose it is.
+    let mut definitions = HashMap::new();
+    for row in runs {
+        let run = RunId::from_uuid(row.get("id"));
+        match names.definitions(tx, [definition_of(row)]).await {
+            Err(Fault::Answer(error)) => return Err(unsound::of(run)(error)),
+            other => definitions.extend(other?),
+        }
+    }
+    Ok(definitions)
 }
 
 /// The word of a state, read back.

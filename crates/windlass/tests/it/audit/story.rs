@@ -289,7 +289,7 @@ impl Story {
                     id, definition_id, workflow, version, tenant, open_tasks, created_at
                 )
                 select gen_random_uuid(), d.id, d.workflow, d.version, 'acme', d.open_tasks,
-                    'epoch'::timestamptz + '{} microseconds'::interval
+                    'epoch'::timestamptz + {} * interval '1 microsecond'
                 from windlass.definitions d, generate_series(1, 2)
                 where d.workflow = 'staged'
                 returning id, definition_id, created_at

@@ -206,6 +206,32 @@ async fn a_role_needs_only_the_right_to_create_a_schema_and_is_told_so() {
     PostgresStore::connect(options).await.expect("its owner may use it");
 }
 
+/// A trigger on the list of migrations would run with the rights of whoever migrates.
+#[tokio::test]
+async fn a_schema_that_a_stranger_has_prepared_is_not_migrated() {
+    let database = TestDatabase::bare().await;
+    let client = database.client().await;
+    let role = Role::new(&database, "stranger").await;
+    let prepare = format!(
+        "create schema windlass; create table windlass.migrations (version int, checksum text);
+         alter table windlass.migrations owner to {}",
+        role.name()
+    );
+    client.batch_execute(&prepare).await.expect("the test may do that");
+    let options = PostgresOptions::new(database.url());
+    for error in [
+        migrate(&options).await.expect_err("it is not ours"),
+        plan(&options).await.expect_err("it is not ours"),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Database);
+        assert!(
+            error.to_string().contains(&format!("belongs to role {:?}", role.name())),
+            "{error}"
+        );
+    }
+    assert_eq!(things(&client).await, ["migrations", "windlass"], "nothing was made");
+}
+
 #[tokio::test]
 async fn a_role_that_lacks_a_right_is_told_which() {
     let database = TestDatabase::new().await;

@@ -1,13 +1,17 @@
 //! Mistakes that such engines make and that only a database can show. `docs/mistakes.md`
 //! lists them all, with their tests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
 use windlass::store::{
     Answer, Completion, Heartbeat, Held, Started, Store, StoreError, WorkerLink,
 };
-use windlass_core::{ClaimSeq, Decision, Failure, FailureCode, TaskState};
+use windlass_core::definition::TaskDraft;
+use windlass_core::{
+    ClaimSeq, Decision, DefinitionDraft, Failure, FailureCode, TaskKind, TaskState,
+};
 
 use super::driver::{LEASE, Worker, new_run, start, succeed, success, workflow};
 use super::pooler::Pooler;
@@ -68,6 +72,45 @@ async fn a_run_that_a_dead_worker_keeps_locked_holds_the_reaper_up_with_no_other
     cut_off.batch_execute("rollback").await.expect("the server ends it");
     assert_eq!(store.reap(100).await.expect("reaping works").moved, 1);
     assert_eq!(state(locked).await, TaskState::Ready);
+}
+
+/// Something else than Windlass wrote to the tables of a few runs. Whatever moves many runs
+/// at once goes on without them.
+#[tokio::test]
+async fn runs_that_contradict_themselves_keep_no_other_from_moving() {
+    let subject = postgres().await;
+    let store = subject.store.clone();
+    let sleeper = {
+        let sleep = TaskDraft::new("nap", TaskKind::Sleep(Duration::from_secs(1)));
+        let last = TaskDraft::new("last", TaskKind::Handler).after("nap");
+        Arc::new(DefinitionDraft::new("sleeper").task(sleep).task(last).build().unwrap())
+    };
+    let one = workflow("one", &["a"]);
+    let [bad, good] = [start(&*store, &sleeper).await, start(&*store, &sleeper).await];
+    let [bad_reap, good_reap] = [start(&*store, &one).await, start(&*store, &one).await];
+    let [no_input, worked_on] = [start(&*store, &one).await, start(&*store, &one).await];
+    let worker = Worker::join(&*store, &one).await;
+    assert_eq!(worker.claim(&*store, 2).await.len(), 2);
+    let client = subject.database.client().await;
+    let meddle = format!(
+        "update windlass.runs set tenant = E'\\x01' where id in ('{bad}', '{bad_reap}');
+         delete from windlass.inputs where run_id = '{no_input}'"
+    );
+    client.batch_execute(&meddle).await.expect("it can be written to");
+    subject.clock.advance(Duration::from_secs(1));
+    assert_eq!(store.promote_due(100).await.expect("sweeping works").moved, 1);
+    let state = async |run, index: usize| {
+        store.list_tasks(run, None, 2).await.expect("reading works")[index].state
+    };
+    assert_eq!(state(good, 1).await, TaskState::Ready);
+    assert_eq!(state(bad, 0).await, TaskState::Scheduled);
+    let other = Worker::join(&*store, &one).await;
+    let claimed = other.claim(&*store, 10).await;
+    assert_eq!(claimed.iter().map(|it| it.task.run).collect::<Vec<_>>(), [worked_on]);
+    subject.clock.advance(LEASE);
+    assert_eq!(store.reap(100).await.expect("reaping works").moved, 3);
+    assert_eq!(state(good_reap, 0).await, TaskState::Ready);
+    assert_eq!(state(bad_reap, 0).await, TaskState::Running);
 }
 
 /// `now()` stands still in a transaction. A lease that was counted from it would be over

@@ -96,10 +96,15 @@ async fn timeouts_come_with_every_transaction() {
 async fn a_pooler_that_was_not_announced_is_recognised() {
     let database = TestDatabase::new().await;
     let pooler = Pooler::start(&database.url()).await;
-    let options = PostgresOptions::new(pooler.url());
-    let error = PostgresStore::connect(options).await.expect_err("it is a pooler");
-    assert_eq!(error.kind(), ErrorKind::Database);
-    assert!(error.to_string().contains("`PostgresOptions::pooled`"), "{error}");
+    for ignores_options in [false, true] {
+        if ignores_options {
+            pooler.ignore_options();
+        }
+        let options = PostgresOptions::new(pooler.url());
+        let error = PostgresStore::connect(options).await.expect_err("it is a pooler");
+        assert_eq!(error.kind(), ErrorKind::Database);
+        assert!(error.to_string().contains("`PostgresOptions::pooled`"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ struct Shared {
     returned: tokio::sync::Notify,
     /// How many answers to commits are still to be lost.
     commits_to_lose: AtomicU32,
+    ignores_options: AtomicBool,
     is_frozen: AtomicBool,
     thawed: tokio::sync::Notify,
 }
@@ -51,6 +52,7 @@ impl Pooler {
             idle: Mutex::new(idle),
             returned: tokio::sync::Notify::new(),
             commits_to_lose: AtomicU32::new(0),
+            ignores_options: AtomicBool::new(false),
             is_frozen: AtomicBool::new(false),
             thawed: tokio::sync::Notify::new(),
         });
@@ -72,6 +74,11 @@ impl Pooler {
     pub(crate) fn url(&self) -> String {
         let host = self.directory.to_string_lossy().replace('/', "%2F");
         format!("postgres://windlass@{host}:5432/{}", self.database)
+    }
+
+    /// Drops the settings of clients without a word, as it can be told to.
+    pub(crate) fn ignore_options(&self) {
+        self.shared.ignores_options.store(true, Ordering::SeqCst);
     }
 
     /// Passes the next commits on and loses their answers, with the clients' connections.
@@ -138,7 +145,8 @@ async fn serve(mut client: UnixStream, shared: &Shared) -> io::Result<()> {
         // To cancel something; a pooler would look up whose it is.
         return Ok(());
     }
-    if startup.windows(9).any(|it| it == b"\0options\0") {
+    let has_options = startup.windows(9).any(|it| it == b"\0options\0");
+    if has_options && !shared.ignores_options.load(Ordering::SeqCst) {
         let body = b"SFATAL\0VFATAL\0C08P01\0Munsupported startup parameter: options\0\0";
         return write_message(&mut client, b'E', body).await;
     }

@@ -95,12 +95,12 @@ fn header_length(query: &str) -> usize {
 }
 
 fn timestamp(time: Timestamp) -> String {
-    format!("'epoch'::timestamptz + '{} microseconds'::interval", time.as_micros())
+    format!("'epoch'::timestamptz + {} * interval '1 microsecond'", time.as_micros())
 }
 
 /// An interval; one that is longer than anything waits would leave PostgreSQL's calendar.
 fn interval(time: Duration) -> String {
-    format!("'{} microseconds'::interval", time.min(WAIT_MAX).as_micros())
+    format!("{} * interval '1 microsecond'", time.min(WAIT_MAX).as_micros())
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(
             filled,
             "where e.run_id in (select s.id from windlass.runs s \
-             where s.created_at >= 'epoch'::timestamptz + '7 microseconds'::interval)\n"
+             where s.created_at >= 'epoch'::timestamptz + 7 * interval '1 microsecond')\n"
         );
         assert_eq!(narrowed(None).fill("where {scope e.run_id}"), "where true\n");
     }

@@ -1,6 +1,8 @@
--- What kind of server this is, what is there of the schema, and the right that making the
--- rest takes, if the role does not have it. Reads catalogs only. Takes no locks that
--- matter.
+-- What kind of server this is, what is there of the schema, the right that making the rest
+-- takes, if the role does not have it, and a stranger to whom part of it belongs: a role that
+-- is neither ours nor above us. What a stranger has prepared must not be run with our rights;
+-- a superuser is a member of every role, which says nothing. Reads catalogs only. Takes no
+-- locks that matter.
 select
     current_setting('server_version_num')::integer as version,
     current_setting('server_encoding') as encoding,
@@ -16,7 +18,20 @@ select
             then 'create on schema windlass'
         when l.oid is not null and not has_table_privilege(l.oid, 'select')
             then 'select on windlass.migrations'
-    end as lacks
+    end as lacks,
+    (
+        select o.rolname::text
+        from pg_roles o
+        cross join pg_roles u
+        join pg_database d on d.datname = current_database()
+        where o.oid in (s.nspowner, l.relowner)
+            and u.rolname = current_user
+            and o.oid <> u.oid
+            and not o.rolsuper
+            and o.oid <> d.datdba
+            and (u.rolsuper or not pg_has_role(u.oid, o.oid, 'member'))
+        limit 1
+    ) as stranger
 from (select) as one
 left join pg_namespace s on s.nspname = 'windlass'
 left join pg_class l on l.relnamespace = s.oid and l.relname = 'migrations';
