@@ -104,8 +104,8 @@ impl Bench {
             ("claim", "int[], bigint[], bigint[], uuid, bigint, timestamptz"),
             ("due_timers", "timestamptz, timestamptz, bigint"),
             ("next_due", "timestamptz"),
-            ("oldest_lease", "uuid, bigint"),
             ("lock_worker", "uuid"),
+            ("pulses", "uuid[]"),
             ("virtual_times", "int[]"),
             (
                 "enqueue",
@@ -175,15 +175,14 @@ impl Bench {
 
     async fn measure(&self, table: &mut Table) -> Result<()> {
         let row = self.client.query_one(
-            "select l.id, l.level_id, w.last_claim, w.oldest_claim, d.id, clock_timestamp()::text,
+            "select l.id, l.level_id, w.last_claim, d.id, clock_timestamp()::text,
                 coalesce((select max(m.tag) from windlass.marks m), 0)
-             from windlass.lanes l, windlass.workers w, windlass.definitions d",
+             from windlass.lanes l, windlass.pulses w, windlass.definitions d",
             &[],
         );
         let row = row.await?;
         let (lane, level, last): (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
-        let (oldest, definition, now): (i64, i32, &str) = (row.get(3), row.get(4), row.get(5));
-        let floor: i64 = row.get(6);
+        let (definition, now, floor): (i32, &str, i64) = (row.get(3), row.get(4), row.get(5));
         let worker = self.worker.id;
         let front = i64::MIN;
         let claim = |from: i64| {
@@ -216,7 +215,7 @@ impl Bench {
             ("enqueue 100", enqueue),
             ("virtual time", format!("virtual_times('{{{level}}}')")),
             ("lock worker", format!("lock_worker('{worker}')")),
-            ("oldest lease", format!("oldest_lease('{worker}', {oldest})")),
+            ("its pulse", format!("pulses('{{{worker}}}')")),
             (
                 "due timers",
                 format!("due_timers(timestamptz '{now}' - interval '1 s', '{now}', 100)"),

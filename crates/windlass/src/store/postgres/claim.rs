@@ -141,7 +141,7 @@ impl PostgresStore {
             return Ok(None);
         }
         let now = self.now_in(&tx).await?;
-        let holds = life.holds_tasks(&tx).await?;
+        let holds = life.holds_tasks();
         if holds && life.lease_until <= now {
             return Ok(Some(Vec::new()));
         }
@@ -156,7 +156,7 @@ impl PostgresStore {
         if let Some(at) = begins {
             life.lease_until = at + life.lease;
         }
-        life.write(&tx).await?;
+        life.beat(&tx).await?;
         let (claimed, events) = self.tell(&tx, request.worker, taken).await?;
         write_events(&tx, taken_at.unwrap_or(now), &events).await?;
         tx.commit().await?;

@@ -8,7 +8,7 @@ use windlass_core::{ClaimSeq, Fence, RunId, TaskId, TaskIndex, TaskState, Timest
 
 use super::PostgresStore;
 use super::fault::Fault;
-use super::pool::Tx;
+use super::pool::{Sql, Tx};
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
@@ -21,15 +21,17 @@ use crate::store::{
 /// worker a second introduction to have been forgotten, and nothing else.
 const IDLE_WORKER_KEPT: Duration = Duration::from_secs(60 * 60);
 
-/// A worker that this transaction has locked.
+/// A worker that this transaction has locked, with its last sign of life.
 pub(super) struct Life {
     worker: WorkerId,
     state: Alive,
     pub(super) lease: Duration,
+    pulse: i64,
     pub(super) lease_until: Timestamp,
     pub(super) last_claim: ClaimSeq,
     /// It holds no task of an older claim.
     oldest_claim: ClaimSeq,
+    holds_tasks: bool,
 }
 
 /// How alive a worker is.
@@ -42,6 +44,13 @@ enum Alive {
 }
 
 impl Alive {
+    fn of(worker: WorkerId, word: &str) -> Result<Alive, Fault> {
+        let all = [Alive::Live, Alive::Dying, Alive::Dead];
+        all.into_iter()
+            .find(|state| state.word() == word)
+            .ok_or_else(|| StoreError::Corrupt(format!("worker {worker} is {word:?}")).into())
+    }
+
     const fn word(self) -> &'static str {
         match self {
             Alive::Live => "live",
@@ -55,54 +64,87 @@ impl Life {
     pub(super) async fn lock(tx: &Tx<'_>, worker: WorkerId) -> Result<Option<Life>, Fault> {
         let rows = tx.query(&sql::LOCK_WORKER, &[worker.as_uuid()]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let state = match row.get("state") {
-            "live" => Alive::Live,
-            "dying" => Alive::Dying,
-            "dead" => Alive::Dead,
-            other => {
-                let text = format!("worker {worker} is {other:?}");
-                return Err(StoreError::Corrupt(text).into());
+        let state = Alive::of(worker, row.get("state"))?;
+        let lease = Duration::from_micros(row.get::<_, i64>("lease_micros").unsigned_abs());
+        let life = Life::read(tx, &BTreeMap::from([(worker, state)])).await?.pop();
+        match life {
+            Some(life) => Ok(Some(Life { lease, ..life })),
+            None if state == Alive::Dead => Ok(Some(Life::dead(worker))),
+            None => {
+                let text = format!("worker {worker} is alive and has given no sign of it");
+                Err(StoreError::Corrupt(text).into())
+            }
+        }
+    }
+
+    /// The last signs of life of workers that were locked before.
+    async fn read(tx: &Tx<'_>, workers: &BTreeMap<WorkerId, Alive>) -> Result<Vec<Life>, Fault> {
+        if workers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<Uuid> = workers.keys().map(|worker| *worker.as_uuid()).collect();
+        let rows = tx.query(&sql::PULSES, &[&ids]).await?;
+        let claim = |number: i64| ClaimSeq(number.cast_unsigned());
+        let life = |row: &tokio_postgres::Row| {
+            let worker = WorkerId::from_uuid(row.get("worker_id"));
+            let last_claim = claim(row.get("last_claim"));
+            let oldest_lease: Option<i64> = row.get("oldest_lease");
+            Life {
+                state: workers.get(&worker).copied().unwrap_or(Alive::Dead),
+                pulse: row.get("number"),
+                lease_until: row.get::<_, At>("lease_until").0,
+                last_claim,
+                // To look from there on the next time: claims come in the order of their
+                // numbers.
+                oldest_claim: oldest_lease.map_or(ClaimSeq(last_claim.0 + 1), claim),
+                holds_tasks: oldest_lease.is_some(),
+                ..Life::dead(worker)
             }
         };
-        let lease = row.get::<_, i64>("lease_micros").unsigned_abs();
-        Ok(Some(Life {
+        Ok(rows.iter().map(life).collect())
+    }
+
+    fn dead(worker: WorkerId) -> Life {
+        Life {
             worker,
-            state,
-            lease: Duration::from_micros(lease),
-            lease_until: row.get::<_, At>("lease_until").0,
-            last_claim: ClaimSeq(row.get::<_, i64>("last_claim").cast_unsigned()),
-            oldest_claim: ClaimSeq(row.get::<_, i64>("oldest_claim").cast_unsigned()),
-        }))
+            state: Alive::Dead,
+            lease: Duration::ZERO,
+            pulse: 0,
+            lease_until: Timestamp::from_micros(0),
+            last_claim: ClaimSeq(0),
+            oldest_claim: ClaimSeq(0),
+            holds_tasks: false,
+        }
     }
 
     pub(super) fn is_live(&self) -> bool {
         self.state == Alive::Live
     }
 
-    pub(super) async fn holds_tasks(&mut self, tx: &Tx<'_>) -> Result<bool, Fault> {
-        let from = self.oldest_claim.0.cast_signed();
-        let rows = tx.query(&sql::OLDEST_LEASE, &[self.worker.as_uuid(), &from]).await?;
-        let oldest = rows.first().map(|row| ClaimSeq(row.get::<_, i64>(0).cast_unsigned()));
-        self.holds_from(oldest);
-        Ok(oldest.is_some())
+    pub(super) fn holds_tasks(&self) -> bool {
+        self.holds_tasks
     }
 
-    /// Remembers the oldest claim of which the worker holds a task, to look from there on
-    /// the next time: claims come in the order of their numbers.
-    fn holds_from(&mut self, oldest: Option<ClaimSeq>) {
-        self.oldest_claim = oldest.unwrap_or(ClaimSeq(self.last_claim.0 + 1));
-    }
-
-    pub(super) async fn write(&self, tx: &Tx<'_>) -> Result<(), Fault> {
+    /// Writes a sign of life.
+    pub(super) async fn beat(&self, tx: &Tx<'_>) -> Result<(), Fault> {
         let (lease_until, last_claim) = (At(self.lease_until), self.last_claim.0.cast_signed());
-        let (oldest_claim, state) = (self.oldest_claim.0.cast_signed(), self.state.word());
+        let oldest_claim = self.oldest_claim.0.cast_signed();
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-            [self.worker.as_uuid(), &lease_until, &last_claim, &oldest_claim, &state];
-        tx.execute(&sql::UPDATE_WORKER, &params).await?;
-        if self.state == Alive::Dead {
-            tx.execute(&sql::BURY_WORKER, &[self.worker.as_uuid()]).await?;
-        }
+            [self.worker.as_uuid(), &self.pulse, &lease_until, &last_claim, &oldest_claim];
+        tx.execute(&sql::BEAT, &params).await?;
         Ok(())
+    }
+
+    /// Ends the life, or leaves it to be ended once its tasks are taken away.
+    async fn end(&self, tx: &Tx<'_>, state: Alive) -> Result<(), Fault> {
+        let worker = self.worker.as_uuid();
+        if state != self.state {
+            tx.execute(&sql::SET_WORKER_STATE, &[worker, &state.word()]).await?;
+        }
+        match state {
+            Alive::Dead => tx.execute(&sql::BURY_WORKER, &[worker]).await.map(drop),
+            Alive::Live | Alive::Dying => self.beat(tx).await,
+        }
     }
 }
 
@@ -157,8 +199,7 @@ impl PostgresStore {
         life.lease_until = now + life.lease;
         life.last_claim = life.last_claim.max(heartbeat.settled);
         let leases = leases_of(&tx, &life).await?;
-        life.holds_from(leases.iter().map(|lease| lease.seq).min());
-        life.write(&tx).await?;
+        life.beat(&tx).await?;
         let held: BTreeSet<Held> = heartbeat.held.iter().copied().collect();
         let is_orphan =
             |lease: &&Lease| lease.seq <= heartbeat.settled && !held.contains(&lease.held);
@@ -196,7 +237,6 @@ impl PostgresStore {
         };
         let now = self.now_in(&tx).await?;
         life.lease_until = life.lease_until.min(now);
-        life.state = Alive::Dying;
         let reaped = self.take_away(&tx, now, vec![life], usize::MAX).await?;
         tx.commit().await?;
         self.send_hints(&reaped.work);
@@ -209,19 +249,18 @@ impl PostgresStore {
         let now = self.now_in(&tx).await?;
         let kept = i64::try_from(IDLE_WORKER_KEPT.as_micros()).unwrap_or(i64::MAX);
         let since = At(Timestamp::from_micros(now.as_micros().saturating_sub(kept)));
-        for row in tx.query(&sql::FORGOTTEN_WORKERS, &[&since]).await? {
-            tx.execute(&sql::BURY_WORKER, &[&row.get::<_, Uuid>(0)]).await?;
+        for life in locked(&tx, &sql::FORGOTTEN_WORKERS, since).await? {
+            if life.lease_until < since.0 && !life.holds_tasks {
+                life.end(&tx, Alive::Dead).await?;
+            }
         }
-        let life = |row: &tokio_postgres::Row| Life {
-            worker: WorkerId::from_uuid(row.get("id")),
-            state: Alive::Dying,
-            lease: Duration::ZERO,
-            lease_until: row.get::<_, At>("lease_until").0,
-            last_claim: ClaimSeq(row.get::<_, i64>("last_claim").cast_unsigned()),
-            oldest_claim: ClaimSeq(row.get::<_, i64>("oldest_claim").cast_unsigned()),
+        let is_expired = |life: &Life| match life.state {
+            Alive::Live => life.lease_until <= now && life.holds_tasks,
+            Alive::Dying => true,
+            Alive::Dead => false,
         };
-        let rows = tx.query(&sql::EXPIRED_WORKERS, &[&At(now)]).await?;
-        let expired = rows.iter().map(life).collect();
+        let expired = locked(&tx, &sql::EXPIRED_WORKERS, At(now)).await?;
+        let expired = expired.into_iter().filter(is_expired).collect();
         let reaped = self.take_away(&tx, now, expired, limit).await?;
         let next = tx.query(&sql::NEXT_LEASE_END, &[&At(now)]).await?;
         let next: Option<At> = next.first().and_then(|row| row.get(0));
@@ -282,14 +321,22 @@ impl PostgresStore {
             }
         }
         work.flush(tx, &self.names).await?;
-        for (mut life, count) in lives.into_iter().zip(counts) {
-            if taken.get(&life.worker).copied().unwrap_or_default() == count {
-                life.state = Alive::Dead;
-            }
-            life.write(tx).await?;
+        for (life, count) in lives.into_iter().zip(counts) {
+            let is_over = taken.get(&life.worker).copied().unwrap_or_default() == count;
+            life.end(tx, if is_over { Alive::Dead } else { Alive::Dying }).await?;
         }
         Ok(Reaped { work, moved, is_short })
     }
+}
+
+/// Workers that a statement finds and locks, as they are once they are locked.
+async fn locked(tx: &Tx<'_>, find: &Sql, time: At) -> Result<Vec<Life>, Fault> {
+    let mut workers = BTreeMap::new();
+    for row in tx.query(find, &[&time]).await? {
+        let worker = WorkerId::from_uuid(row.get("id"));
+        workers.insert(worker, Alive::of(worker, row.get("state"))?);
+    }
+    Life::read(tx, &workers).await
 }
 
 /// What was taken away from dying workers.

@@ -348,8 +348,8 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
     violation(
         &["G10.leases-late"],
         "mended",
-        "update windlass.workers w set lease_until = lease_until - interval '200 days'
-         from windlass.leases l where l.worker_id = w.id",
+        "update windlass.pulses p set lease_until = lease_until - interval '200 days'
+         from windlass.leases l where l.worker_id = p.worker_id",
     ),
     violation(
         &["G11.early"],

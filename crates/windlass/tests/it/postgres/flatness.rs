@@ -106,7 +106,12 @@ async fn a_claim_touches_no_more_buffers_after_thousands_of_others() {
 async fn many_small_claims_do_not_make_the_next_one_dearer() {
     let bench = Bench::new(500).await;
     let worker = bench.worker.id;
+    let lookups = async || {
+        let lock = bench.buffers(&format!("lock_worker('{worker}')")).await;
+        (lock, bench.buffers(&format!("pulses('{{{worker}}}')")).await)
+    };
     let before = bench.claim(1, Some(0)).await;
+    let (lock, pulse) = lookups().await;
     let _old = bench.old_snapshot().await;
     for _ in 0..200 {
         let claimed = bench.worker.claim(&bench.store, 1).await.remove(0);
@@ -114,10 +119,11 @@ async fn many_small_claims_do_not_make_the_next_one_dearer() {
     }
     let after = bench.claim(1, Some(bench.virtual_time().await)).await;
     assert!(after <= before + 20, "{before} buffers, then {after}");
-    let oldest = bench.number("select oldest_claim from windlass.workers").await;
+    let oldest = bench.number("select oldest_claim from windlass.pulses").await;
     assert_eq!(oldest, 200, "the claims before the last are known to be done with");
-    let lookup = bench.buffers(&format!("oldest_lease('{worker}', {oldest})")).await;
-    assert!(lookup <= 10, "{lookup} buffers to see that a worker holds nothing");
+    let after = lookups().await;
+    assert!(after.0 <= lock + 1, "{lock} buffers to lock a worker, then {}", after.0);
+    assert!(after.1 <= pulse + 6, "{pulse} buffers to look at its pulse, then {}", after.1);
 }
 
 #[tokio::test]

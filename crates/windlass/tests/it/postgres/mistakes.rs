@@ -133,7 +133,7 @@ async fn a_lease_is_counted_from_when_its_transaction_had_what_it_waited_for() {
         };
         let ((), at) = tokio::join!(verb, release);
         let at: std::time::SystemTime = at.get(0);
-        let sql = "select lease_until from windlass.workers";
+        let sql = "select lease_until from windlass.pulses";
         let until: std::time::SystemTime = other.query_one(sql, &[]).await.unwrap().get(0);
         // The clock was read a moment after the commit.
         let slack = WAIT / 2;

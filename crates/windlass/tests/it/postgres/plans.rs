@@ -95,33 +95,46 @@ const PLANS: &[(&str, &[&str])] = &[
     ("ends", &["outputs by outputs_pkey: idx run_id", "tasks by tasks_pkey: idx run_id"]),
     ("failures", &["tasks by tasks_pkey: run_id"]),
     ("lock_worker", &["workers by workers_pkey: id"]),
-    ("oldest_lease", &["leases by leases_worker: claim_seq worker_id"]),
-    ("update_worker", &["workers by workers_pkey: id"]),
+    (
+        "pulses",
+        &["leases by leases_worker: claim_seq worker_id", "pulses by pulses_pkey: worker_id"],
+    ),
+    ("beat", &["pulses by pulses_pkey: number worker_id"]),
+    ("set_worker_state", &["workers by workers_pkey: id"]),
     (
         "bury_worker",
         &[
             "marks by marks_pkey: level_id tag worker_id",
             "marks by marks_pkey: worker_id",
             "marks by place",
+            "pulses by pulses_pkey: worker_id",
             "sort",
         ],
     ),
     ("worker_leases", &["leases by leases_worker: claim_seq worker_id", "sort"]),
     (
         "expired_workers",
-        &["leases by leases_worker: claim_seq worker_id", "workers by workers_alive:"],
+        &[
+            "leases by leases_worker: claim_seq worker_id",
+            "pulses by pulses_pkey: worker_id",
+            "workers by workers_alive:",
+        ],
     ),
     (
         "forgotten_workers",
         &[
             "leases by leases_worker: claim_seq worker_id",
-            "workers by place",
+            "pulses by pulses_pkey: worker_id",
             "workers by workers_alive:",
         ],
     ),
     (
         "next_lease_end",
-        &["leases by leases_worker: claim_seq worker_id", "workers by workers_alive:"],
+        &[
+            "leases by leases_worker: claim_seq worker_id",
+            "pulses by pulses_pkey: worker_id",
+            "workers by workers_alive:",
+        ],
     ),
     ("note_progress", &["leases by leases_pkey: idx run_id", "sort"]),
     ("due_timers", &["timers by timers_due: due"]),
@@ -278,8 +291,10 @@ async fn full() -> (TestDatabase, Client) {
     let fill = Fill { finished: 20_000, ready: 5_000, tenants: 200 };
     fill.write(&client).await.expect("it can be filled");
     let narrow = "
-        insert into windlass.workers (id, name, slots, lease, lease_until, joined_at)
-        select gen_random_uuid(), 'w', 10, '10 s', now(), now() from generate_series(1, 20);
+        insert into windlass.workers (id, name, slots, lease, joined_at)
+        select gen_random_uuid(), 'w', 10, '10 s', now() from generate_series(1, 20);
+        insert into windlass.pulses (worker_id, number, lease_until, last_claim, oldest_claim)
+        select w.id, 1, now(), 0, 0 from windlass.workers w on conflict do nothing;
         with taken as (
             delete from windlass.ready where seq % 3 <> 0 returning *
         ), leased as (

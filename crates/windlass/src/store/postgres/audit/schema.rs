@@ -44,6 +44,7 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
     ("migrations", "migrations_version_check"),
     ("notes", "notes_pkey"),
     ("outputs", "outputs_pkey"),
+    ("pulses", "pulses_pkey"),
     ("ready", "a_ready_task_has_an_attempt_left"),
     ("ready", "ready_attempt_check"),
     ("ready", "ready_fence_check"),

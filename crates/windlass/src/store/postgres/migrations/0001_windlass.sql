@@ -218,18 +218,27 @@ create table windlass.workers (
     name text not null check (octet_length(name) <= 200),
     slots integer not null,
     lease interval not null,
-    lease_until timestamptz not null,
-    -- The newest claim that was answered or given up.
-    last_claim bigint not null default 0,
-    -- It holds no task of an older claim. Looking for its leases begins here, behind the
-    -- dead rows of those that ended.
-    oldest_claim bigint not null default 0,
     -- `dying` while tasks of it remain to be taken away; a dead id is never used again.
     state text not null default 'live' check (state in ('live', 'dying', 'dead')),
     joined_at timestamptz not null
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+);
 
 create index workers_alive on windlass.workers (id) where state <> 'dead';
+
+-- The last sign of life of each worker that is not dead, under the lock of its row in
+-- `workers`. A row is replaced by one with the next number, not updated: the newest is found
+-- without a look at the older ones, which an old snapshot keeps.
+create table windlass.pulses (
+    worker_id uuid not null,
+    number bigint not null,
+    lease_until timestamptz not null,
+    -- The newest claim that was answered or given up.
+    last_claim bigint not null,
+    -- It holds no task of an older claim. Looking for its leases begins here, behind the
+    -- dead rows of those that ended.
+    oldest_claim bigint not null,
+    primary key (worker_id, number)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 -- The largest tag that each worker claimed of a level. A level's virtual time is the
 -- largest of them: no row is written by two claimers. A worker that is no more leaves its

@@ -1,8 +1,12 @@
--- Hands the marks of a worker that is no more to the one that all such share. Of its marks
--- the largest of a level counts, and smaller ones are forgotten.
+-- Forgets the last sign of life of a worker that is no more, and hands its marks to the one
+-- that all such share. Of its marks the largest of a level counts, and smaller ones are
+-- forgotten.
 --
 -- $1 uuid: the worker, which the caller has locked
-with left_marks as (
+with last_pulse as (
+    delete from windlass.pulses where worker_id = $1
+),
+left_marks as (
     delete from windlass.marks m where m.worker_id = $1 returning m.level_id, m.tag
 ),
 kept as (

@@ -32,6 +32,7 @@ use crate::database::TestDatabase;
 /// disturbing it: writes to rows that it has locked or made, and reads of what never changes
 /// or of what its locks protect. No pair has workers that are forgotten.
 const PRIVATE: &[&str] = &[
+    "beat",
     "bury_worker",
     "clock",
     "definitions",
@@ -55,11 +56,11 @@ const PRIVATE: &[&str] = &[
     "next_lease_end",
     "put_back",
     "schedule",
+    "set_worker_state",
     "staged_end",
     "tenants_by_id",
     "update_runs",
     "update_tasks",
-    "update_worker",
     "virtual_times",
 ];
 

@@ -1,4 +1,4 @@
--- G10.claims: a lease comes from a claim that its worker's row knows of
+-- G10.claims: a lease comes from a claim that its worker's last sign of life knows of
 --
 -- A claim notes its number with the worker in the transaction that leases the tasks. A
 -- lease with a larger number comes from a claim that could be made once more.
@@ -11,5 +11,5 @@ select
             )
     end as problem
 from windlass.leases l
-join windlass.workers k on k.id = l.worker_id
+join windlass.pulses k on k.worker_id = l.worker_id
 where {scope l.run_id}

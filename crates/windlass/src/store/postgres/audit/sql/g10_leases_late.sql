@@ -11,5 +11,5 @@ select
             )
     end as problem
 from windlass.leases l
-join windlass.workers k on k.id = l.worker_id and k.state <> 'dead'
+join windlass.pulses k on k.worker_id = l.worker_id
 where {scope l.run_id}
