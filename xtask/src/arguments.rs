@@ -12,7 +12,7 @@ Usage: cargo xtask <command>
 
 Commands:
   test [--quick]     everything a change must pass: format, lints, tests, doc tests,
-                     examples, docs, tidy, a minute of simulation and the planted bugs;
+                     examples, docs, tidy, 15 s of simulation and the planted bugs;
                      --quick leaves the simulation and the planted bugs out
   simulate --seeds N [--first-seed S]
                      simulate N seeds, from S on (default: windlass-sim's own choice)

@@ -32,7 +32,11 @@ const EXAMPLE_TIME_MAX: Duration = Duration::from_secs(120);
 const EXAMPLE_POLL: Duration = Duration::from_millis(20);
 
 /// How long `cargo xtask test` simulates.
-const TEST_SIMULATION: Simulation = Simulation::Seconds(60);
+const TEST_SIMULATION: Simulation = Simulation::Seconds(15);
+
+/// How many more tests than cores run at once. Many wait for servers, leases and timeouts;
+/// with four tests on two cores the cores are rarely idle.
+const THREADS_BESIDES_CORES: usize = 2;
 
 const EXAMPLES: &str = "crates/windlass/examples";
 
@@ -80,10 +84,11 @@ pub(crate) fn simulate(root: &Path, simulation: &Simulation) -> Result<(), Failu
 /// The steps of the test, in order: what fails fast or often comes first.
 fn suite(is_quick: bool, has_nextest: bool) -> Vec<Step> {
     let cargo = |line: &str| Work::Cargo(words(line));
+    let threads = test_threads();
     let tests = if has_nextest {
-        "nextest run --workspace --all-features"
+        format!("nextest run --workspace --all-features --test-threads {threads}")
     } else {
-        "test --workspace --all-features --lib --bins --tests"
+        "test --workspace --all-features --lib --bins --tests".to_owned()
     };
     let mut steps = vec![
         Step { name: "format", work: cargo("fmt --all --check") },
@@ -96,7 +101,7 @@ fn suite(is_quick: bool, has_nextest: bool) -> Vec<Step> {
             work: cargo("clippy --package windlass-cli -- -D warnings"),
         },
         Step { name: "private server", work: cargo(PRIVATE_SERVER) },
-        Step { name: "tests", work: cargo(tests) },
+        Step { name: "tests", work: cargo(&tests) },
         Step { name: "doc tests", work: cargo("test --workspace --all-features --doc") },
         Step { name: "examples", work: Work::Examples },
         Step {
@@ -117,6 +122,12 @@ fn simulator(simulation: Simulation) -> Work {
     let mut line = words("run --release --quiet --package windlass-sim --");
     line.extend(simulation.arguments());
     Work::Cargo(line)
+}
+
+/// How many tests run at once.
+fn test_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    cores + THREADS_BESIDES_CORES
 }
 
 fn words(line: &str) -> Vec<String> {
@@ -299,7 +310,7 @@ mod tests {
         );
         assert_eq!(
             line("simulation"),
-            "cargo run --release --quiet --package windlass-sim -- run --seconds 60"
+            "cargo run --release --quiet --package windlass-sim -- run --seconds 15"
         );
         assert_eq!(
             line("planted bugs"),
