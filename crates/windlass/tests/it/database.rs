@@ -1,50 +1,49 @@
 //! A database of its own for each test, on one throw-away server that the tests of all
-//! processes share: the first starts it, the last one to leave stops it.
+//! processes share, see [`keeper`].
 
 #![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+mod keeper;
+
+use std::fs::{File, OpenOptions};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio_postgres::{Client, NoTls};
-use windlass::embedded::{EmbeddedOptions, EmbeddedPostgres};
-use windlass::store::postgres::{PostgresOptions, migrate};
 
-/// Taken while the template is made.
-const TEMPLATE_LOCK: i64 = 0x5749_4e44;
+use keeper::{Share, TEMPLATE};
 
-/// A migrated, empty database; gone with the test.
+/// A migrated, empty database; gone soon after the test.
 pub(crate) struct TestDatabase {
     name: String,
-    server: EmbeddedPostgres,
+    share: Share,
+    /// Locked: the keeper drops the database when it finds that nobody has it.
+    _held: File,
 }
 
 impl TestDatabase {
     /// A database with the newest schema.
     pub(crate) async fn new() -> Self {
-        let server = start_server().await;
-        let admin = connect(&server.url()).await;
-        let template = make_template(&admin, &server).await;
-        let name = unique_name();
-        let sql = format!("create database {name} template {template}");
-        admin.batch_execute(&sql).await.unwrap();
-        TestDatabase { name, server }
+        TestDatabase::make(&format!("template {TEMPLATE}")).await
     }
 
     /// A database without a schema.
     pub(crate) async fn bare() -> Self {
-        let server = start_server().await;
-        let admin = connect(&server.url()).await;
-        let name = unique_name();
-        admin.batch_execute(&format!("create database {name}")).await.unwrap();
-        TestDatabase { name, server }
+        TestDatabase::make("").await
+    }
+
+    async fn make(options: &str) -> Self {
+        let share = tokio::task::spawn_blocking(Share::take).await.unwrap();
+        let (name, held) = hold_name(&share);
+        let admin = connect(&share.url).await;
+        let strategy = keeper::strategy(&admin).await;
+        let sql = format!("create database {name} {options} {strategy}");
+        admin.batch_execute(&sql).await.unwrap();
+        TestDatabase { name, share, _held: held }
     }
 
     /// The address of the database.
     pub(crate) fn url(&self) -> String {
-        url_of(&self.server, &self.name)
+        url_of(&self.share.url, &self.name)
     }
 
     /// The name of the database.
@@ -58,71 +57,30 @@ impl TestDatabase {
     }
 }
 
-impl Drop for TestDatabase {
-    fn drop(&mut self) {
-        let url = self.server.url();
-        let sql = format!("drop database if exists {} with (force)", self.name);
-        // In a thread of its own: the test's runtime may be on its way out.
-        let dropped = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async { connect(&url).await.batch_execute(&sql).await })
-        });
-        // A database that is left behind harms nobody.
-        let _ = dropped.join();
+/// A name that no database has, and the file that says that it is in use.
+fn hold_name(share: &Share) -> (String, File) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("test_{}_{number}", std::process::id());
+        // Locked under another name: the keeper must not find it unlocked.
+        let unready = share.place.join(format!("{name}.new"));
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&unready);
+        let file = file.unwrap();
+        file.lock().unwrap();
+        // Another process may have had this pid, and the keeper not yet dropped its databases.
+        let is_free = std::fs::hard_link(&unready, share.databases().join(&name)).is_ok();
+        std::fs::remove_file(unready).unwrap();
+        if is_free {
+            return (name, file);
+        }
     }
 }
 
-async fn start_server() -> EmbeddedPostgres {
-    let mut hasher = DefaultHasher::new();
-    env!("CARGO_MANIFEST_DIR").hash(&mut hasher);
-    let place = std::env::temp_dir().join(format!("windlass-tests-{:016x}", hasher.finish()));
-    std::fs::create_dir_all(&place).unwrap();
-    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o711)).unwrap();
-    let options = EmbeddedOptions::new(place.join("database")).durable(false).temporary(true);
-    options.setting("max_connections", "300").start().await.unwrap()
-}
-
-fn url_of(server: &EmbeddedPostgres, database: &str) -> String {
-    let url = server.url();
+/// The address of another database on the same server.
+fn url_of(url: &str, database: &str) -> String {
     let (server, _) = url.rsplit_once('/').unwrap();
     format!("{server}/{database}")
-}
-
-fn unique_name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Makes a migrated database to copy, unless it is there.
-async fn make_template(admin: &Client, server: &EmbeddedPostgres) -> String {
-    let mut hasher = DefaultHasher::new();
-    migrations().hash(&mut hasher);
-    let name = format!("template_{:016x}", hasher.finish());
-    admin.execute("select pg_advisory_lock($1)", &[&TEMPLATE_LOCK]).await.unwrap();
-    let sql = "select 1 from pg_database where datname = $1";
-    if admin.query_opt(sql, &[&name]).await.unwrap().is_none() {
-        let building = format!("{name}_building");
-        admin.batch_execute(&format!("drop database if exists {building}")).await.unwrap();
-        admin.batch_execute(&format!("create database {building}")).await.unwrap();
-        migrate(&PostgresOptions::new(url_of(server, &building))).await.unwrap();
-        let wait = "select count(*) from pg_stat_activity where datname = $1";
-        while admin.query_one(wait, &[&building]).await.unwrap().get::<_, i64>(0) > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        let rename = format!("alter database {building} rename to {name}");
-        admin.batch_execute(&rename).await.unwrap();
-    }
-    admin.execute("select pg_advisory_unlock($1)", &[&TEMPLATE_LOCK]).await.unwrap();
-    name
-}
-
-/// The texts of all migrations: with others, the template is another.
-fn migrations() -> Vec<String> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/postgres/migrations");
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
 }
 
 async fn connect(url: &str) -> Client {
