@@ -16,7 +16,8 @@ use windlass_core::{
 use super::Subject;
 use crate::store::{
     Answer, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello,
-    Hints, NewRun, PAGE_MAX, Release, RunRecord, Started, Store, StoreError, Sweep, TaskRecord,
+    Hints, NewRun, PAGE_MAX, Release, RunFilter, RunRecord, Started, Store, StoreError, Sweep,
+    TaskRecord,
 };
 use crate::testing::invariants::check_run;
 
@@ -227,10 +228,11 @@ impl<'a> Bench<'a> {
         loop {
             let after = tasks.last().map(|task| task.index);
             let page = self.store.list_tasks(run, after, PAGE_MAX).await.expect("reading works");
-            if page.is_empty() {
+            let is_last = page.len() < PAGE_MAX;
+            tasks.extend(page);
+            if is_last {
                 return tasks;
             }
-            tasks.extend(page);
         }
     }
 
@@ -252,10 +254,11 @@ impl<'a> Bench<'a> {
         loop {
             let after = events.last().map(|event| event.id);
             let page = self.store.list_events(run, after, PAGE_MAX).await.expect("reading works");
-            if page.is_empty() {
+            let is_last = page.len() < PAGE_MAX;
+            events.extend(page);
+            if is_last {
                 return events;
             }
-            events.extend(page);
         }
     }
 
@@ -285,11 +288,27 @@ impl<'a> Bench<'a> {
         self.known().runs.iter().map(|(run, definition)| (*run, definition.clone())).collect()
     }
 
+    /// The records of all runs, page by page.
+    async fn records(&self) -> BTreeMap<RunId, RunRecord> {
+        let mut records = BTreeMap::new();
+        let mut filter = RunFilter::default();
+        loop {
+            let page = self.store.list_runs(filter.clone()).await.expect("reading works");
+            records.extend(page.runs.into_iter().map(|record| (record.id, record)));
+            filter.after = page.next;
+            if page.next.is_none() {
+                return records;
+            }
+        }
+    }
+
     /// Holds every run the case started to the promises, whatever the case was about.
     pub(crate) async fn audit(&self) {
+        let records = self.records().await;
         for (run, definition) in self.runs() {
-            let (record, tasks) = (self.run(run).await, self.tasks(run).await);
-            let violations = check_run(&definition, &record, &tasks, &self.events(run).await);
+            let record = records.get(&run).unwrap_or_else(|| panic!("run {run} is not listed"));
+            let (tasks, events) = tokio::join!(self.tasks(run), self.events(run));
+            let violations = check_run(&definition, record, &tasks, &events);
             assert!(violations.is_empty(), "promises broken: {violations:#?}");
         }
     }
