@@ -64,6 +64,15 @@ const PRIVATE: &[&str] = &[
     "virtual_times",
 ];
 
+/// What is private besides where the two sessions act for different workers: each locks the
+/// row of its own and looks at what that one holds, which the other neither writes nor waits
+/// for. A reaper finds other workers only, as their time is over and that of this one is not.
+const PRIVATE_OF_OWN_WORKER: &[&str] = &["lock_worker", "oldest_lease"];
+
+/// What is private besides where neither session claims: the tasks of the runs that a session
+/// has locked. Only a claim moves a task without the lock of its run.
+const PRIVATE_WITHOUT_CLAIMS: &[&str] = &["load_tasks", "load_run_tasks"];
+
 /// The names of the two sessions.
 const SESSIONS: [&str; 2] = ["left", "right"];
 
@@ -77,6 +86,15 @@ const BROUGHT_TO_END_EVERY: usize = 5;
 /// How long a session may take for a statement or wait for the other.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// How long most statements take. Only after that the server is asked what one waits for,
+/// which takes longer than most of them.
+const STATEMENT_USUAL: Duration = Duration::from_millis(2);
+
+/// Whether a session waits for a lock that another has.
+const BLOCKED: &str = "select exists (select from pg_stat_activity a
+    where a.datname = current_database() and a.application_name = $1
+    and a.wait_event_type = 'Lock' and cardinality(pg_blocking_pids(a.pid)) > 0)";
+
 type Verb = Pin<Box<dyn Future<Output = String> + Send>>;
 
 /// Two verbs that are about to be called, and what they are about.
@@ -85,6 +103,9 @@ struct Case {
     right: Verb,
     runs: Vec<RunId>,
     definition: Arc<Definition>,
+    /// Whether no worker concerns both sessions.
+    has_own_workers: bool,
+    has_claims: bool,
 }
 
 impl Case {
@@ -95,7 +116,33 @@ impl Case {
         right: impl Future<Output = String> + Send + 'static,
     ) -> Self {
         let definition = Arc::clone(definition);
-        Case { left: Box::pin(left), right: Box::pin(right), runs: vec![run], definition }
+        let (left, right) = (Box::pin(left), Box::pin(right));
+        let runs = vec![run];
+        Case { left, right, runs, definition, has_own_workers: false, has_claims: false }
+    }
+
+    /// The same, with a claim among the two verbs.
+    fn with_claims(self) -> Self {
+        Case { has_claims: true, ..self }
+    }
+
+    /// The same, of sessions that act for different workers or for none.
+    fn with_own_workers(self) -> Self {
+        Case { has_own_workers: true, ..self }
+    }
+}
+
+/// A verb that goes statement by statement.
+struct Stepped {
+    call: JoinHandle<String>,
+    answer: Option<String>,
+    /// Whether it was seen to wait for the other.
+    is_blocked: bool,
+}
+
+impl Stepped {
+    fn spawn(verb: Verb) -> Self {
+        Stepped { call: tokio::spawn(verb), answer: None, is_blocked: false }
     }
 }
 
@@ -107,6 +154,8 @@ struct Explorer {
     /// For everything before and after.
     plain: Arc<PostgresStore>,
     control: tokio_postgres::Client,
+    /// Whether a session waits for another.
+    blocked: tokio_postgres::Statement,
     clock: Arc<VirtualClock>,
     database: TestDatabase,
 }
@@ -136,40 +185,46 @@ impl Explorer {
             sessions.push(connect(options).await);
         }
         let control = database.client().await;
+        let blocked = control.prepare(BLOCKED).await.expect("the server answers");
         let [left, right] = sessions.try_into().expect("two were made");
-        Explorer { stepper, left, right, plain, control, clock, database }
+        Explorer { stepper, left, right, plain, control, blocked, clock, database }
     }
 
     /// Whether a session waits for a lock that another has.
     async fn is_blocked(&self, session: &str) -> bool {
-        let sql = "select exists (select from pg_stat_activity a
-            where a.datname = current_database() and a.application_name = $1
-            and a.wait_event_type = 'Lock' and cardinality(pg_blocking_pids(a.pid)) > 0)";
-        let row = self.control.query_one(sql, &[&session]).await;
+        let row = self.control.query_one(&self.blocked, &[&session]).await;
         row.expect("the server answers").get(0)
     }
 
     /// Waits until each session is done, asks for a statement or waits for a lock; answers
     /// which of them ask.
-    async fn settle(&self, verbs: &[JoinHandle<String>; 2]) -> Vec<usize> {
+    async fn settle(&self, verbs: &mut [Stepped; 2]) -> Vec<usize> {
         let deadline = Instant::now() + WAIT_MAX;
         let mut asking = Vec::new();
-        for (number, session) in SESSIONS.iter().enumerate() {
-            loop {
-                if verbs[number].is_finished() {
-                    break;
-                }
-                if self.stepper.asks(session).is_some() {
-                    asking.push(number);
-                    break;
-                }
-                if self.is_blocked(session).await {
+        // Whoever waited for the other comes last: the other's statement may let it go on.
+        let order = if verbs[0].is_blocked { [1, 0] } else { [0, 1] };
+        for number in order {
+            let (session, verb) = (SESSIONS[number], &mut verbs[number]);
+            let mut is_asked = verb.is_blocked;
+            verb.is_blocked = false;
+            while verb.answer.is_none() && self.stepper.asks(session).is_none() {
+                if is_asked && self.is_blocked(session).await {
+                    verb.is_blocked = true;
                     break;
                 }
                 assert!(Instant::now() < deadline, "{session} neither goes on nor waits");
-                tokio::task::yield_now().await;
+                tokio::select! {
+                    biased;
+                    answer = &mut verb.call => verb.answer = Some(answer.expect("no panic")),
+                    _ = self.stepper.asked(session) => {}
+                    () = tokio::time::sleep(STATEMENT_USUAL) => is_asked = true,
+                }
+            }
+            if verb.answer.is_none() && !verb.is_blocked {
+                asking.push(number);
             }
         }
+        asking.sort_unstable();
         asking
     }
 
@@ -178,19 +233,24 @@ impl Explorer {
         for session in SESSIONS {
             self.stepper.set_free(session, false);
         }
-        let verbs = [tokio::spawn(case.left), tokio::spawn(case.right)];
+        let is_private = |statement: &str| {
+            PRIVATE.contains(&statement)
+                || case.has_own_workers && PRIVATE_OF_OWN_WORKER.contains(&statement)
+                || !case.has_claims && PRIVATE_WITHOUT_CLAIMS.contains(&statement)
+        };
+        let mut verbs = [Stepped::spawn(case.left), Stepped::spawn(case.right)];
         let (mut choices, mut trace) = (Vec::new(), Vec::new());
         let deadline = Instant::now() + WAIT_MAX;
-        loop {
-            let asking = self.settle(&verbs).await;
+        let answers = loop {
+            let asking = self.settle(&mut verbs).await;
             let asked = |number: &usize| self.stepper.asks(SESSIONS[*number]);
-            let is_private =
-                |number: &&usize| asked(number).is_some_and(|it| PRIVATE.contains(&it));
-            let number = match asking.iter().find(is_private) {
+            let is_free = |number: &&usize| asked(number).is_some_and(is_private);
+            let number = match asking.iter().find(is_free) {
                 Some(number) => *number,
                 None if asking.is_empty() => {
-                    if verbs.iter().all(JoinHandle::is_finished) {
-                        break;
+                    if let [Some(left), Some(right)] = verbs.each_ref().map(|it| it.answer.clone())
+                    {
+                        break [left, right];
                     }
                     // Both wait for each other: the server ends one of them.
                     assert!(Instant::now() < deadline, "nobody goes on: {trace:?}");
@@ -205,11 +265,11 @@ impl Explorer {
                 }
             };
             let session = SESSIONS[number];
-            trace.push(format!("{session} {}", asked(&number).unwrap_or("?")));
+            let statement = asked(&number).unwrap_or("?");
+            assert!(case.has_claims || statement != "claim", "a claim that was not announced");
+            trace.push(format!("{session} {statement}"));
             self.stepper.allow(session);
-        }
-        let [left, right] = verbs;
-        let answers = [left.await.expect("no panic"), right.await.expect("no panic")];
+        };
         for session in SESSIONS {
             self.stepper.set_free(session, true);
         }

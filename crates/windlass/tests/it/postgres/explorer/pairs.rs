@@ -213,6 +213,8 @@ pair! {
             async move { said(stores.0.claim(left).await.map(|tasks| tasks.len())) },
             async move { said(stores.1.claim(right).await.map(|tasks| tasks.len())) },
         )
+        .with_claims()
+        .with_own_workers()
     },
     ["0 | 1", "1 | 0"]
 }
@@ -233,6 +235,7 @@ pair! {
             async move { said(left.claim(request).await.map(|tasks| tasks.len())) },
             async move { said(right.claim(again).await.map(|tasks| tasks.len())) },
         )
+        .with_claims()
     },
     ["0 | 1", "1 | 0"]
 }
@@ -252,6 +255,8 @@ pair! {
             async move { said(left.claim(request).await.map(|tasks| tasks.len())) },
             async move { said(right.reap(100).await.map(|sweep| sweep.moved)) },
         )
+        .with_claims()
+        .with_own_workers()
     },
     ["0 | 1", "1 | 1"]
 }
@@ -273,6 +278,7 @@ pair! {
             async move { said(left.claim(request).await.map(|tasks| tasks.len())) },
             async move { said(right.reap(100).await.map(|sweep| sweep.moved)) },
         )
+        .with_claims()
     },
     ["0 | 0", "0 | 1", "LeaseLost | 1"]
 }
@@ -290,6 +296,8 @@ pair! {
             async move { said(left.claim(request).await.map(|tasks| tasks.len())) },
             async move { said(right.cancel_run(run, None).await) },
         )
+        .with_claims()
+        .with_own_workers()
     },
     ["0 | ()", "2 | ()"]
 }
