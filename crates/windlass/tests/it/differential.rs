@@ -118,10 +118,35 @@ async fn two_memory_stores_agree_whatever_the_seed() {
     }
 }
 
+/// Ten thousand steps in four stories, so that all cores have a part in them. Each of the
+/// seeds meets everything that is interesting.
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
-#[tokio::test]
-async fn the_store_in_postgresql_agrees_with_that_in_memory_over_ten_thousand_steps() {
-    assert_interesting(&agree(&crate::postgres::postgres().await, 1, 10_000).await);
+mod the_store_in_postgresql_agrees_with_that_in_memory_over_ten_thousand_steps {
+    use super::*;
+
+    async fn agree_over_a_quarter(seed: u64) {
+        assert_interesting(&agree(&crate::postgres::postgres().await, seed, 2_500).await);
+    }
+
+    #[tokio::test]
+    async fn first_quarter() {
+        agree_over_a_quarter(4).await;
+    }
+
+    #[tokio::test]
+    async fn second_quarter() {
+        agree_over_a_quarter(6).await;
+    }
+
+    #[tokio::test]
+    async fn third_quarter() {
+        agree_over_a_quarter(8).await;
+    }
+
+    #[tokio::test]
+    async fn last_quarter() {
+        agree_over_a_quarter(12).await;
+    }
 }
 
 #[tokio::test]
