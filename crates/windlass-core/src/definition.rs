@@ -244,10 +244,12 @@ pub enum DefinitionError {
     #[error(transparent)]
     WorkflowName(NameError),
     /// The workflow's version is not a version.
-    #[error("workflow {workflow:?} has version 0, versions begin at 1")]
-    ZeroVersion {
+    #[error("workflow {workflow:?} has version {version}, not within 1 to {}", Version::MAX)]
+    Version {
         /// The workflow.
         workflow: String,
+        /// The number that was given.
+        version: u32,
     },
     /// There is nothing to run.
     #[error("workflow {workflow:?} has no tasks")]

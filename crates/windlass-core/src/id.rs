@@ -167,26 +167,47 @@ number! {
     EventId(u64)
 }
 
-/// The version of a workflow's definition, starting at 1.
+/// The version of a workflow's definition, from 1 to 2147483647.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u32", into = "u32")]
 pub struct Version(NonZeroU32);
 
 impl Version {
     /// The version of a workflow that never named one.
     pub const FIRST: Version = Version(NonZeroU32::MIN);
 
-    /// The version with this number, `None` for zero.
+    /// The largest version: that of a signed number of 32 bits, as databases have them.
+    pub const MAX: Version = match Version::new(i32::MAX.cast_unsigned()) {
+        Some(version) => version,
+        None => Version::FIRST,
+    };
+
+    /// The version with this number, `None` outside 1 to 2147483647.
     pub const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
-            Some(number) => Some(Version(number)),
-            None => None,
+            Some(some) if number <= i32::MAX.cast_unsigned() => Some(Version(some)),
+            Some(_) | None => None,
         }
     }
 
     /// The number of the version.
     pub const fn get(self) -> u32 {
         self.0.get()
+    }
+}
+
+impl TryFrom<u32> for Version {
+    type Error = String;
+
+    fn try_from(number: u32) -> Result<Self, Self::Error> {
+        let text = || format!("version {number} is not within 1 to {}", Version::MAX);
+        Version::new(number).ok_or_else(text)
+    }
+}
+
+impl From<Version> for u32 {
+    fn from(version: Version) -> u32 {
+        version.get()
     }
 }
 
@@ -261,6 +282,18 @@ mod tests {
         let late = RunId::from_parts(Timestamp::from_micros(1_001_000), 0);
         assert!(early < late);
         assert_eq!(early.as_uuid().get_version_num(), 7);
+    }
+
+    #[test]
+    fn a_version_is_from_one_to_the_largest_signed_number() {
+        assert_eq!(Version::new(1), Some(Version::FIRST));
+        assert_eq!(Version::MAX.get(), 2_147_483_647);
+        assert_eq!(Version::new(0), None);
+        assert_eq!(Version::new(2_147_483_648), None);
+        assert_eq!(
+            serde_json::from_str::<Version>("2147483648").unwrap_err().to_string(),
+            "version 2147483648 is not within 1 to 2147483647"
+        );
     }
 
     #[test]

@@ -125,8 +125,10 @@ where
     /// ```
     pub fn build(mut self) -> Result<Workflow<I>, Error> {
         WorkflowName::new(&self.draft.name).map_err(DefinitionError::WorkflowName)?;
-        self.draft.version = Version::new(self.version)
-            .ok_or_else(|| DefinitionError::ZeroVersion { workflow: self.draft.name.clone() })?;
+        self.draft.version = Version::new(self.version).ok_or_else(|| {
+            let (workflow, version) = (self.draft.name.clone(), self.version);
+            DefinitionError::Version { workflow, version }
+        })?;
         if let Some((index, problem)) = self.problem {
             return Err(first_error(self.draft, index, problem).into());
         }

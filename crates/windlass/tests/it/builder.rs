@@ -67,8 +67,15 @@ fn a_definition_has_the_declared_tasks_edges_and_policies() {
 fn a_workflow_needs_a_name_a_version_and_a_task() {
     let empty = Workflow::<u64>::builder("").version(0).build().unwrap_err();
     assert_eq!(empty.to_string(), "workflow name is empty [WL-0001]");
-    let zero = Workflow::<u64>::builder("order").version(0).build().unwrap_err();
-    assert_eq!(zero.to_string(), "workflow \"order\" has version 0, versions begin at 1 [WL-0001]");
+    for version in [0, 2_147_483_648] {
+        let wrong = Workflow::<u64>::builder("order").version(version).build().unwrap_err();
+        assert_eq!(
+            wrong.to_string(),
+            format!(
+                "workflow \"order\" has version {version}, not within 1 to 2147483647 [WL-0001]"
+            )
+        );
+    }
     assert_eq!(refusal(|_| {}), "workflow \"order\" has no tasks");
 }
 

@@ -227,7 +227,10 @@ impl PostgresStore {
         };
         let counts: Vec<i64> =
             wanted.iter().map(|one| i64::try_from(one.count).unwrap_or(i64::MAX)).collect();
-        let seq = request.seq.0.cast_signed();
+        let seq = i64::try_from(request.seq.0).map_err(|_| {
+            let text = format!("claim number {} is over the limit of {}", request.seq.0, i64::MAX);
+            StoreError::Conflict(text)
+        })?;
         let now = self.clock.as_ref().map(|clock| At(clock.now()));
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
             [&ids, &floors, &counts, request.worker.as_uuid(), &seq, &now];

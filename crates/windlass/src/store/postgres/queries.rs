@@ -35,7 +35,7 @@ impl PostgresStore {
         after: Option<TaskIndex>,
         limit: usize,
     ) -> Result<Vec<TaskRecord>, Fault> {
-        let after = after.map_or(-1, |index| index.0.cast_signed());
+        let after = after.map_or(-1, |index| i32::try_from(index.0).unwrap_or(i32::MAX));
         let rows = self.read(&sql::LIST_TASKS, &[run.as_uuid(), &after, &page(limit)]).await?;
         rows.iter().map(|row| task_record(run, row)).collect()
     }
@@ -78,7 +78,7 @@ impl PostgresStore {
         after: Option<EventId>,
         limit: usize,
     ) -> Result<Vec<Event>, Fault> {
-        let after = after.map_or(0, |id| id.0.cast_signed());
+        let after = after.map_or(0, |id| i64::try_from(id.0).unwrap_or(i64::MAX));
         let mut rows = self.events(run, after, limit).await?;
         let claims: Vec<String> = rows.first().map(|row| row.get("claims")).unwrap_or_default();
         if let (false, Some(last)) = (claims.is_empty(), rows.last().map(number)) {

@@ -171,14 +171,8 @@ pub struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     fn of(runs: &'a [NewRun]) -> Result<Self, Error> {
-        let mut versions = Vec::with_capacity(runs.len());
         let mut metadata = Vec::with_capacity(runs.len());
         for run in runs {
-            let version = run.version;
-            versions.push(i32::try_from(version.get()).map_err(|_| {
-                let text = format!("version {version} of workflow {:?} is too large", run.workflow);
-                Error::new(ErrorKind::Argument, text)
-            })?);
             let pairs = (!run.metadata.is_empty()).then(|| serde_json::to_string(&run.metadata));
             metadata.push(pairs.transpose().map_err(|error| {
                 Error::new(ErrorKind::Argument, format!("metadata of run {}: {error}", run.id))
@@ -187,7 +181,7 @@ impl<'a> Batch<'a> {
         Ok(Batch {
             ids: runs.iter().map(|run| run.id.to_string()).collect(),
             workflows: runs.iter().map(|run| run.workflow.as_str()).collect(),
-            versions,
+            versions: runs.iter().map(|run| run.version.get().cast_signed()).collect(),
             tenants: runs.iter().map(|run| run.tenant.as_str()).collect(),
             inputs: runs.iter().map(|run| run.input.as_str()).collect(),
             keys: runs.iter().map(|run| run.key.as_ref().map(|key| key.as_str())).collect(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use windlass_core::{RunId, RunState};
+use windlass_core::{EventId, RunId, RunState, TaskIndex};
 
 use super::bench::{Bench, LEASE, is_hinted, retry_after, seconds, tenant, workflow_name};
 use crate::store::{NewRun, PAGE_MAX, RunFilter, RunPage};
@@ -165,6 +165,15 @@ pub(crate) async fn a_history_is_read_from_any_point_in_pages(bench: &Bench<'_>)
     }
     let first = bench.store.list_events(run, None, 1).await;
     assert_eq!(first.as_deref(), Ok(&all[..1]));
+}
+
+pub(crate) async fn nothing_comes_behind_the_largest_number(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    let tasks = bench.store.list_tasks(run, Some(TaskIndex(u32::MAX)), 10).await;
+    assert_eq!(tasks, Ok(Vec::new()));
+    let events = bench.store.list_events(run, Some(EventId(u64::MAX)), 10).await;
+    assert_eq!(events, Ok(Vec::new()));
 }
 
 pub(crate) async fn whoever_waits_for_work_is_told_when_a_task_becomes_ready(bench: &Bench<'_>) {

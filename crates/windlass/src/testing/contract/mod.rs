@@ -85,6 +85,7 @@ macro_rules! store_contract_cases {
                 another_length_of_a_sleep_holds_for_runs_started_from_then_on
                 another_shape_of_the_same_version_is_a_conflict
                 versions_have_shapes_of_their_own
+                the_largest_version_is_served_as_any_other
             }
             starts {
                 a_new_run_has_all_its_tasks_and_its_roots_are_ready
@@ -267,6 +268,7 @@ macro_rules! store_contract_cases {
                 a_page_has_a_limit
                 what_does_not_exist_is_not_there
                 a_history_is_read_from_any_point_in_pages
+                nothing_comes_behind_the_largest_number
                 whoever_waits_for_work_is_told_when_a_task_becomes_ready
                 whoever_waits_for_time_is_told_of_an_earlier_timer
                 whoever_waits_for_a_run_is_told_when_it_ends

@@ -66,3 +66,12 @@ pub(crate) async fn versions_have_shapes_of_their_own(bench: &Bench<'_>) {
     assert_eq!(names(&claimed), ["a", "c"]);
     assert_eq!(claimed.iter().map(|c| c.version.get()).collect::<Vec<_>>(), [1, 2]);
 }
+
+pub(crate) async fn the_largest_version_is_served_as_any_other(bench: &Bench<'_>) {
+    let version = Version::MAX;
+    let largest = definition("w", version.get(), "a");
+    bench.try_register(largest).await.expect("it is within the limits");
+    let run = bench.start_run(NewRun { version, ..bench.new_run("w") }).await;
+    assert_eq!(bench.run(run).await.version, version);
+    assert_eq!(bench.worker().await.claim_one().await.version, version);
+}
