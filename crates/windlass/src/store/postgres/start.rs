@@ -107,47 +107,48 @@ impl PostgresStore {
             .map(|run| run.check().map_err(StoreError::Conflict).err().map(Err))
             .collect();
         let now = self.now_in(&tx).await?;
-        let definition_of = |run: &NewRun| known.get(&(run.workflow.clone(), run.version));
-        let wanted: Vec<(usize, &NewRun, &Known)> = runs
+        let mut open: Vec<Wanted<'_>> = runs
             .iter()
             .enumerate()
             .filter(|(position, _)| answers[*position].is_none())
-            .filter_map(|(position, run)| Some((position, run, definition_of(run)?)))
+            .map(|(position, run)| {
+                let known = known.get(&(run.workflow.clone(), run.version));
+                Wanted { position, run, known }
+            })
             .collect();
-        let mut seen = HashSet::new();
-        let firsts: Vec<_> =
-            wanted.iter().filter(|(_, run, _)| seen.insert(run.id)).copied().collect();
-        let mut made = insert_runs(&tx, At(now), &firsts).await?;
-        let mut new = Vec::with_capacity(made.len());
-        for (position, run, known) in &wanted {
-            // An id that is twice in the batch was made by the first that has it.
-            if made.remove(&run.id) {
-                answers[*position] = Some(Ok(Started { run: run.id, is_new: true }));
-                new.push((*run, *known));
+        let mut new = Vec::new();
+        while !open.is_empty() {
+            let (round, later) = next_round(open);
+            let made = insert_runs(&tx, At(now), &round).await?;
+            let mut rest = Vec::new();
+            for one in round {
+                match one.known {
+                    // Of one id there is one in a round: this is who made the run.
+                    Some(known) if made.contains(&one.run.id) => {
+                        answers[one.position] = Some(Ok(Started { run: one.run.id, is_new: true }));
+                        new.push((one.position, one.run, known));
+                    }
+                    Some(_) | None => rest.push(one),
+                }
+            }
+            // What has the id of a run that was just made can only be answered with it.
+            let (named, later) = later.into_iter().partition(|one| made.contains(&one.run.id));
+            rest.extend::<Vec<_>>(named);
+            open = later;
+            for (position, answer) in find_existing(&tx, &rest).await? {
+                answers[position] = Some(answer);
             }
         }
+        new.sort_unstable_by_key(|(position, _, _)| *position);
+        let new: Vec<_> = new.into_iter().map(|(_, run, known)| (run, known)).collect();
         let work = self.insert_rest(&tx, now, &new).await?;
-        let rest: Vec<(usize, &NewRun)> =
-            runs.iter().enumerate().filter(|(position, _)| answers[*position].is_none()).collect();
-        let mut existing = find_existing(&tx, &rest).await?;
-        for (position, run) in rest {
-            answers[position] = Some(match existing.remove(&position) {
-                Some(answer) => answer,
-                None if definition_of(run).is_none() => {
-                    let what = format!("workflow {:?} version {}", run.workflow, run.version);
-                    Err(StoreError::NotFound(what))
-                }
-                // Whoever made it went away again in between.
-                None => return Err(Fault::Unavailable(format!("run {} was in the way", run.id))),
-            });
-        }
         work.flush(&tx, &self.names).await?;
         tx.commit().await?;
         self.send_hints(&work);
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Makes the inputs and tasks of new runs, and says what their roots do.
+    /// Makes the tasks of new runs, and says what their roots do.
     async fn insert_rest(
         &self,
         tx: &Tx<'_>,
@@ -159,9 +160,7 @@ impl PostgresStore {
             return Ok(work);
         }
         let ids: Vec<Uuid> = new.iter().map(|(run, _)| *run.id.as_uuid()).collect();
-        let inputs: Vec<&str> = new.iter().map(|(run, _)| run.input.as_str()).collect();
         let definitions: Vec<i32> = new.iter().map(|(_, known)| known.id).collect();
-        tx.execute(&sql::INSERT_INPUTS, &[&ids, &inputs]).await?;
         tx.execute(&sql::INSERT_TASKS, &[&ids, &definitions]).await?;
         for (run, known) in new {
             let started =
@@ -195,6 +194,35 @@ struct Known {
     id: i32,
     revision: i32,
     definition: Arc<Definition>,
+}
+
+/// A start of a batch that has no answer yet.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    position: usize,
+    run: &'a NewRun,
+    /// None if nobody has registered its workflow.
+    known: Option<&'a Known>,
+}
+
+/// Takes those out of a batch that one statement answers as if they came one after the
+/// other: for each id the first, unless one with its key has to wait, or was first and is of
+/// an unknown workflow. Answers them, and those that are left for later rounds.
+///
+/// Nearly always the first round is the only one. Another follows when an id is there twice
+/// and a key answered for the first that has it.
+fn next_round(open: Vec<Wanted<'_>>) -> (Vec<Wanted<'_>>, Vec<Wanted<'_>>) {
+    let mut ids = HashSet::with_capacity(open.len());
+    let mut keys = HashSet::new();
+    open.into_iter().partition(|one| {
+        let run = one.run;
+        let key = run.key.as_ref().map(|key| (&run.tenant, &run.workflow, key));
+        let is_next = ids.insert(run.id) && !key.is_some_and(|key| keys.contains(&key));
+        if !is_next || one.known.is_none() {
+            keys.extend(key);
+        }
+        is_next
+    })
 }
 
 fn roots(effects: &[Effect]) -> BTreeMap<TaskIndex, Task> {
@@ -233,19 +261,18 @@ async fn insert_definition_tasks(
     Ok(())
 }
 
-/// Makes the rows of runs; answers which were made.
-async fn insert_runs(
-    tx: &Tx<'_>,
-    now: At,
-    wanted: &[(usize, &NewRun, &Known)],
-) -> Result<HashSet<RunId>, Fault> {
-    if wanted.is_empty() {
+/// Makes the rows of runs and their inputs; answers which were made.
+async fn insert_runs(tx: &Tx<'_>, now: At, round: &[Wanted<'_>]) -> Result<HashSet<RunId>, Fault> {
+    let mut sorted: Vec<(&NewRun, &Known)> =
+        round.iter().filter_map(|one| Some((one.run, one.known?))).collect();
+    if sorted.is_empty() {
         return Ok(HashSet::new());
     }
-    let mut sorted: Vec<&(usize, &NewRun, &Known)> = wanted.iter().collect();
-    // Two batches with the same keys take them in the same order.
-    sorted.sort_by(|(_, a, _), (_, b, _)| {
-        (&a.key, &a.tenant, &a.workflow).cmp(&(&b.key, &b.tenant, &b.workflow))
+    // Two batches with the same keys or ids take them in the same order. Those with one key
+    // stay in theirs: the first has it.
+    sorted.sort_by(|(a, _), (b, _)| {
+        let id = |run: &NewRun| run.key.is_none().then_some(run.id);
+        (&a.key, &a.tenant, &a.workflow, id(a)).cmp(&(&b.key, &b.tenant, &b.workflow, id(b)))
     });
     let metadata = |run: &NewRun| {
         let text = (!run.metadata.is_empty()).then(|| serde_json::to_string(&run.metadata));
@@ -253,16 +280,16 @@ async fn insert_runs(
     };
     let open = |known: &Known| Progress::start(&known.definition).0.open().cast_signed();
     let mut opens = HashMap::new();
-    for (_, _, known) in wanted {
+    for (_, known) in &sorted {
         opens.entry(known.id).or_insert_with(|| open(known));
     }
-    let runs = || sorted.iter().map(|(_, run, _)| *run);
+    let runs = || sorted.iter().map(|(run, _)| *run);
     let ids: Vec<Uuid> = runs().map(|run| *run.id.as_uuid()).collect();
-    let definitions: Vec<i32> = sorted.iter().map(|(_, _, known)| known.id).collect();
+    let definitions: Vec<i32> = sorted.iter().map(|(_, known)| known.id).collect();
     let workflows: Vec<&str> = runs().map(|run| run.workflow.as_str()).collect();
     let versions: Vec<i32> = runs().map(|run| run.version.get().cast_signed()).collect();
     let tenants: Vec<&str> = runs().map(|run| run.tenant.as_str()).collect();
-    let opens: Vec<i32> = sorted.iter().map(|(_, _, known)| opens[&known.id]).collect();
+    let opens: Vec<i32> = sorted.iter().map(|(_, known)| opens[&known.id]).collect();
     let priorities: Vec<i16> = runs().map(|run| run.priority.get()).collect();
     let keys: Vec<Option<&str>> =
         runs().map(|run| run.key.as_ref().map(|key| key.as_str())).collect();
@@ -284,47 +311,69 @@ async fn insert_runs(
             ],
         )
         .await?;
-    Ok(rows.iter().map(|row| RunId::from_uuid(row.get(0))).collect())
+    let made: HashSet<RunId> = rows.iter().map(|row| RunId::from_uuid(row.get(0))).collect();
+    let (ids, inputs): (Vec<Uuid>, Vec<&str>) = runs()
+        .filter(|run| made.contains(&run.id))
+        .map(|run| (*run.id.as_uuid(), run.input.as_str()))
+        .unzip();
+    tx.execute(&sql::INSERT_INPUTS, &[&ids, &inputs]).await?;
+    Ok(made)
 }
 
-/// What the starts that made no run name, by their ids or by their keys.
+/// What the starts that made no run name, by their ids or by their keys, by their positions.
 async fn find_existing(
     tx: &Tx<'_>,
-    rest: &[(usize, &NewRun)],
-) -> Result<HashMap<usize, Result<Started, StoreError>>, Fault> {
+    rest: &[Wanted<'_>],
+) -> Result<Vec<(usize, Result<Started, StoreError>)>, Fault> {
     if rest.is_empty() {
-        return Ok(HashMap::new());
+        return Ok(Vec::new());
     }
-    let ids: Vec<Uuid> = rest.iter().map(|(_, run)| *run.id.as_uuid()).collect();
-    let tenants: Vec<&str> = rest.iter().map(|(_, run)| run.tenant.as_str()).collect();
-    let workflows: Vec<&str> = rest.iter().map(|(_, run)| run.workflow.as_str()).collect();
+    let runs = || rest.iter().map(|one| one.run);
+    let ids: Vec<Uuid> = runs().map(|run| *run.id.as_uuid()).collect();
+    let tenants: Vec<&str> = runs().map(|run| run.tenant.as_str()).collect();
+    let workflows: Vec<&str> = runs().map(|run| run.workflow.as_str()).collect();
     let keys: Vec<Option<&str>> =
-        rest.iter().map(|(_, run)| run.key.as_ref().map(|key| key.as_str())).collect();
+        runs().map(|run| run.key.as_ref().map(|key| key.as_str())).collect();
     let rows = tx.query(&sql::EXISTING_RUNS, &[&ids, &tenants, &workflows, &keys]).await?;
-    let mut found: HashMap<usize, (bool, Result<Started, StoreError>)> = HashMap::new();
-    for row in rows {
+    let mut found: HashMap<usize, &tokio_postgres::Row> = HashMap::new();
+    for row in &rows {
         let number = usize::try_from(row.get::<_, i64>("n") - 1).unwrap_or_default();
-        let (position, new) = rest[number];
-        let is_named: bool = row.get("is_named");
         // The id names a run before the key does.
-        if found.get(&position).is_some_and(|(was_named, _)| *was_named) {
-            continue;
+        if row.get("is_named") || !found.contains_key(&number) {
+            found.insert(number, row);
         }
-        let run = RunId::from_uuid(row.get("id"));
-        let is_same = row.get::<_, &str>("tenant") == new.tenant.as_str()
-            && row.get::<_, &str>("workflow") == new.workflow.as_str()
-            && row.get::<_, &str>("input") == new.input.as_str()
-            && row.get::<_, Option<&str>>("key") == new.key.as_ref().map(|key| key.as_str());
-        let answer = if is_same {
-            Ok(Started { run, is_new: false })
-        } else {
-            let by = match &new.key {
-                Some(key) if !is_named => format!("idempotency key {key:?}"),
-                Some(_) | None => format!("run id {}", new.id),
-            };
-            Err(StoreError::Conflict(format!("{by} was used for run {run} with another start")))
-        };
-        found.insert(position, (is_named, answer));
     }
-    Ok(found.into_iter().map(|(position, (_, answer))| (position, answer)).collect())
+    let answer = |(number, one): (usize, &Wanted<'_>)| {
+        let new = one.run;
+        let answer = match (found.get(&number), one.known) {
+            (Some(row), _) => judge_existing(row, new),
+            (None, None) => {
+                let what = format!("workflow {:?} version {}", new.workflow, new.version);
+                Err(StoreError::NotFound(what))
+            }
+            // Whoever made it went away again in between.
+            (None, Some(_)) => {
+                return Err(Fault::Unavailable(format!("run {} was in the way", new.id)));
+            }
+        };
+        Ok((one.position, answer))
+    };
+    rest.iter().enumerate().map(answer).collect()
+}
+
+/// The answer to a start whose id or key is that of a run which is there.
+fn judge_existing(row: &tokio_postgres::Row, new: &NewRun) -> Result<Started, StoreError> {
+    let run = RunId::from_uuid(row.get("id"));
+    let is_same = row.get::<_, &str>("tenant") == new.tenant.as_str()
+        && row.get::<_, &str>("workflow") == new.workflow.as_str()
+        && row.get::<_, &str>("input") == new.input.as_str()
+        && row.get::<_, Option<&str>>("key") == new.key.as_ref().map(|key| key.as_str());
+    if is_same {
+        return Ok(Started { run, is_new: false });
+    }
+    let by = match &new.key {
+        Some(key) if !row.get::<_, bool>("is_named") => format!("idempotency key {key:?}"),
+        Some(_) | None => format!("run id {}", new.id),
+    };
+    Err(StoreError::Conflict(format!("{by} was used for run {run} with another start")))
 }

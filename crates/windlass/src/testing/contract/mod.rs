@@ -97,6 +97,8 @@ macro_rules! store_contract_cases {
                 a_key_belongs_to_one_tenant_and_one_workflow
                 one_key_twice_in_a_batch_is_one_run
                 one_id_twice_in_a_batch_is_one_run
+                an_id_is_free_for_the_next_of_a_batch_if_a_key_answered_for_the_first
+                a_start_that_is_not_found_leaves_its_id_and_key_to_the_next_of_a_batch
                 starts_that_race_for_a_key_make_one_run
                 an_unknown_workflow_or_version_is_not_found
                 a_bad_start_does_not_spoil_its_batch

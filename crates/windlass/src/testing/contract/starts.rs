@@ -145,6 +145,41 @@ pub(crate) async fn one_id_twice_in_a_batch_is_one_run(bench: &Bench<'_>) {
     assert_eq!(bench.worker().await.claim(10).await.len(), 1);
 }
 
+pub(crate) async fn an_id_is_free_for_the_next_of_a_batch_if_a_key_answered_for_the_first(
+    bench: &Bench<'_>,
+) {
+    bench.register("w", "a").await;
+    let keyed = |text: &str| NewRun { key: key(text), ..bench.new_run("w") };
+    let taken = bench.start_run(keyed("taken")).await;
+    let named = keyed("taken");
+    let id = named.id;
+    // Of the two with the key `k`, the one that comes first has it.
+    let free = NewRun { key: key("k"), ..named.clone() };
+    let late = keyed("k");
+    let again = NewRun { key: key("other"), ..named.clone() };
+    let answers = bench.start_all(vec![named, free, late, again]).await;
+    assert_eq!(answers[0], Ok(Started { run: taken, is_new: false }));
+    assert_eq!(answers[1], Ok(Started { run: id, is_new: true }));
+    assert_eq!(answers[2], Ok(Started { run: id, is_new: false }));
+    assert!(is_conflict(&answers[3]), "{answers:?}");
+    assert_eq!(bench.run(id).await.key, key("k"));
+    assert_eq!(bench.worker().await.claim(10).await.len(), 2);
+}
+
+pub(crate) async fn a_start_that_is_not_found_leaves_its_id_and_key_to_the_next_of_a_batch(
+    bench: &Bench<'_>,
+) {
+    bench.register("w", "a").await;
+    let known = NewRun { key: key("k"), ..bench.new_run("w") };
+    let id = known.id;
+    let version = Version::new(2).expect("two is not zero");
+    let unknown = NewRun { version, ..known.clone() };
+    let answers = bench.start_all(vec![unknown.clone(), known, unknown]).await;
+    assert!(is_not_found(&answers[0]), "{answers:?}");
+    assert_eq!(answers[1], Ok(Started { run: id, is_new: true }));
+    assert_eq!(answers[2], Ok(Started { run: id, is_new: false }), "its run is there now");
+}
+
 pub(crate) async fn starts_that_race_for_a_key_make_one_run(bench: &Bench<'_>) {
     bench.register("w", "a").await;
     let start = || bench.try_start(NewRun { key: key("k"), ..bench.new_run("w") });

@@ -1,5 +1,5 @@
 -- Makes runs, except those whose id or key is there already. Waits for transactions that are
--- about to make the same; the caller has sorted the keys.
+-- about to make the same; the caller has sorted them by key and id.
 --
 -- $1 uuid[]: ids   $2 int[]: definitions   $3 text[]: workflows   $4 int[]: versions
 -- $5 text[]: tenants   $6 int[]: open tasks   $7 smallint[]: priorities   $8 timestamptz: the time

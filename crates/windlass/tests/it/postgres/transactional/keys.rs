@@ -1,16 +1,17 @@
 //! One run per idempotency key and per id, whoever asks at the same time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio_postgres::Client;
 use uuid::Uuid;
 use windlass::store::{MemoryStore, NewRun, Store};
 use windlass::{RunId, Tenant};
-use windlass_core::{IdempotencyKey, Payload};
+use windlass_core::{IdempotencyKey, Payload, Version};
 
 use super::super::driver::{Worker, new_run, workflow};
-use super::{PATIENCE, Shop, pid_of, refusal, start, wait_until_blocked};
+use super::{
+    PATIENCE, Shop, pid_of, refusal, start, wait_until_blocked, wait_until_someone_is_blocked,
+};
 
 /// What a session is answered that starts with a key while another has it.
 async fn start_beside(
@@ -114,19 +115,36 @@ async fn a_start_of_the_engine_waits_for_a_users_transaction_with_its_key() {
     let store = Arc::clone(&shop.store);
     let waiting = tokio::spawn(async move { store.start_runs(vec![new]).await });
     let observer = shop.database.client().await;
-    let blocked = "select count(*) from pg_locks where not granted";
-    let is_blocked = async {
-        while observer.query_one(blocked, &[]).await.expect("looking works").get::<_, i64>(0) == 0 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, is_blocked).await.expect("it comes to wait");
+    wait_until_someone_is_blocked(&observer).await;
     shop.run("commit").await;
     let answers = waiting.await.expect("no panic").expect("the store is there");
     assert_eq!(
         answers[0].as_ref().map(|started| (started.run, started.is_new)),
         Ok((first, false))
     );
+}
+
+#[tokio::test]
+async fn a_batch_of_the_engine_takes_its_ids_in_one_order_whatever_that_of_its_starts() {
+    let shop = Shop::open().await;
+    let order = workflow("order", &["charge", "reserve", "ship < charge reserve"]);
+    let [first, second, third] = std::array::from_fn(|_| new_run(&order));
+    shop.run(&format!("begin; select windlass.start_run('order', id => '{}')", second.id)).await;
+    let beside = format!("set lock_timeout = '1s'; begin; {}", {
+        let id = third.id;
+        format!("select windlass.start_run('order', id => '{id}'); rollback")
+    });
+    let ids = [&first, &second, &third].map(|run| run.id);
+    let store = Arc::clone(&shop.store);
+    let waiting = tokio::spawn(async move { store.start_runs(vec![third, second, first]).await });
+    let observer = shop.database.client().await;
+    wait_until_someone_is_blocked(&observer).await;
+    // The batch waits for the second id: it has the first, and not yet the third.
+    observer.batch_execute(&beside).await.expect("the last id is free");
+    shop.run("rollback").await;
+    let answers = waiting.await.expect("no panic").expect("the store is there");
+    let made: Vec<_> = answers.into_iter().map(|answer| answer.map(|made| made.run)).collect();
+    assert_eq!(made, [Ok(ids[2]), Ok(ids[1]), Ok(ids[0])]);
 }
 
 #[tokio::test]
@@ -223,6 +241,35 @@ async fn starts_from_sql_are_answered_as_the_store_answers_them() {
         }
     }
     assert!(started > 20 && refused > 20, "{started} started, {refused} refused");
+}
+
+#[tokio::test]
+async fn batches_of_the_engine_are_answered_as_in_memory() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let shop = Shop::open().await;
+    let memory = MemoryStore::new();
+    for name in ["order", "refund"] {
+        memory.register(workflow(name, &["a"])).await.expect("it can be registered");
+    }
+    shop.store.register(workflow("refund", &["a"])).await.expect("it can be registered");
+    for round in 0..100 {
+        let batch = (0..rng.u8(1..12)).map(|_| {
+            let mut new = any_start(&mut rng);
+            // Few batches meet what an earlier one made.
+            let number = new.id.as_uuid().as_u128() + ((round / 3) << 8);
+            new.id = RunId::from_uuid(Uuid::from_u128(number));
+            new.tenant = Tenant::new(format!("{} {}", new.tenant, round / 3)).expect("a name");
+            if rng.u8(..8) == 0 {
+                new.version = Version::MAX;
+            }
+            new
+        });
+        let batch: Vec<NewRun> = batch.collect();
+        let expected = memory.start_runs(batch.clone()).await;
+        assert_eq!(shop.store.start_runs(batch.clone()).await, expected, "{batch:#?}");
+    }
 }
 
 /// Whether an id is there twice for different starts. A batch with one is refused even if the

@@ -89,17 +89,24 @@ async fn refusal(session: &Client, sql: &str) -> (String, String) {
 
 /// Waits until a session waits for a lock.
 async fn wait_until_blocked(observer: &Client, session: i32) {
-    let is_blocked = "select exists (select from pg_locks where pid = $1 and not granted)";
-    let blocked = async {
-        loop {
-            let row = observer.query_one(is_blocked, &[&session]).await.expect("looking works");
-            if row.get(0) {
-                return;
-            }
+    let sql = format!("select from pg_locks where pid = {session} and not granted");
+    wait_until_there_is(observer, &sql).await;
+}
+
+/// Waits until any session in the database waits for a lock.
+async fn wait_until_someone_is_blocked(observer: &Client) {
+    let sql = "select from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock'";
+    wait_until_there_is(observer, sql).await;
+}
+
+async fn wait_until_there_is(observer: &Client, sql: &str) {
+    let rows = async {
+        while observer.query(sql, &[]).await.expect("looking works").is_empty() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, blocked).await.expect("the session comes to wait for a lock");
+    tokio::time::timeout(PATIENCE, rows).await.expect("a session comes to wait for a lock");
 }
 
 async fn pid_of(session: &Client) -> i32 {
