@@ -140,6 +140,9 @@ pub(super) fn settings(
     // A laptop or a small machine, shared with the programs that use the database.
     set("shared_buffers", "64MB");
     set("max_wal_size", "512MB");
+    // Not `"$user", public`: the role has the name of our schema, which would be the place of
+    // tables that users make without naming one.
+    set("search_path", "public");
     // The engine's statements are short; compiling them takes longer than running them.
     set("jit", "off");
     if HAS_SYNCFS {

@@ -231,6 +231,17 @@ async fn a_server_is_private_and_does_not_run_as_root() {
 }
 
 #[tokio::test]
+async fn tables_that_name_no_schema_are_not_made_in_that_of_the_engine() {
+    let place = Place::new();
+    let postgres = place.start().await;
+    query(&postgres, "create schema windlass");
+    query(&postgres, "create table mine (id integer)");
+    let found = query(&postgres, "select schemaname from pg_tables where tablename = 'mine'");
+    assert_eq!(found, ["public"]);
+    postgres.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_server_whose_parent_was_killed_is_adopted() {
     let place = Place::new();
     let mut helper = Helper::spawn(&place);

@@ -158,7 +158,8 @@ async fn prepare(
     let limit = options.lock_timeout.as_millis();
     let idle = IDLE_MAX.as_millis();
     let begin = format!(
-        "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = {idle};
+        "set local search_path = pg_catalog; set local standard_conforming_strings = on;
+         set local statement_timeout = 0; set local idle_in_transaction_session_timeout = {idle};
          set local lock_timeout = 0; select pg_advisory_xact_lock({LOCK});
          set local lock_timeout = {limit}"
     );

@@ -75,6 +75,7 @@ end;
 create function windlass.json_depth(document text)
 returns integer language plpgsql immutable strict parallel safe
 set search_path = pg_catalog, pg_temp
+set standard_conforming_strings = on
 as $$
 declare
     brackets text := regexp_replace(document, '"(?:\\.|[^"\\])*"', '', 'g');
@@ -219,9 +220,13 @@ create function windlass.match_starts(
 returns table (place integer, run_id uuid, is_new boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
--- The lengths of the arrays decide how they are joined; tables are looked up by index.
+-- The lengths of the arrays decide how they are joined; tables are looked up by index,
+-- whatever the caller's session prefers.
 set plan_cache_mode = force_custom_plan
 set enable_seqscan = off
+set enable_indexscan = on
+set enable_nestloop = on
+set jit = off
 as $$
 declare
     answer record;
@@ -313,11 +318,15 @@ create function windlass.start_runs(
 returns table ("position" integer, run_id uuid, is_new boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
--- One plan for every length of batch: it must never read a table from end to end, and what it
--- joins by index is right for one run and for ten thousand.
+-- One plan for every length of batch, whatever the caller's session prefers: it must never
+-- read a table from end to end, and what it joins by index is right for one run and for ten
+-- thousand.
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
+set enable_indexscan = on
+set enable_nestloop = on
+set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -37,8 +37,6 @@ impl Shop {
         let order = workflow("order", &["charge", "reserve", "ship < charge reserve"]);
         store.register(order).await.expect("it can be registered");
         let user = database.client().await;
-        // The tests' role has the name of our schema, which would be the place of its tables.
-        user.batch_execute("set search_path = public").await.expect("it can be set");
         Shop { user, store: Arc::new(store), database }
     }
 

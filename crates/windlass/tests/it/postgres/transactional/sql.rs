@@ -8,7 +8,7 @@ use windlass::{Fence, RunState, TaskState, Version};
 use windlass_core::{RunId, Timestamp};
 
 use super::super::driver::{Worker, succeed, workflow};
-use super::{Shop, start};
+use super::{PATIENCE, Shop, start};
 
 const ALL: usize = 1_000;
 
@@ -245,9 +245,27 @@ async fn no_start_reads_a_table_from_end_to_end() {
         let sql = "select string_agg(relname, ' ') from pg_stat_xact_user_tables
             where schemaname = 'windlass' and seq_scan > 0";
         let read: Option<String> = shop.user.query_one(sql, &[]).await.expect("it works").get(0);
-        assert_eq!(read, None);
+        assert_eq!(read, None, "from {start}");
         shop.run("commit; analyze").await;
+        // What the session prefers does not matter, nor that it is new to the functions.
+        shop.run(
+            "discard plans; set enable_indexscan = off; set enable_nestloop = off;
+             set enable_bitmapscan = off; set plan_cache_mode = force_custom_plan",
+        )
+        .await;
     }
+}
+
+#[tokio::test]
+async fn a_session_that_reads_backslashes_in_its_own_way_is_judged_as_any_other() {
+    let shop = Shop::open().await;
+    shop.run("set standard_conforming_strings = off; set escape_string_warning = off").await;
+    // Many brackets, all of them in strings behind a quote that ends none.
+    let input = format!("[{}]", vec![r#""\"[[""#; 200].join(","));
+    let sql = "select windlass.start_run('order', $1::text::json, key => 'a')";
+    let started = async { shop.user.query_one(sql, &[&input]).await };
+    let started = tokio::time::timeout(PATIENCE, started).await.expect("it ends");
+    started.expect("it is not nested deep");
 }
 
 #[tokio::test]
