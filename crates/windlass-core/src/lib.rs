@@ -32,7 +32,7 @@ pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKi
 pub use fairness::{Phase, Tag, Weight, next_tag};
 pub use id::{ClaimSeq, EventId, Fence, Priority, RunId, TaskId, TaskIndex, Version, WorkerId};
 pub use name::{IdempotencyKey, NameError, QueueName, TaskName, Tenant, WorkerName, WorkflowName};
-pub use payload::{Payload, PayloadError};
+pub use payload::{Payload, PayloadError, PayloadLimit};
 pub use progress::{Effect, ParentTally, Progress, RunCounters};
 pub use retry::{RetryError, RetryPolicy};
 pub use state::{IllegalTransition, RunCommand, RunState, TaskCommand, TaskState};

@@ -11,7 +11,7 @@ use windlass::store::{
     WorkerLink,
 };
 use windlass::testing::Process;
-use windlass::{Definition, Event, PlantedBug, RunId, TaskName, Tenant, Timestamp};
+use windlass::{Definition, Event, PayloadLimit, PlantedBug, RunId, TaskName, Tenant, Timestamp};
 use windlass_core::{Decision, EventId, TaskIndex, Weight, WorkerId};
 
 use crate::faults::{FaultKind, Verb};
@@ -183,6 +183,10 @@ impl WorkerLink for FaultyStore {
 
     fn work_hints(&self) -> Hints {
         self.world.relays.work.subscribe()
+    }
+
+    fn payload_limit(&self) -> PayloadLimit {
+        self.world.store.payload_limit()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
-use windlass_core::{Fence, Payload, RunId, TaskName, Tenant, Version, WorkflowName};
+use windlass_core::{Fence, Payload, PayloadLimit, RunId, TaskName, Tenant, Version, WorkflowName};
 
 use crate::error::Error;
 use crate::store::Claimed;
@@ -15,6 +15,7 @@ use crate::store::Claimed;
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) claimed: Claimed,
+    pub(crate) payload_limit: PayloadLimit,
     cancelled: CancellationToken,
     draining: CancellationToken,
     progress: Mutex<Option<Payload>>,
@@ -27,7 +28,13 @@ impl Attempt {
         cancelled: CancellationToken,
         draining: CancellationToken,
     ) -> Self {
-        Attempt { claimed, cancelled, draining, progress: Mutex::new(None) }
+        let payload_limit = PayloadLimit::default();
+        Attempt { claimed, payload_limit, cancelled, draining, progress: Mutex::new(None) }
+    }
+
+    /// The same attempt with another limit on what its handler may return and note.
+    pub(crate) fn payload_limit(self, payload_limit: PayloadLimit) -> Self {
+        Attempt { payload_limit, ..self }
     }
 
     /// The newest note of the handler that was not taken yet.
@@ -183,7 +190,7 @@ impl<I> Ctx<I> {
     /// An error of kind [`Payload`](crate::ErrorKind::Payload) if the note has no
     /// JSON form or is too large.
     pub fn progress(&self, note: &(impl Serialize + ?Sized)) -> Result<(), Error> {
-        let payload = Payload::encode(note).map_err(|error| {
+        let payload = self.attempt.payload_limit.encode(note).map_err(|error| {
             Error::payload(format_args!("progress of task {:?}", self.task()), error)
         })?;
         self.attempt.note_progress(payload);

@@ -166,7 +166,7 @@ impl Windlass {
         Start {
             windlass: self.clone(),
             definition: Arc::clone(workflow.definition()),
-            input: Payload::encode(&input).map_err(|error| {
+            input: self.store.payload_limit().encode(&input).map_err(|error| {
                 Error::payload(format_args!("input of workflow {:?}", workflow.name()), error)
             }),
             id: None,
@@ -361,7 +361,7 @@ impl Start {
             priority,
             metadata: self.metadata,
         };
-        run.check().map_err(refuse)?;
+        run.check(self.windlass.store.payload_limit()).map_err(refuse)?;
         Ok(run)
     }
 }

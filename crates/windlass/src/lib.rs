@@ -33,7 +33,7 @@
 //! - `postgres` (on if nothing is said): PostgreSQL as the home of runs
 //!   ([`Windlass::connect`]).
 //! - `sqlx`: starts inside the transactions of sqlx 0.9, besides those of tokio-postgres
-//!   ([`Start::in_transaction`]). Needs Rust 1.94.
+//!   ([`Start::in_transaction`]).
 //! - `testing`: the test kit (`windlass::testing`), with virtual time, workers that
 //!   crash where you want, and assertions on histories. For dev-dependencies.
 //! - `embedded`: a private PostgreSQL as a child process (`windlass::embedded`), for
@@ -67,8 +67,8 @@ pub use planted::PlantedBug;
 pub use run::RunHandle;
 pub use task_error::TaskError;
 pub use windlass_core::{
-    Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, RetryPolicy, RunEvent,
-    RunEventKind, RunId, RunState, TaskEvent, TaskEventKind, TaskName, TaskState, Tenant,
+    Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, PayloadLimit, RetryPolicy,
+    RunEvent, RunEventKind, RunId, RunState, TaskEvent, TaskEventKind, TaskName, TaskState, Tenant,
     Timestamp, Trigger, Version, WorkerId, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};

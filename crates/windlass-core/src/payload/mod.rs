@@ -1,6 +1,7 @@
 //! Inputs and outputs: JSON text that is checked once and shared.
 
 mod finite;
+mod limit;
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +9,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The largest payload, in bytes of JSON text.
-pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+pub use limit::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, PAYLOAD_LIMIT_MIN, PayloadLimit};
 
 /// The deepest nesting of arrays and objects in a payload. What reads JSON stops at
 /// a depth of 128, here and elsewhere.
@@ -40,7 +40,7 @@ pub enum PayloadError {
         depth: usize,
     },
     /// The text is too long.
-    #[error("has {bytes} bytes, the limit is {max}")]
+    #[error("has {bytes} bytes, the payload_limit is {max}")]
     TooLarge {
         /// The length it has.
         bytes: usize,
@@ -64,7 +64,8 @@ pub enum PayloadError {
 pub struct Payload(Arc<str>);
 
 impl Payload {
-    /// The JSON form of a value. JSON has no number for NaN and infinity: a value that has
+    /// The JSON form of a value of any size that can be stored; [`PayloadLimit::encode`] keeps
+    /// to the limit that is set. JSON has no number for NaN and infinity: a value that has
     /// one is refused.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self, PayloadError> {
         finite::check(value).map_err(|error| PayloadError::Encode(error.to_string()))?;
@@ -161,12 +162,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_payload_is_accepted_and_one_byte_more_is_not() {
+    fn no_payload_is_larger_than_the_largest_limit() {
         let quotes = 2;
         let fits = "x".repeat(PAYLOAD_BYTES_MAX - quotes);
         assert!(Payload::encode(&fits).is_ok());
         let error = Payload::encode(&(fits + "x")).unwrap_err();
-        assert_eq!(error.to_string(), "has 1048577 bytes, the limit is 1048576");
+        assert_eq!(error.to_string(), "has 67108865 bytes, the payload_limit is 67108864");
     }
 
     #[test]

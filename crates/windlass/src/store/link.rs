@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::{
-    ClaimSeq, Decision, Definition, Failure, Fence, Payload, QueueName, TaskId, TaskIndex,
-    TaskName, TaskSpec, TaskState, Tenant, Version, WorkerId, WorkflowName,
+    ClaimSeq, Decision, Definition, Failure, Fence, Payload, PayloadLimit, QueueName, TaskId,
+    TaskIndex, TaskName, TaskSpec, TaskState, Tenant, Version, WorkerId, WorkflowName,
 };
 
 use super::{Hints, StoreError};
@@ -51,6 +51,12 @@ pub trait WorkerLink: Send + Sync + 'static {
 
     /// Hints that tasks became ready.
     fn work_hints(&self) -> Hints;
+
+    /// How large an input, an output or a note on progress may be. A larger output is
+    /// answered [`Refusal::Invalid`], a larger note is dropped.
+    fn payload_limit(&self) -> PayloadLimit {
+        PayloadLimit::default()
+    }
 }
 
 /// A worker introduces itself.
@@ -140,6 +146,16 @@ pub struct Completion {
     pub decision: Decision,
 }
 
+impl Completion {
+    /// Whether its output is larger than the limit.
+    pub(crate) fn is_over(&self, limit: PayloadLimit) -> bool {
+        match &self.decision {
+            Decision::Succeed(output) => limit.check(output).is_err(),
+            Decision::Skip | Decision::Fail(_) | Decision::Retry { .. } => false,
+        }
+    }
+}
+
 /// A task handed back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
@@ -190,6 +206,19 @@ pub struct Heartbeat {
     pub held: Vec<Held>,
     /// What handlers said of their progress since the last heartbeat.
     pub progress: Vec<ProgressNote>,
+}
+
+impl Heartbeat {
+    /// Forgets notes that are larger than the limit: the lease must not depend on them.
+    pub(crate) fn drop_large_notes(&mut self, limit: PayloadLimit) {
+        self.progress.retain(|note| match limit.check(&note.note) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(task = %note.held.task, "a note on progress {error}");
+                false
+            }
+        });
+    }
 }
 
 /// A task that a worker believes to hold.

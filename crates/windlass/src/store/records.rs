@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_core::{
-    Failure, Fence, IdempotencyKey, Payload, Priority, RunId, RunState, TaskIndex, TaskName,
-    TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
+    Failure, Fence, IdempotencyKey, Payload, PayloadLimit, Priority, RunId, RunState, TaskIndex,
+    TaskName, TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
 };
 
 /// The most metadata pairs of a run.
@@ -38,8 +38,10 @@ pub struct NewRun {
 }
 
 impl NewRun {
-    /// Checks what the types do not: the metadata. The error is a sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// Checks what the types do not: the size of the input, and the metadata. The error is a
+    /// sentence.
+    pub fn check(&self, limit: PayloadLimit) -> Result<(), String> {
+        limit.check(&self.input).map_err(|error| format!("input of run {} {error}", self.id))?;
         let pairs = self.metadata.len();
         if pairs > METADATA_PAIRS_MAX {
             let id = self.id;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
-use windlass_core::{TaskId, WorkerId};
+use windlass_core::{PayloadLimit, TaskId, WorkerId};
 
 use super::Process;
 use crate::store::{
@@ -158,5 +158,9 @@ impl WorkerLink for RecordingLink {
 
     fn work_hints(&self) -> Hints {
         self.store.work_hints()
+    }
+
+    fn payload_limit(&self) -> PayloadLimit {
+        self.store.payload_limit()
     }
 }

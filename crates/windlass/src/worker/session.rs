@@ -419,7 +419,8 @@ impl Session {
         let held = Held { task: claimed.task, fence: claimed.fence };
         let cancelled = CancellationToken::new();
         let handler = self.handler_of(&claimed);
-        let attempt = Arc::new(Attempt::new(claimed, cancelled.clone(), self.draining.clone()));
+        let attempt = Attempt::new(claimed, cancelled.clone(), self.draining.clone());
+        let attempt = Arc::new(attempt.payload_limit(self.parts.link.payload_limit()));
         self.held.insert(HeldTask { attempt: Arc::clone(&attempt), cancelled: cancelled.clone() });
         let Some(handler) = handler.filter(|_| !is_draining) else {
             let delay = if is_draining { Duration::ZERO } else { UNKNOWN_TASK_DELAY };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{Failure, FailureCode, Outcome, Payload, TaskName};
+use windlass_core::{Failure, FailureCode, Outcome, PayloadLimit, TaskName};
 
 use crate::context::{Attempt, Ctx};
 use crate::store::Claimed;
@@ -55,8 +55,9 @@ where
             let body = Arc::clone(&body);
             Box::pin(async move {
                 let spec = Arc::clone(&attempt.claimed.spec);
+                let limit = attempt.payload_limit;
                 match body.begin(attempt) {
-                    Ok(running) => outcome_of(&spec.name, running.await),
+                    Ok(running) => outcome_of(&spec.name, limit, running.await),
                     Err(outcome) => outcome,
                 }
             })
@@ -81,13 +82,13 @@ where
     }
 }
 
-fn outcome_of<O, E>(task: &TaskName, result: Result<O, E>) -> Outcome
+fn outcome_of<O, E>(task: &TaskName, limit: PayloadLimit, result: Result<O, E>) -> Outcome
 where
     O: Serialize,
     E: Into<Box<dyn StdError + Send + Sync>>,
 {
     match result {
-        Ok(output) => match Payload::encode(&output) {
+        Ok(output) => match limit.encode(&output) {
             Ok(payload) => Outcome::Returned(payload),
             Err(error) => {
                 let what = format_args!("output of task {task:?}");

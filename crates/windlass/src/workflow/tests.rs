@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-use windlass_core::payload::PAYLOAD_BYTES_MAX;
+use windlass_core::payload::PAYLOAD_BYTES_DEFAULT;
 use windlass_core::{
     Failure, FailureCode, Fence, Outcome, Payload, RetryPolicy, RunId, TaskId, TaskName, TaskState,
     Tenant, Timestamp, Trigger,
@@ -297,13 +297,13 @@ async fn a_parent_that_the_store_does_not_hand_over_is_a_failure_and_not_a_panic
 async fn an_output_that_cannot_be_stored_fails_for_good() {
     let mut builder = Workflow::<u64>::builder("order");
     let large =
-        builder.task("large").run(async |_| Ok::<_, TaskError>("x".repeat(PAYLOAD_BYTES_MAX)));
+        builder.task("large").run(async |_| Ok::<_, TaskError>("x".repeat(PAYLOAD_BYTES_DEFAULT)));
     let keys = builder.task("keys").run(async |_| {
         Ok::<_, TaskError>(std::collections::HashMap::from([((1, 2), "a".to_owned())]))
     });
     let workflow = builder.build().unwrap();
 
-    let message = "output of task \"large\" has 1048578 bytes, the limit is 1048576";
+    let message = "output of task \"large\" has 1048578 bytes, the payload_limit is 1048576";
     assert_eq!(run_after(&workflow, &large, []).await, payload_failure(message));
     let message = "output of task \"keys\" cannot be written as JSON: key must be a string";
     assert_eq!(run_after(&workflow, &keys, []).await, payload_failure(message));
@@ -367,10 +367,10 @@ fn the_last_note_of_progress_is_taken_once() {
     assert_eq!(attempt.take_progress(), Some(json(0.75)));
     assert_eq!(attempt.take_progress(), None);
 
-    let error = ctx.progress(&"x".repeat(PAYLOAD_BYTES_MAX)).unwrap_err();
+    let error = ctx.progress(&"x".repeat(PAYLOAD_BYTES_DEFAULT)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Payload);
     assert_eq!(
         error.to_string(),
-        "progress of task \"charge\" has 1048578 bytes, the limit is 1048576 [WL-0003]"
+        "progress of task \"charge\" has 1048578 bytes, the payload_limit is 1048576 [WL-0003]"
     );
 }

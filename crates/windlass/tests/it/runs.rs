@@ -1,18 +1,61 @@
 //! Starting, finding and steering runs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::store::RunFilter;
+use windlass::store::{MemoryStore, RunFilter};
 use windlass::testing::TestEngine;
 use windlass::{
-    Ctx, ErrorKind, EventBody, RetryPolicy, RunEvent, RunEventKind, RunId, RunState, TaskError,
-    TaskState, Tenant, Windlass, Workflow,
+    Ctx, ErrorKind, EventBody, PayloadLimit, RetryPolicy, RunEvent, RunEventKind, RunId, RunState,
+    TaskError, TaskState, Tenant, Windlass, Workflow,
 };
 
 fn echo() -> Workflow<String> {
     let mut builder = Workflow::<String>::builder("echo");
     builder.task("say").run(async |ctx: Ctx<String>| Ok::<_, TaskError>(ctx.input().clone()));
     builder.build().expect("the workflow is valid")
+}
+
+/// Runs a workflow with an input, an output and a note of exactly the limit, and with each
+/// of one byte more.
+#[expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
+pub(crate) async fn payloads_at_the_limit(windlass: Windlass, limit: usize) {
+    let mut sizes = Workflow::<String>::builder("sizes");
+    let fits = sizes.task("fits").run(move |ctx: Ctx<String>| async move {
+        ctx.progress(ctx.input())?;
+        let error = ctx.progress(&(ctx.input().clone() + "x")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "progress of task \"fits\" has {} bytes, the payload_limit is {limit} [WL-0003]",
+                limit + 1
+            )
+        );
+        Ok::<_, TaskError>(ctx.input().clone())
+    });
+    sizes.task("over").run(async |ctx: Ctx<String>| Ok::<_, TaskError>(ctx.input().clone() + "x"));
+    let sizes = sizes.build().unwrap();
+    let worker = windlass.worker().register(&sizes).spawn().unwrap();
+    let input = "x".repeat(limit - 2);
+    let error = windlass.start(&sizes, input.clone() + "x").await.unwrap_err();
+    let has = format!("has {} bytes, the payload_limit is {limit}", limit + 1);
+    assert_eq!(error.to_string(), format!("input of workflow \"sizes\" {has} [WL-0003]"));
+    let run = windlass.start(&sizes, input.clone()).await.unwrap();
+    assert_eq!(run.wait().await.unwrap().state, RunState::Failed);
+    assert_eq!(run.output(&fits).await.unwrap(), input);
+    let tasks = run.tasks().await.unwrap();
+    let failure = tasks[1].failure.as_ref().unwrap();
+    assert_eq!(failure.message, format!("output of task \"over\" {has}"));
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test]
+async fn payloads_may_be_as_large_as_the_limit_that_is_set() {
+    for limit in [1_024, 3 << 20] {
+        let set = PayloadLimit::new(limit).unwrap();
+        let store = MemoryStore::new().with_payload_limit(set);
+        payloads_at_the_limit(Windlass::with_store(Arc::new(store)), limit).await;
+    }
 }
 
 #[tokio::test]
@@ -45,7 +88,7 @@ async fn bad_starts_name_the_culprit_and_leave_nothing_behind() {
         (start().priority(101), "priority 101 is not within -100 to 100 [WL-0002]".to_owned()),
         (
             windlass.start(&echo, "x".repeat(1 << 20)),
-            r#"input of workflow "echo" has 1048578 bytes, the limit is 1048576 [WL-0003]"#
+            r#"input of workflow "echo" has 1048578 bytes, the payload_limit is 1048576 [WL-0003]"#
                 .to_owned(),
         ),
     ];

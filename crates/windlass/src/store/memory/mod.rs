@@ -21,15 +21,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_core::{
-    Definition, Event, EventId, RunId, TaskIndex, TaskName, Tenant, Timestamp, Weight, WorkerId,
+    Definition, Event, EventId, PayloadLimit, RunId, TaskIndex, TaskName, Tenant, Timestamp,
+    Weight, WorkerId,
 };
 
 pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
 use super::{
     Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, HintSender,
-    Hints, NewRun, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep,
-    TaskRecord, WorkerLink, check_batch,
+    Hints, NewRun, Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError,
+    Sweep, TaskRecord, WorkerLink, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -81,6 +82,13 @@ impl MemoryStore {
     #[cfg(feature = "planted-bugs")]
     pub fn remember_timer(&self, task: windlass_core::TaskId) {
         self.transact(|state| state.remember_timer(task));
+    }
+
+    /// The same store with another limit on the size of payloads; 1 MiB if not said.
+    #[must_use]
+    pub fn with_payload_limit(self, limit: PayloadLimit) -> Self {
+        self.transact(|state| state.shared.payload_limit = limit);
+        self
     }
 
     fn build(clock: Arc<dyn Clock>, planted: Planted) -> Self {
@@ -160,7 +168,14 @@ impl WorkerLink for MemoryStore {
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
         check_batch(completions.len())?;
-        self.transact(|state| completions.into_iter().map(|c| state.finish(c)).collect())
+        self.transact(|state| {
+            let limit = state.shared.payload_limit;
+            let finish = |completion: Completion| match completion.is_over(limit) {
+                true => Ok(Answer::Refused(Refusal::Invalid)),
+                false => state.finish(completion),
+            };
+            completions.into_iter().map(finish).collect()
+        })
     }
 
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
@@ -168,8 +183,11 @@ impl WorkerLink for MemoryStore {
         self.transact(|state| releases.iter().map(|r| state.release(r)).collect())
     }
 
-    async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
-        self.transact(|state| state.extend(heartbeat))
+    async fn extend(&self, mut heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
+        self.transact(|state| {
+            heartbeat.drop_large_notes(state.shared.payload_limit);
+            state.extend(heartbeat)
+        })
     }
 
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
@@ -178,6 +196,10 @@ impl WorkerLink for MemoryStore {
 
     fn work_hints(&self) -> Hints {
         self.work.subscribe()
+    }
+
+    fn payload_limit(&self) -> PayloadLimit {
+        self.transact(|state| state.shared.payload_limit)
     }
 }
 

@@ -34,7 +34,7 @@ impl State {
     }
 
     pub(super) fn start(&mut self, new: NewRun) -> Result<Started, StoreError> {
-        new.check().map_err(StoreError::Conflict)?;
+        new.check(self.shared.payload_limit).map_err(StoreError::Conflict)?;
         if let Some(existing) = self.find_existing(&new)? {
             return Ok(Started { run: existing, is_new: false });
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    ClaimSeq, Definition, EventId, Fence, IdempotencyKey, RunId, TaskId, TaskState, Tenant,
-    Timestamp, Version, Weight, WorkerId, WorkflowName,
+    ClaimSeq, Definition, EventId, Fence, IdempotencyKey, PayloadLimit, RunId, TaskId, TaskState,
+    Tenant, Timestamp, Version, Weight, WorkerId, WorkflowName,
 };
 
 use super::queue::ReadyQueues;
@@ -37,6 +37,7 @@ pub(super) struct Shared {
     last_event: EventId,
     ready_tasks: usize,
     running_tasks: usize,
+    pub(super) payload_limit: PayloadLimit,
     pub(super) planted: Planted,
 }
 
@@ -106,6 +107,7 @@ impl State {
                 last_event: EventId(0),
                 ready_tasks: 0,
                 running_tasks: 0,
+                payload_limit: PayloadLimit::default(),
                 planted,
             },
         }

@@ -26,6 +26,7 @@ mod plan;
 mod pool;
 mod queries;
 mod run;
+mod settings;
 mod split;
 mod start;
 mod statements;
@@ -45,7 +46,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_postgres::Row;
 use windlass_core::{
-    Definition, Event, EventId, RunId, TaskIndex, TaskName, Tenant, Timestamp, Weight, WorkerId,
+    Definition, Event, EventId, PayloadLimit, RunId, TaskIndex, TaskName, Tenant, Timestamp,
+    Weight, WorkerId,
 };
 
 pub use self::audit::{
@@ -62,7 +64,7 @@ use self::work::Work;
 use super::{
     Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, Hints, NewRun,
     Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep, TaskRecord,
-    WorkerLink, check_batch,
+    WorkerLink, check_batch, refuse_large,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -86,6 +88,7 @@ pub struct PostgresStore {
     names: Names,
     floors: Floors,
     unsound: Unsound,
+    payload_limit: PayloadLimit,
     /// In tests, the clock that stands for the database's.
     clock: Option<Arc<dyn Clock>>,
     notifier: Notifier,
@@ -140,11 +143,13 @@ impl PostgresStore {
         }
         let pool = Pool::connect(&options).await?;
         let notifier = Notifier::start(&options, &pool)?;
+        let payload_limit = settings::payload_limit(&options, &pool).await?;
         Ok(PostgresStore {
             pool,
             names: Names::default(),
             floors: Floors::default(),
             unsound: Unsound::default(),
+            payload_limit,
             clock: None,
             notifier,
         })
@@ -260,6 +265,9 @@ impl WorkerLink for PostgresStore {
             other => return Ok(other?),
         }
         // Something in the batch cannot be stored: it must not keep the others back.
+        if completions.iter().any(|completion| completion.is_over(self.payload_limit)) {
+            return refuse_large(self, completions).await;
+        }
         let mut answers = Vec::with_capacity(completions.len());
         for completion in &completions {
             match self.finish_together(std::slice::from_ref(completion)).await {
@@ -283,7 +291,8 @@ impl WorkerLink for PostgresStore {
         repeat!(self.release_once(&releases))
     }
 
-    async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
+    async fn extend(&self, mut heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
+        heartbeat.drop_large_notes(self.payload_limit);
         without_unsound!(self, repeat!(self.extend_once(&heartbeat)))
     }
 
@@ -299,6 +308,10 @@ impl WorkerLink for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn register(&self, definition: Arc<Definition>) -> Result<(), StoreError> {
+
+    fn payload_limit(&self) -> PayloadLimit {
+        self.payload_limit
+    }
         repeat!(self.register_once(&definition))
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio_postgres::Config;
+use windlass_core::PayloadLimit;
 
 use super::address::Target;
 use crate::{Error, ErrorKind};
@@ -32,6 +33,7 @@ pub struct PostgresOptions {
     pub(super) is_pooled: bool,
     listens: bool,
     pub(super) migrates: bool,
+    payload_limit: Option<usize>,
     pub(super) statement_timeout: Duration,
     pub(super) lock_timeout: Duration,
     pub(super) idle_in_transaction_timeout: Duration,
@@ -65,6 +67,7 @@ impl PostgresOptions {
             is_pooled: false,
             listens: true,
             migrates: false,
+            payload_limit: None,
             statement_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(5),
             idle_in_transaction_timeout: Duration::from_secs(5),
@@ -111,6 +114,17 @@ impl PostgresOptions {
     /// needs the rights that [`migrate`](super::migrate) does.
     pub fn migrate(mut self, migrates: bool) -> Self {
         self.migrates = migrates;
+        self
+    }
+
+    /// Sets how large inputs, outputs and notes on progress may be, in bytes of JSON text,
+    /// from 1024 to 67108864 (64 MiB); it is 1048576 (1 MiB) in a new database.
+    ///
+    /// The limit is a setting of the database, in the table `windlass.settings`, and holds for
+    /// all who use it: at once for starts in SQL, for other programs from their next
+    /// [connection](super::PostgresStore::connect) on. If not said, what is set there holds.
+    pub fn payload_limit(mut self, bytes: usize) -> Self {
+        self.payload_limit = Some(bytes);
         self
     }
 
@@ -210,6 +224,12 @@ impl PostgresOptions {
         }
     }
 
+    /// The limit on payloads that is to be set, if one is.
+    pub(super) fn payload_limit_to_set(&self) -> Result<Option<PayloadLimit>, Error> {
+        let refuse = |text| Error::new(ErrorKind::Argument, text);
+        self.payload_limit.map(PayloadLimit::try_from).transpose().map_err(refuse)
+    }
+
     /// How long opening a connection may take altogether: the driver counts for each
     /// address of a host, and not what is said once it is connected.
     pub(super) fn open_max(&self) -> Duration {
@@ -226,6 +246,7 @@ impl PostgresOptions {
     }
 
     fn check(&self) -> Result<(), Error> {
+        self.payload_limit_to_set()?;
         let refuse = |text| Err(Error::new(ErrorKind::Argument, text));
         let connections = self.max_connections;
         if !(1..=CONNECTIONS_MAX).contains(&connections) {
@@ -266,6 +287,8 @@ mod tests {
         let cases = [
             (options().max_connections(0), "max_connections is 0"),
             (options().max_connections(1_001), "max_connections is 1001"),
+            (options().payload_limit(1_023), "payload_limit is 1023, not within 1024 to 67108864"),
+            (options().payload_limit((64 << 20) + 1), "payload_limit is 67108865"),
             (options().lock_timeout(2 * day), "lock_timeout is 172800s"),
             (options().statement_timeout(2 * day), "statement_timeout is 172800s"),
         ];
@@ -274,7 +297,8 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Argument);
             assert!(error.to_string().contains(wanted), "{error}");
         }
-        assert!(options().max_connections(1_000).lock_timeout(day).target().is_ok());
+        let most = options().max_connections(1_000).lock_timeout(day).payload_limit(64 << 20);
+        assert!(most.target().is_ok());
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl PostgresStore {
         let known = self.newest_definitions(&tx, keys).await?;
         let mut answers: Vec<Option<Result<Started, StoreError>>> = runs
             .iter()
-            .map(|run| run.check().map_err(StoreError::Conflict).err().map(Err))
+            .map(|run| run.check(self.payload_limit).map_err(StoreError::Conflict).err().map(Err))
             .collect();
         let now = self.now_in(&tx).await?;
         let mut open: Vec<Wanted<'_>> = runs

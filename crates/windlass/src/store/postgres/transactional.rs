@@ -317,7 +317,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use windlass_core::payload::PAYLOAD_BYTES_MAX;
+    use windlass_core::payload::PAYLOAD_BYTES_DEFAULT;
     use windlass_core::{Payload, Priority, Tenant, Timestamp, Version, WorkflowName};
 
     use super::*;
@@ -349,9 +349,9 @@ mod tests {
         assert_eq!(lengths(&[]), [0; 0]);
         assert_eq!(lengths(&runs(BATCH_MAX, 2)), [BATCH_MAX]);
         assert_eq!(lengths(&runs(2 * BATCH_MAX + 1, 2)), [BATCH_MAX, BATCH_MAX, 1]);
-        let most = STATEMENT_BYTES_MAX / PAYLOAD_BYTES_MAX;
-        assert_eq!(lengths(&runs(most, PAYLOAD_BYTES_MAX)), [most]);
-        assert_eq!(lengths(&runs(most + 1, PAYLOAD_BYTES_MAX)), [most, 1]);
+        let most = STATEMENT_BYTES_MAX / PAYLOAD_BYTES_DEFAULT;
+        assert_eq!(lengths(&runs(most, PAYLOAD_BYTES_DEFAULT)), [most]);
+        assert_eq!(lengths(&runs(most + 1, PAYLOAD_BYTES_DEFAULT)), [most, 1]);
     }
 
     #[test]

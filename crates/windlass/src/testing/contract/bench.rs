@@ -400,6 +400,11 @@ pub(crate) fn json(text: &str) -> Payload {
 }
 
 /// The output of a task where a case does not care.
+/// A payload of this many bytes.
+pub(crate) fn payload_of(bytes: usize) -> Payload {
+    json(&format!("\"{}\"", "x".repeat(bytes - 2)))
+}
+
 pub(crate) fn success() -> Decision {
     Decision::Succeed(json(r#""done""#))
 }

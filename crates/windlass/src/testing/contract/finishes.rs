@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use windlass_core::{Decision, Fence, RunState, TaskId, TaskIndex, TaskState};
 
-use super::bench::{Bench, completion, failure, json, names, retry_after, seconds, success};
+use super::bench::{
+    Bench, completion, failure, json, names, payload_of, retry_after, seconds, success,
+};
 use crate::store::{Answer, BATCH_MAX, Claimed, Completion, Refusal, StoreError};
 
 const LEASE_LOST: Answer = Answer::Refused(Refusal::LeaseLost);
@@ -26,6 +28,22 @@ pub(crate) async fn a_success_records_its_output_and_lets_the_children_run(bench
     assert_eq!((record.state, record.open_tasks), (RunState::Succeeded, 0));
     assert_eq!(record.ended_at, Some(bench.now().await));
     assert_eq!(bench.history(run, "a").await, "queued started succeeded");
+}
+
+pub(crate) async fn an_output_over_the_limit_is_refused_and_spoils_nothing(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let runs = [bench.start("w").await, bench.start("w").await];
+    let claimed = bench.worker().await.claim(2).await;
+    let limit = bench.store.payload_limit().get();
+    let succeed = |one: usize, bytes| {
+        let decision = Decision::Succeed(payload_of(bytes));
+        completion(&claimed[one], decision)
+    };
+    let answers = bench.store.finish(vec![succeed(0, limit + 1), succeed(1, limit)]).await;
+    assert_eq!(answers, Ok(vec![Answer::Refused(Refusal::Invalid), Answer::Accepted]));
+    assert_eq!(bench.states(runs[0]).await, "running");
+    assert_eq!(bench.task(runs[1], "a").await.output, Some(payload_of(limit)));
+    bench.succeed(&claimed[0]).await;
 }
 
 pub(crate) async fn a_failure_is_recorded_and_fails_the_run(bench: &Bench<'_>) {

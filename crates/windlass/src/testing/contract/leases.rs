@@ -5,7 +5,7 @@ use windlass_core::{
 };
 
 use super::bench::{
-    Bench, LEASE, TICK, Worker, definition, hold, json, retry_after, seconds, success,
+    Bench, LEASE, TICK, Worker, definition, hold, json, payload_of, retry_after, seconds, success,
 };
 use crate::store::{Answer, Claimed, Heartbeat, Hello, Lost, ProgressNote, Refusal, StoreError};
 
@@ -369,6 +369,21 @@ pub(crate) async fn a_progress_note_is_kept_and_one_with_a_stale_fence_is_not(be
     let heartbeat = Heartbeat { progress, ..zombie.heartbeat(&[]) };
     bench.store.extend(heartbeat).await.expect("the worker lives");
     assert_eq!(bench.task(run, "a").await.progress, Some(json("20")));
+}
+
+pub(crate) async fn a_progress_note_over_the_limit_is_dropped(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    let limit = bench.store.payload_limit().get();
+    for bytes in [limit, limit + 1] {
+        let progress = vec![ProgressNote { held: hold(&claimed), note: payload_of(bytes) }];
+        let heartbeat = Heartbeat { progress, ..worker.heartbeat(&[&claimed]) };
+        let answer = bench.store.extend(heartbeat).await.expect("the worker lives");
+        assert!(answer.lost.is_empty(), "{answer:?}");
+        assert_eq!(bench.task(run, "a").await.progress, Some(payload_of(limit)));
+    }
 }
 
 pub(crate) async fn a_worker_that_leaves_gives_its_tasks_back_at_the_cost_of_an_attempt(

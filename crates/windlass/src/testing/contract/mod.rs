@@ -105,6 +105,7 @@ macro_rules! store_contract_cases {
                 a_delayed_run_waits_with_its_roots_only
                 a_repeated_delayed_start_keeps_the_first_time
                 metadata_has_a_limit
+                an_input_has_a_limit
                 a_batch_of_starts_has_a_limit
                 an_empty_batch_has_an_empty_answer
                 a_run_of_a_large_workflow_starts_whole
@@ -133,6 +134,7 @@ macro_rules! store_contract_cases {
             }
             finishes {
                 a_success_records_its_output_and_lets_the_children_run
+                an_output_over_the_limit_is_refused_and_spoils_nothing
                 a_failure_is_recorded_and_fails_the_run
                 a_retry_waits_for_its_time_and_is_another_attempt
                 a_retry_without_a_pause_can_be_claimed_after_the_next_sweep
@@ -185,6 +187,7 @@ macro_rules! store_contract_cases {
                 a_heartbeat_with_a_stale_fence_holds_nothing
                 a_heartbeat_may_name_a_task_by_an_old_fence_as_well
                 a_progress_note_is_kept_and_one_with_a_stale_fence_is_not
+                a_progress_note_over_the_limit_is_dropped
                 a_worker_that_leaves_gives_its_tasks_back_at_the_cost_of_an_attempt
                 a_reaper_goes_on_where_its_batch_ended
                 nothing_is_due_when_no_task_is_held

@@ -5,7 +5,8 @@ use std::time::Duration;
 use windlass_core::{EventBody, RunEventKind, RunState, Version};
 
 use super::bench::{
-    Bench, completion, definition, json, key, priority, seconds, success, tenant, workflow_name,
+    Bench, completion, definition, json, key, payload_of, priority, seconds, success, tenant,
+    workflow_name,
 };
 use crate::store::{Answer, BATCH_MAX, METADATA_PAIRS_MAX, NewRun, Started, StoreError};
 
@@ -252,6 +253,20 @@ pub(crate) async fn metadata_has_a_limit(bench: &Bench<'_>) {
     assert!(is_conflict(&answers[0]), "{answers:?}");
     assert!(answers[1].is_ok(), "{answers:?}");
     assert_eq!(bench.store.get_run(over_id).await, Ok(None));
+}
+
+pub(crate) async fn an_input_has_a_limit(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let limit = bench.store.payload_limit().get();
+    let fits = NewRun { input: payload_of(limit), ..bench.new_run("w") };
+    let over = NewRun { input: payload_of(limit + 1), ..bench.new_run("w") };
+    let ids = [fits.id, over.id];
+    let answers = bench.start_all(vec![over, fits]).await;
+    let text =
+        format!("input of run {} has {} bytes, the payload_limit is {limit}", ids[1], limit + 1);
+    assert_eq!(answers[0], Err(StoreError::Conflict(text)));
+    assert_eq!(answers[1], Ok(Started { run: ids[0], is_new: true }));
+    assert_eq!(bench.store.get_run(ids[1]).await, Ok(None));
 }
 
 pub(crate) async fn a_batch_of_starts_has_a_limit(bench: &Bench<'_>) {

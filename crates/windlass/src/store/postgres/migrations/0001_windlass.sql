@@ -279,6 +279,17 @@ create table windlass.events (
         check (idx is null or (fence is not null and attempt is not null))
 );
 
+-- What is set for the whole database, in one row: what one program writes, all must be able
+-- to read.
+create table windlass.settings (
+    is_only boolean primary key default true check (is_only),
+    -- The largest input, output or note on progress, in bytes of JSON text.
+    payload_limit integer not null default 1048576
+        check (payload_limit between 1024 and 67108864)
+);
+
+insert into windlass.settings default values;
+
 -- The states of tasks by their words, and what only active tasks have.
 create view windlass.task_states as
 select

@@ -92,15 +92,15 @@ $$;
 
 -- What is wrong with an input. A text with few opening brackets cannot be nested deep, which
 -- is much cheaper to see.
-create function windlass.input_problem(workflow text, input json)
+create function windlass.input_problem(workflow text, input json, bytes_max integer)
 returns text language sql stable parallel safe
 return case
     when input is null then format(
         'input of workflow %s is null, write ''null'' for the JSON value', to_json(workflow)
     )
-    when octet_length(input::text) > 1048576 then format(
-        'input of workflow %s has %s bytes, the limit is 1048576',
-        to_json(workflow), octet_length(input::text)
+    when octet_length(input::text) > bytes_max then format(
+        'input of workflow %s has %s bytes, the payload_limit is %s',
+        to_json(workflow), octet_length(input::text), bytes_max
     )
     when octet_length(input::text) - octet_length(translate(input::text, '[{', '')) > 120
         and windlass.json_depth(input::text) > 120
@@ -175,8 +175,8 @@ return coalesce(
 
 -- Fails with what is wrong with a start that was found to be wrong.
 create function windlass.refuse_start(
-    which text, workflow text, version integer, tenant text, input json, key text,
-    delay interval, priority integer, metadata jsonb
+    which text, workflow text, version integer, tenant text, input json, bytes_max integer,
+    key text, delay interval, priority integer, metadata jsonb
 )
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -184,12 +184,19 @@ as $$
 declare
     argument constant text :=
         windlass.start_problem(workflow, tenant, key, delay, priority, metadata);
-    payload constant text := windlass.input_problem(workflow, input);
+    payload constant text := windlass.input_problem(workflow, input, bytes_max);
 begin
     if argument is not null then
         perform windlass.refuse(2, which || argument);
     elsif payload is not null then
-        perform windlass.refuse(3, which || payload);
+        perform windlass.refuse(
+            3,
+            which || payload,
+            case when octet_length(input::text) > bytes_max then
+                'update windlass.settings set payload_limit = … allows up to 67108864 bytes;'
+                    ' what is larger belongs elsewhere, and its id here.'
+            end
+        );
     else
         perform windlass.refuse(
             4,
@@ -332,6 +339,8 @@ as $$
 declare
     started_at constant timestamptz := clock_timestamp();
     batch constant integer := cardinality(workflows);
+    bytes_max constant integer :=
+        coalesce((select s.payload_limit from windlass.settings s where s.is_only), 1048576);
     definition_ids integer[];
     made uuid[];
     answers uuid[];
@@ -356,7 +365,7 @@ begin
             s.place,
             d.id as definition_id,
             d.id is null
-                or windlass.input_problem(s.workflow, s.input) is not null
+                or windlass.input_problem(s.workflow, s.input, bytes_max) is not null
                 or windlass.start_problem(
                     s.workflow, s.tenant, s.key, s.delay, s.priority, s.metadata
                 ) is not null as is_wrong
@@ -376,7 +385,7 @@ begin
     if culprit is not null then
         perform windlass.refuse_start(
             case batch when 1 then '' else format('start %s of %s: ', culprit, batch) end,
-            workflows[culprit], versions[culprit], tenants[culprit], inputs[culprit],
+            workflows[culprit], versions[culprit], tenants[culprit], inputs[culprit], bytes_max,
             keys[culprit], delays[culprit], priorities[culprit], metadata[culprit]
         );
     end if;

@@ -1,9 +1,12 @@
 //! Bad input gets a clear refusal, and leaves nothing behind.
 
-use windlass::Tenant;
+use windlass::store::WorkerLink;
+use windlass::store::postgres::{PostgresOptions, PostgresStore};
+use windlass::{Tenant, Windlass};
 use windlass_core::{IdempotencyKey, Payload, WorkflowName};
 
 use super::Shop;
+use crate::runs::payloads_at_the_limit;
 
 /// A text as a literal of SQL.
 fn quoted(text: &str) -> String {
@@ -80,7 +83,7 @@ async fn what_is_refused_is_named_and_has_the_code_of_its_error_page() {
         (
             "'order', to_json(repeat('x', 1048575))",
             "WL003",
-            r#"input of workflow "order" has 1048577 bytes, the limit is 1048576 [WL-0003]"#,
+            r#"input of workflow "order" has 1048577 bytes, the payload_limit is 1048576 [WL-0003]"#,
         ),
         (
             "'order', (repeat('[', 121) || repeat(']', 121))::json",
@@ -115,6 +118,55 @@ async fn what_is_at_its_limit_is_started() {
     }
     let metadata = "windlass.runs where metadata is not null";
     assert_eq!(shop.count(metadata).await, 1, "an empty object is no metadata");
+}
+
+#[tokio::test]
+async fn the_limit_on_payloads_is_a_setting_of_the_database() {
+    let shop = Shop::open().await;
+    let start = |bytes: usize| {
+        format!("select windlass.start_run('order', to_json(repeat('x', {})))", bytes - 2)
+    };
+    shop.run("update windlass.settings set payload_limit = 2000").await;
+    shop.run(&start(2_000)).await;
+    let error = shop.user.simple_query(&start(2_001)).await.expect_err("it is too large");
+    let error = error.as_db_error().expect("the database refused it");
+    let text = r#"input of workflow "order" has 2001 bytes, the payload_limit is 2000 [WL-0003]"#;
+    assert_eq!((error.code().code(), error.message()), ("WL003", text));
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.starts_with("update windlass.settings set payload_limit = "), "{hint}");
+    for wrong in [1_023, 67_108_865] {
+        let sql = format!("update windlass.settings set payload_limit = {wrong}");
+        assert_eq!(shop.refusal(&sql).await.0, "23514", "{wrong}");
+    }
+    let sql = "insert into windlass.settings default values";
+    assert_eq!(shop.refusal(sql).await.0, "23505", "there is one row");
+}
+
+#[tokio::test]
+async fn who_connects_with_a_limit_on_payloads_sets_it_for_all() {
+    let shop = Shop::open().await;
+    let limits = async |bytes: Option<usize>| {
+        let mut options = PostgresOptions::new(shop.database.url());
+        if let Some(bytes) = bytes {
+            options = options.payload_limit(bytes);
+        }
+        let store = PostgresStore::connect(options).await.expect("the database is there");
+        let sql = "select payload_limit from windlass.settings";
+        let set: i32 = shop.user.query_one(sql, &[]).await.expect("it works").get(0);
+        (store.payload_limit().get(), set)
+    };
+    assert_eq!(limits(None).await, (1_048_576, 1_048_576));
+    assert_eq!(limits(Some(4 << 20)).await, (4_194_304, 4_194_304));
+    assert_eq!(limits(None).await, (4_194_304, 4_194_304));
+    shop.run(r"select windlass.start_run('order', to_json(repeat('x', 4000000)))").await;
+}
+
+#[tokio::test]
+async fn every_kind_of_payload_may_be_as_large_as_the_limit_that_is_set() {
+    let shop = Shop::open().await;
+    let options = PostgresOptions::new(shop.database.url()).payload_limit(3 << 20);
+    let windlass = Windlass::connect(options).await.expect("the database is there");
+    payloads_at_the_limit(windlass, 3 << 20).await;
 }
 
 #[tokio::test]

@@ -275,7 +275,7 @@ async fn a_role_needs_no_more_than_the_documented_privileges() {
     shop.run(&format!(
         "create role {role};
          grant usage on schema windlass to {role};
-         grant select on windlass.definitions, windlass.definition_tasks to {role};
+         grant select on windlass.definitions, windlass.definition_tasks, windlass.settings to {role};
          grant select, insert on windlass.runs, windlass.inputs to {role};
          grant insert on windlass.tasks, windlass.events, windlass.staged to {role};
          set role {role}"
