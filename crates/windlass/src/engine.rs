@@ -231,6 +231,17 @@ impl Windlass {
         Ok(())
     }
 
+    /// Lets the runs that were started [inside a transaction](Start::in_transaction) into the
+    /// queues right after its commit, when this is called: it says so to whoever does the
+    /// background duties, here and in other processes. Without it they find such runs by
+    /// looking, at least once per second by default.
+    ///
+    /// It is a hint: it waits for nothing and cannot fail. Once is enough for any number of
+    /// starts, and [`RunHandle::wait`] does it by itself.
+    pub fn admit(&self) {
+        self.store.hint_staged();
+    }
+
     /// A handle on a run, whether it exists or not.
     pub fn run(&self, id: RunId) -> RunHandle {
         RunHandle::new(Arc::clone(&self.store), id)

@@ -19,11 +19,19 @@ const WAIT_POLL_MAX: Duration = Duration::from_secs(5);
 pub struct RunHandle {
     store: Arc<dyn Store>,
     id: RunId,
+    /// Whether it was started inside a transaction of the caller's.
+    is_staged: bool,
 }
 
 impl RunHandle {
     pub(crate) fn new(store: Arc<dyn Store>, id: RunId) -> Self {
-        RunHandle { store, id }
+        RunHandle { store, id, is_staged: false }
+    }
+
+    /// A handle on a run that was started inside a transaction of the caller's.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn staged(self) -> Self {
+        RunHandle { is_staged: true, ..self }
     }
 
     /// The run's id.
@@ -56,6 +64,10 @@ impl RunHandle {
     pub async fn wait(&self) -> Result<RunRecord, Error> {
         let mut hints = self.store.run_hints();
         let mut poll = WAIT_POLL_FIRST;
+        if self.is_staged {
+            // Whoever waits for it has committed it.
+            self.store.hint_staged();
+        }
         loop {
             hints.take();
             match self.get().await {

@@ -170,6 +170,13 @@ pub trait Store: WorkerLink {
 
     /// Hints that a run ended.
     fn run_hints(&self) -> Hints;
+
+    /// Says that a transaction of a user's that starts runs is about to be committed: this
+    /// process looks soon whether it was. For stores in which there are such transactions.
+    fn expect_staged(&self) {}
+
+    /// Hints to all processes that a transaction of a user's that started runs was committed.
+    fn hint_staged(&self) {}
 }
 
 /// Refuses the completions whose output is over the limit of a store, and lets it judge the

@@ -59,6 +59,7 @@ use self::names::Names;
 use self::notify::{Kinds, Notifier};
 use self::pool::{Params, Pool, Sql, Tx};
 use self::time::At;
+use self::timers::StagedWatch;
 use self::unsound::Unsound;
 use self::work::Work;
 use super::{
@@ -88,6 +89,7 @@ pub struct PostgresStore {
     names: Names,
     floors: Floors,
     unsound: Unsound,
+    staged_watch: StagedWatch,
     payload_limit: PayloadLimit,
     /// In tests, the clock that stands for the database's.
     clock: Option<Arc<dyn Clock>>,
@@ -142,13 +144,14 @@ impl PostgresStore {
             migrate(&options).await?;
         }
         let pool = Pool::connect(&options).await?;
-        let notifier = Notifier::start(&options, &pool)?;
         let payload_limit = settings::payload_limit(&options, &pool).await?;
+        let notifier = Notifier::start(&options, &pool)?;
         Ok(PostgresStore {
             pool,
             names: Names::default(),
             floors: Floors::default(),
             unsound: Unsound::default(),
+            staged_watch: StagedWatch::default(),
             payload_limit,
             clock: None,
             notifier,
@@ -259,15 +262,15 @@ impl WorkerLink for PostgresStore {
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
         check_batch(completions.len())?;
+        if completions.iter().any(|completion| completion.is_over(self.payload_limit)) {
+            return refuse_large(self, completions).await;
+        }
         match self.finish_together(&completions).await {
             Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {}
             Err(Fault::Unsound { .. }) => {}
             other => return Ok(other?),
         }
         // Something in the batch cannot be stored: it must not keep the others back.
-        if completions.iter().any(|completion| completion.is_over(self.payload_limit)) {
-            return refuse_large(self, completions).await;
-        }
         let mut answers = Vec::with_capacity(completions.len());
         for completion in &completions {
             match self.finish_together(std::slice::from_ref(completion)).await {
@@ -303,15 +306,15 @@ impl WorkerLink for PostgresStore {
     fn work_hints(&self) -> Hints {
         self.notifier.work()
     }
+
+    fn payload_limit(&self) -> PayloadLimit {
+        self.payload_limit
+    }
 }
 
 #[async_trait]
 impl Store for PostgresStore {
     async fn register(&self, definition: Arc<Definition>) -> Result<(), StoreError> {
-
-    fn payload_limit(&self) -> PayloadLimit {
-        self.payload_limit
-    }
         repeat!(self.register_once(&definition))
     }
 
@@ -383,5 +386,16 @@ impl Store for PostgresStore {
 
     fn run_hints(&self) -> Hints {
         self.notifier.runs()
+    }
+
+    fn expect_staged(&self) {
+        if self.staged_watch.expect() {
+            self.notifier.notify_here(Kinds::TIMERS);
+        }
+    }
+
+    fn hint_staged(&self) {
+        self.staged_watch.expect();
+        self.hint_timers();
     }
 }

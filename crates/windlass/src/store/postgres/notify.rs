@@ -133,9 +133,14 @@ impl Notifier {
         if kinds.is_none() {
             return;
         }
-        self.senders.send(kinds);
+        self.notify_here(kinds);
         self.pending.kinds.fetch_or(kinds.0, Ordering::SeqCst);
         self.pending.is_there.notify_one();
+    }
+
+    /// Says that something changed, in this process only.
+    pub(super) fn notify_here(&self, kinds: Kinds) {
+        self.senders.send(kinds);
     }
 
     /// Hints that tasks became ready.

@@ -1,6 +1,7 @@
 //! What was scheduled and is due, and what waits for its admission.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use windlass_core::{Effect, Progress, RunId, TaskId, TaskIndex, TaskKind, TaskState, Timestamp};
@@ -19,15 +20,23 @@ use crate::store::Sweep;
 /// takes longer is found by the next sweep.
 const LATE_COMMIT: Duration = Duration::from_secs(1);
 
+/// How soon after staged runs were seen others are looked for. Each look that finds none
+/// doubles the pause, up to the longest; then only the sweeps remain that come anyway.
+const STAGED_PAUSE_MIN: Duration = Duration::from_millis(5);
+const STAGED_PAUSE_MAX: Duration = Duration::from_millis(500);
+
 impl PostgresStore {
     pub(super) async fn promote_once(&self, limit: usize) -> Result<Sweep, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin().await?;
         let now = self.now_in(&tx).await?;
-        let (due, first) = self.due(&tx, now, limit).await?;
+        // Neither backlog keeps the other waiting.
+        let (mut staged, has_more) = self.staged(&tx, limit.div_ceil(2)).await?;
+        let (due, first) = self.due(&tx, now, limit - staged.len()).await?;
         let due = self.sound(due, |task| task.run);
-        let mut staged = self.staged(&tx, limit - due.len().min(limit)).await?;
         staged.retain(|_, one| !self.unsound.has(one.run));
+        let found = due.len() + staged.len();
+        let pause = self.staged_watch.see(!staged.is_empty());
         let runs = due.iter().map(|task| task.run).chain(staged.values().map(|one| one.run));
         let mut work = Work::lock(&tx, &self.names, runs, Busy::LeaveOut).await?;
         work.now = now;
@@ -70,6 +79,13 @@ impl PostgresStore {
             // What is due and was not moved is in the hands of others.
             next_at = next_at.map(|at| if at <= now { now + self.busy_pause() } else { at });
         }
+        let again = match pause {
+            _ if has_more && moved == found => Some(Duration::ZERO),
+            _ if has_more || moved < found => Some(self.busy_pause()),
+            pause => pause,
+        };
+        let again = again.map(|pause| now + pause);
+        let next_at = [next_at, again].into_iter().flatten().min();
         Ok(Sweep { at: now, moved, next_at })
     }
 
@@ -101,9 +117,14 @@ impl PostgresStore {
         Ok((rows.iter().map(task).collect(), first))
     }
 
-    async fn staged(&self, tx: &Tx<'_>, limit: usize) -> Result<BTreeMap<i64, Staged>, Fault> {
+    /// Runs that wait for their admission, the oldest first, and whether there are more.
+    async fn staged(
+        &self,
+        tx: &Tx<'_>,
+        limit: usize,
+    ) -> Result<(BTreeMap<i64, Staged>, bool), Fault> {
         let from = self.floors.get(Front::Staged, Found::TooLittle);
-        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let most = i64::try_from(limit + 1).unwrap_or(i64::MAX);
         let began = Instant::now();
         let rows = tx.query(&sql::TAKE_STAGED, &[&from, &most]).await?;
         let look = Look { front: Front::Staged, from, took: began.elapsed() };
@@ -119,7 +140,7 @@ impl PostgresStore {
             let delay = Duration::from_micros(row.get::<_, i64>("delay_micros").unsigned_abs());
             (row.get("seq"), Staged { run, delay })
         };
-        Ok(rows.iter().map(staged).collect())
+        Ok((rows.iter().take(limit).map(staged).collect(), rows.len() > limit))
     }
 
     /// Lets runs that were started in users' transactions into the queues. One that was
@@ -163,8 +184,61 @@ impl PostgresStore {
     }
 }
 
+/// When to look for staged runs, of which no hint may tell: soon after some were seen, since
+/// whoever starts runs goes on doing so, and then less and less often until the next sweep
+/// that comes anyway is soon enough.
+#[derive(Default)]
+pub(super) struct StagedWatch {
+    /// In microseconds, none if zero.
+    pause: AtomicU64,
+}
+
+impl StagedWatch {
+    /// Looks again soon: a transaction that starts runs is about to be committed. Answers
+    /// whether whoever looks is to be woken, and does not do so soon anyway.
+    pub(super) fn expect(&self) -> bool {
+        let last = self.set(STAGED_PAUSE_MIN);
+        last.is_zero() || last > 4 * STAGED_PAUSE_MIN
+    }
+
+    fn set(&self, pause: Duration) -> Duration {
+        let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(self.pause.swap(micros, Ordering::Relaxed))
+    }
+
+    /// Notes what a sweep saw; answers how long to wait before the next, if it is not to wait
+    /// for another reason.
+    fn see(&self, has_found: bool) -> Option<Duration> {
+        let last = Duration::from_micros(self.pause.load(Ordering::Relaxed));
+        let pause = if has_found { STAGED_PAUSE_MIN } else { last };
+        let next = if pause < STAGED_PAUSE_MAX { 2 * pause } else { Duration::ZERO };
+        self.set(next);
+        (!pause.is_zero()).then_some(pause)
+    }
+}
+
 /// A run that was started in a user's transaction.
 struct Staged {
     run: RunId,
     delay: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staged_runs_are_looked_for_soon_after_some_were_seen_and_then_less_and_less_often() {
+        let watch = StagedWatch::default();
+        assert_eq!(watch.see(false), None, "nobody stages anything");
+        let millis = |pause: Option<Duration>| pause.map_or(0, |pause| pause.as_millis());
+        assert_eq!(millis(watch.see(true)), 5);
+        assert_eq!(millis(watch.see(true)), 5);
+        let pauses: Vec<_> = (0..9).map(|_| millis(watch.see(false))).collect();
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 0, 0]);
+        assert!(watch.expect(), "nobody would look");
+        assert!(!watch.expect(), "one is on its way");
+        assert_eq!(millis(watch.see(false)), 5);
+        assert!(!watch.expect(), "it comes back soon");
+    }
 }

@@ -66,6 +66,7 @@ impl Windlass {
     /// let starts = (0..500).map(|id| windlass.start(&order, id).key(format!("order-{id}")));
     /// let runs = windlass.start_all_in(&mut transaction, starts).await?;
     /// transaction.commit().await?;
+    /// windlass.admit();
     /// # Ok(()) }
     /// ```
     pub async fn start_all_in<E: StartExecutor>(
@@ -89,9 +90,10 @@ impl Windlass {
                 let id: RunId = id.parse().map_err(|error| {
                     Error::new(ErrorKind::Corrupt, format!("run id {id:?}: {error}"))
                 })?;
-                handles.push(self.run(id));
+                handles.push(self.run(id).staged());
             }
         }
+        self.store().expect_staged();
         Ok(handles)
     }
 }
@@ -101,7 +103,8 @@ impl Start {
     /// committed. See [`Windlass::start_all_in`] for what holds.
     ///
     /// The handle is good for waiting once the transaction is committed; before, there is
-    /// nothing to see.
+    /// nothing to see. Whoever does not wait calls [`Windlass::admit`] after the commit, or
+    /// the run begins a little later.
     ///
     /// ```no_run
     /// # async fn example(windlass: windlass::Windlass, order: windlass::Workflow<u64>,

@@ -12,6 +12,7 @@ use windlass_core::RunId;
 use super::driver::workflow;
 use crate::database::TestDatabase;
 
+mod admission;
 mod drivers;
 mod keys;
 mod ledger;
