@@ -125,7 +125,8 @@ mod the_store_in_postgresql_agrees_with_that_in_memory_over_ten_thousand_steps {
     use super::*;
 
     async fn agree_over_a_quarter(seed: u64) {
-        assert_interesting(&agree(&crate::postgres::postgres().await, seed, 2_500).await);
+        let postgres = crate::postgres::postgres_with_one_connection().await;
+        assert_interesting(&agree(&postgres, seed, 2_500).await);
     }
 
     #[tokio::test]

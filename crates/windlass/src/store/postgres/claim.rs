@@ -187,11 +187,12 @@ impl PostgresStore {
                 for (((_, lane), from), left) in lanes.iter().zip(&floors).zip(&catch.left) {
                     let tags = catch.taken.iter().filter(|one| one.lane == lane.id);
                     let last = tags.map(|one| one.slot.0).max();
-                    // Of a lane that is dry, nothing is left up to virtual time: others took
-                    // it, and what comes stands behind. One whose turn did not come still
-                    // has its first.
-                    let time = virtual_times.get(&lane.level).filter(|_| left.is_dry).copied();
-                    let at = last.max(time).or(left.first);
+                    // What comes stands behind virtual time. Of a lane that is dry, nothing is
+                    // left up to it: others took it. One whose turn did not come still has
+                    // its first.
+                    let time = virtual_times.get(&lane.level).copied();
+                    let first = left.first.zip(time).map(|(first, time)| first.min(time));
+                    let at = last.max(time.filter(|_| left.is_dry)).or(first);
                     if left.is_dry || at.is_some() {
                         let look = Look { front: Front::Lane(lane.id), from: *from, took };
                         let at = at.map_or(*from, |tag| tag.max(*from));
@@ -244,14 +245,16 @@ impl PostgresStore {
         Ok(Catch { taken, left })
     }
 
-    /// The virtual times of the levels of lanes that were dry before, or are not known.
+    /// The virtual times of the levels of lanes that were dry before, or are to be swept.
     async fn virtual_times(
         &self,
         tx: &Tx<'_>,
         lanes: &[(LaneKey, Lane)],
     ) -> Result<HashMap<i32, i64>, Fault> {
-        let dry = lanes.iter().filter(|(_, lane)| self.floors.is_dry(Front::Lane(lane.id)));
-        let levels: BTreeSet<i32> = dry.map(|(_, lane)| lane.level).collect();
+        let is_wanted =
+            |front| self.floors.is_dry(front) || self.floors.get(front, Found::Nothing) == i64::MIN;
+        let wanted = lanes.iter().filter(|(_, lane)| is_wanted(Front::Lane(lane.id)));
+        let levels: BTreeSet<i32> = wanted.map(|(_, lane)| lane.level).collect();
         if levels.is_empty() {
             return Ok(HashMap::new());
         }

@@ -105,7 +105,8 @@ fn locks(sql: &str) -> Option<Vec<TableLock>> {
     let kind: Vec<&str> = words.0.iter().take(4).map(String::as_str).collect();
     let mut locks = Vec::new();
     match kind.as_slice() {
-        ["create", "schema" | "sequence" | "type", ..] => {}
+        ["create", "schema" | "sequence" | "type", ..]
+        | ["revoke", "execute", "on", "function"] => {}
         ["create", "table", ..] => {
             locks.extend(words.behind("references", LockMode::ShareRowExclusive));
         }

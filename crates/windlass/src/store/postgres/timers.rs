@@ -31,8 +31,9 @@ impl PostgresStore {
         let tx = connection.begin().await?;
         let now = self.now_in(&tx).await?;
         // Neither backlog keeps the other waiting.
-        let (mut staged, has_more) = self.staged(&tx, limit.div_ceil(2)).await?;
-        let (due, first) = self.due(&tx, now, limit - staged.len()).await?;
+        let (mut due, first) = self.due(&tx, now, limit).await?;
+        let (mut staged, has_more) = self.staged(&tx, limit - due.len().min(limit / 2)).await?;
+        due.truncate(limit - staged.len());
         let due = self.sound(due, |task| task.run);
         staged.retain(|_, one| !self.unsound.has(one.run));
         let found = due.len() + staged.len();

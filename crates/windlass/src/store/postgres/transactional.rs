@@ -189,10 +189,7 @@ impl<'a> Batch<'a> {
             inputs: runs.iter().map(|run| run.input.as_str()).collect(),
             keys: runs.iter().map(|run| run.key.as_ref().map(|key| key.as_str())).collect(),
             // Rounded up: a timer is never early.
-            delays: runs
-                .iter()
-                .map(|run| format!("{} microseconds", run.delay.as_nanos().div_ceil(1_000)))
-                .collect(),
+            delays: runs.iter().map(|run| interval(run.delay.as_nanos().div_ceil(1_000))).collect(),
             priorities: runs.iter().map(|run| i32::from(run.priority.get())).collect(),
             metadata,
         })
@@ -313,6 +310,12 @@ impl sealed::Executor for sqlx::Transaction<'_, sqlx::Postgres> {
     async fn start_runs(&mut self, batch: &Batch<'_>) -> Result<Vec<String>, Refused> {
         sealed::Executor::start_runs(&mut **self, batch).await
     }
+}
+
+/// So many microseconds, in a form whose numbers PostgreSQL 14 can read.
+fn interval(micros: u128) -> String {
+    let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
+    format!("{}:{:02}:{:02}.{micros:06}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
 #[cfg(test)]

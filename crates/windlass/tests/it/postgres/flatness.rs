@@ -59,13 +59,18 @@ impl Bench {
         self.client.query_one(sql, &[]).await.expect("there is one").get(0)
     }
 
-    /// A claim as the store makes it, from virtual time on; `None` for the front.
+    /// A claim as the store makes it, from virtual time on; `None` for the front. Of three,
+    /// the cheapest: whatever else the server does meanwhile makes none cheaper.
     async fn claim(&self, count: usize, from: Option<i64>) -> u64 {
         let (lane, worker) = (self.lane, self.worker.id);
         let from = from.unwrap_or(i64::MIN);
         let claim =
             format!("claim('{{{lane}}}', '{{{from}}}', '{{{count}}}', '{worker}', 1000000, now())");
-        self.buffers(&claim).await
+        let mut least = u64::MAX;
+        for _ in 0..3 {
+            least = least.min(self.buffers(&claim).await);
+        }
+        least
     }
 
     /// Lets tasks pass, in batches of 500.
@@ -181,7 +186,11 @@ async fn a_lane_whose_turn_does_not_come_is_not_looked_at_from_the_front_each_ti
     const CLAIMS: usize = 20;
     let bench = Bench::new(10_000).await;
     let _old = bench.old_snapshot().await;
-    let sql = "delete from windlass.ready where tag < (select max(tag) from windlass.ready)";
+    let sql = "
+        insert into windlass.marks (level_id, worker_id, tag)
+        select level_id, '00000000-0000-0000-0000-000000000000', max(tag) - 1
+        from windlass.ready group by level_id;
+        delete from windlass.ready where tag < (select max(tag) from windlass.ready);";
     bench.client.batch_execute(sql).await.expect("others can work");
     let sweep = bench.claim(1, None).await;
     let one = workflow("one", &["a"]);

@@ -74,9 +74,19 @@ pub(crate) async fn found_by_audit(database: &TestDatabase, now: Timestamp) -> V
 }
 
 pub(crate) async fn postgres() -> Postgres {
+    connected(|options| options).await
+}
+
+/// The same with one connection. A verb that changed nothing may be answered before the
+/// server has rolled it back; the next one on the same connection comes after that.
+pub(crate) async fn postgres_with_one_connection() -> Postgres {
+    connected(|options| options.max_connections(1)).await
+}
+
+async fn connected(set: impl FnOnce(PostgresOptions) -> PostgresOptions) -> Postgres {
     let database = TestDatabase::new().await;
     let clock = Arc::new(VirtualClock::new(Timestamp::from_micros(1_750_000_000_000_000)));
-    let options = PostgresOptions::new(database.url());
+    let options = set(PostgresOptions::new(database.url()));
     let store = PostgresStore::connect(options).await.expect("the database is there");
     let store = Arc::new(store.with_clock(clock.clone()));
     Postgres { clock, store, database }

@@ -70,8 +70,8 @@ return case
     )
 end;
 
--- How deep the brackets of a JSON text are nested. Without its strings, every turn takes
--- one level of brackets away.
+-- How deep the brackets of a JSON text are nested, up to one more than the limit. Without its
+-- strings, every turn takes one level of brackets away.
 create function windlass.json_depth(document text)
 returns integer language plpgsql immutable strict parallel safe
 set search_path = pg_catalog, pg_temp
@@ -82,7 +82,7 @@ declare
     depth integer := 0;
 begin
     brackets := translate(regexp_replace(brackets, '[^][{}]+', '', 'g'), '{}', '[]');
-    while brackets <> '' loop
+    while brackets <> '' and depth <= 120 loop
         brackets := replace(brackets, '[]', '');
         depth := depth + 1;
     end loop;
@@ -105,8 +105,8 @@ return case
     when octet_length(input::text) - octet_length(translate(input::text, '[{', '')) > 120
         and windlass.json_depth(input::text) > 120
         then format(
-            'input of workflow %s is nested %s deep, the limit is 120',
-            to_json(workflow), windlass.json_depth(input::text)
+            'input of workflow %s is nested more than 120 deep, which is the limit',
+            to_json(workflow)
         )
 end;
 
@@ -323,7 +323,9 @@ create function windlass.start_runs(
     metadata jsonb[]
 )
 returns table ("position" integer, run_id uuid, is_new boolean)
-language plpgsql volatile
+-- With the rights of the owner of the schema: whoever may start runs need not be able to write
+-- to the tables, where a wrong row could stop others.
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 -- One plan for every length of batch, whatever the caller's session prefers: it must never
 -- read a table from end to end, and what it joins by index is right for one run and for ten
@@ -589,3 +591,8 @@ begin
     order by s.position;
 end
 $$;
+
+-- To see the schema is one thing, to start runs another.
+revoke execute on function windlass.start_runs(
+    uuid[], text[], integer[], text[], json[], text[], interval[], integer[], jsonb[]
+) from public;

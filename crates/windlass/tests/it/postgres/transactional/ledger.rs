@@ -186,10 +186,11 @@ async fn numbers(shop: &Shop, sql: &str) -> BTreeSet<u64> {
     rows.iter().map(|row| row.get::<_, i64>(0).cast_unsigned()).collect()
 }
 
-/// A session that was dropped rolls back when the server notices.
+/// A session that was dropped rolls back when the server notices, also one in the middle of a
+/// statement.
 async fn wait_until_all_sessions_have_ended(shop: &Shop) {
     let open = "pg_stat_activity where datname = current_database()
-        and state like 'idle in transaction%'";
+        and backend_type = 'client backend' and state <> 'idle' and pid <> pg_backend_pid()";
     let ended = async {
         while shop.count(open).await > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;

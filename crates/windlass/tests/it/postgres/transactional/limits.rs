@@ -88,7 +88,7 @@ async fn what_is_refused_is_named_and_has_the_code_of_its_error_page() {
         (
             "'order', (repeat('[', 121) || repeat(']', 121))::json",
             "WL003",
-            r#"input of workflow "order" is nested 121 deep, the limit is 120 [WL-0003]"#,
+            r#"input of workflow "order" is nested more than 120 deep, which is the limit [WL-0003]"#,
         ),
     ];
     for (arguments, state, message) in cases {

@@ -275,10 +275,14 @@ async fn a_role_needs_no_more_than_the_documented_privileges() {
     shop.run(&format!(
         "create role {role};
          grant usage on schema windlass to {role};
-         grant select on windlass.definitions, windlass.definition_tasks, windlass.settings to {role};
-         grant select, insert on windlass.runs, windlass.inputs to {role};
-         grant insert on windlass.tasks, windlass.events, windlass.staged to {role};
          set role {role}"
+    ))
+    .await;
+    let (state, message) = shop.refusal("select windlass.start_run('order')").await;
+    let wanted = ("42501", "permission denied for function start_runs");
+    assert_eq!((state.as_str(), message.as_str()), wanted);
+    shop.run(&format!(
+        "reset role; grant execute on all functions in schema windlass to {role}; set role {role}"
     ))
     .await;
     let first = start(&shop.user, "'order', key => 'k'").await;
