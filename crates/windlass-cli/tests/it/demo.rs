@@ -141,7 +141,7 @@ fn workers_die_with_their_demo_and_the_next_one_adopts_the_server() {
     let mut second = demo(&place);
     let line = second.read_to("runs already");
     assert!(line.contains(&format!("(pid {})", server.as_raw_pid())), "{line}");
-    second.read_to("orders, 0 ended: they go on");
+    second.read_to("ended: they go on");
     second.signal(Signal::INT);
     let (status, out) = second.end();
     assert_eq!(status.code(), Some(130), "{out}");

@@ -95,16 +95,19 @@ async fn connect(database: &TestDatabase) -> PostgresStore {
 
 #[tokio::test]
 async fn a_claim_touches_no_more_buffers_after_thousands_of_others() {
-    let bench = Bench::new(5_000).await;
+    let bench = Bench::new(10_000).await;
     let _old = bench.old_snapshot().await;
     // Until the indexes of leases have their second level.
     bench.pass(2_000).await;
     let before = bench.claim(100, Some(bench.virtual_time().await)).await;
-    bench.pass(2_500).await;
+    bench.pass(7_500).await;
     let after = bench.claim(100, Some(bench.virtual_time().await)).await;
     let from_the_front = bench.claim(100, None).await;
-    assert!(after <= before + before / 20, "{before} buffers, then {after}");
-    assert!(from_the_front > before + before / 10, "nothing is kept: {from_the_front} buffers");
+    // Whether an insertion goes down an index or straight to its last page differs by one
+    // buffer for each task and index.
+    let slack = 120;
+    assert!(after <= before + slack, "{before} buffers, then {after}");
+    assert!(from_the_front > after + slack, "nothing is kept: {from_the_front} buffers");
 }
 
 #[tokio::test]

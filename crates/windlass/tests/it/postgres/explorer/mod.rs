@@ -67,7 +67,7 @@ const PRIVATE: &[&str] = &[
 /// What is private besides where the two sessions act for different workers: each locks the
 /// row of its own and looks at what that one holds, which the other neither writes nor waits
 /// for. A reaper finds other workers only, as their time is over and that of this one is not.
-const PRIVATE_OF_OWN_WORKER: &[&str] = &["lock_worker", "oldest_lease"];
+const PRIVATE_OF_OWN_WORKER: &[&str] = &["lock_worker", "pulses"];
 
 /// What is private besides where neither session claims: the tasks of the runs that a session
 /// has locked. Only a claim moves a task without the lock of its run.

@@ -175,7 +175,13 @@ async fn a_run_exists_if_and_only_if_its_transaction_was_committed() {
     assert!(ended(End::Committed) > 0 && ended(End::RolledBack) > 0);
 
     // Every run is whole, and none is forgotten by the engine.
-    while shop.store.promote_due(1_000).await.expect("the store is there").moved > 0 {}
+    let admitted = async {
+        // A sweep may begin behind what was committed late, and leave it to the next.
+        while shop.count("windlass.staged").await > 0 {
+            shop.store.promote_due(1_000).await.expect("the store is there");
+        }
+    };
+    tokio::time::timeout(super::PATIENCE, admitted).await.expect("none is left behind");
     let runs = i64::try_from(orders.len()).expect("not that many");
     assert_eq!(shop.rows().await, [runs, runs, runs, 2 * runs, 0]);
     assert_eq!(shop.count("windlass.ready").await, runs);
