@@ -2,12 +2,33 @@
 
 use std::sync::Arc;
 
+use tokio_postgres::Client;
 use windlass::store::postgres::{PostgresOptions, PostgresStore, Stepper};
 use windlass::store::{Store, WorkerLink};
+use windlass_core::{Event, RunId};
 
 use super::driver::{Worker, start, succeed, workflow};
 use super::postgres;
 use crate::database::TestDatabase;
+
+/// Reads a history while a transaction with an event of it is under way, which ends only
+/// once the reader waits for it.
+async fn read_while_open(
+    store: &Arc<PostgresStore>,
+    run: RunId,
+    open: &Client,
+    end: &str,
+) -> Vec<Event> {
+    let reader = Arc::clone(store);
+    let read = tokio::spawn(async move { reader.list_events(run, None, 100).await });
+    // It must still wait when others have been served meanwhile.
+    for _ in 0..20 {
+        store.get_run(run).await.expect("reading works");
+    }
+    assert!(!read.is_finished(), "the page would end behind the missing event");
+    open.batch_execute(end).await.expect("the transaction comes to its end");
+    read.await.expect("no panic").expect("reading works")
+}
 
 /// A claim writes its event without the lock of the run: one that commits late has a number
 /// below those that a reader has seen by then.
@@ -32,15 +53,7 @@ async fn an_event_that_is_committed_late_is_not_skipped_by_a_reader() {
             from windlass.events where kind = 'started'";
         claim.batch_execute(open).await.expect("the claim is under way");
         succeed(&*store, &first).await;
-        let reader = store.clone();
-        let read = tokio::spawn(async move { reader.list_events(run, None, 100).await });
-        // It must still wait when others have been served meanwhile.
-        for _ in 0..20 {
-            store.get_run(run).await.expect("reading works");
-        }
-        assert!(!read.is_finished(), "the page would end behind the missing event");
-        claim.batch_execute(end).await.expect("the claim comes to its end");
-        let page = read.await.expect("no panic").expect("reading works");
+        let page = read_while_open(&store, run, &claim, end).await;
         let read: Vec<_> = page.iter().map(|event| event.word()).collect();
         assert_eq!(read.join(" "), words, "{end}");
     }
@@ -68,15 +81,7 @@ async fn the_events_of_a_finish_that_a_claim_overtakes_are_not_skipped_by_a_read
             from windlass.events where kind = 'started'";
         finish.batch_execute(open).await.expect("the finish is under way");
         worker.claim(&*store, 1).await;
-        let reader = store.clone();
-        let read = tokio::spawn(async move { reader.list_events(run, None, 100).await });
-        // It must still wait when others have been served meanwhile.
-        for _ in 0..20 {
-            store.get_run(run).await.expect("reading works");
-        }
-        assert!(!read.is_finished(), "the page would end behind the missing event");
-        finish.batch_execute(end).await.expect("the finish comes to its end");
-        let page = read.await.expect("no panic").expect("reading works");
+        let page = read_while_open(&store, run, &finish, end).await;
         let read: Vec<_> = page.iter().map(|event| event.word()).collect();
         assert_eq!(read.join(" "), words, "{end}");
     }
@@ -105,14 +110,7 @@ async fn a_claim_that_is_newer_than_every_commit_is_waited_for() {
     let open = format!("begin; {number}; delete from windlass.ready; {}", event("started", 1));
     claim.batch_execute(&open).await.expect("the claim is under way");
     finish.batch_execute(&format!("{}; commit", event("started", 0))).await.expect("it commits");
-    let reader = store.clone();
-    let read = tokio::spawn(async move { reader.list_events(run, None, 100).await });
-    for _ in 0..20 {
-        store.get_run(run).await.expect("reading works");
-    }
-    assert!(!read.is_finished(), "the page would end behind the missing event");
-    claim.batch_execute("commit").await.expect("the claim comes to its end");
-    let page = read.await.expect("no panic").expect("reading works");
+    let page = read_while_open(&store, run, &claim, "commit").await;
     assert_eq!(page.len(), 6, "{page:?}");
 }
 

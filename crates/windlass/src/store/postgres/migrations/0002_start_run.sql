@@ -304,6 +304,31 @@ begin
 end
 $$;
 
+-- When whoever admits runs was last told of one, in milliseconds since 1970. A sequence is
+-- outside of transactions: it is set and seen at once, without a lock, by all.
+create sequence windlass.told_at minvalue 0 start 0;
+
+-- Tells whoever admits runs that there are some, once this transaction is committed. Not for
+-- each of many: a commit with a notification waits for all others that have one, and whoever
+-- was told looks for more by itself for a while. And not where transactions may be prepared
+-- for a two-phase commit, which one with a notification cannot be.
+create function windlass.tell_of_starts()
+returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    present constant bigint := extract(epoch from clock_timestamp()) * 1000;
+    told_at constant bigint := (select s.last_value from windlass.told_at s);
+begin
+    if current_setting('max_prepared_transactions') = '0'
+        and abs(present - told_at) > 10
+    then
+        perform setval('windlass.told_at', present);
+        perform pg_notify('windlass', 't');
+    end if;
+end
+$$;
+
 -- Starts a batch of up to 10,000 runs, given as arrays of one length: the form for drivers.
 -- All of them are started, or the statement fails. A null among the ids is an id to be made,
 -- one among the versions is the newest version.
@@ -463,6 +488,8 @@ begin
     from unnest(ids, delays, are_new) with ordinality as s (id, delay, is_new, place)
     where s.is_new
     order by s.place;
+
+    perform windlass.tell_of_starts() where true = any (are_new);
 
     return query
     select s.place::integer, s.run_id, s.is_new

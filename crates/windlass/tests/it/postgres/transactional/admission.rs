@@ -12,6 +12,13 @@ use super::{PATIENCE, Shop};
 /// So rarely do the duties look by themselves here that what comes in time was hinted.
 const RARELY: Duration = Duration::from_secs(600);
 
+/// As where transactions may be prepared for a two-phase commit: a start tells nobody.
+async fn keep_starts_quiet(shop: &Shop) {
+    let quiet = "create or replace function windlass.tell_of_starts() returns void
+        language sql as ''";
+    shop.run(quiet).await;
+}
+
 fn order() -> Workflow<u64> {
     let mut order = Workflow::<u64>::builder("paid order");
     order.task("charge").run(async |ctx: Ctx<u64>| Ok::<_, TaskError>(ctx.input() * 2));
@@ -49,6 +56,7 @@ async fn a_sweep_that_leaves_staged_runs_behind_asks_for_the_next_at_once() {
 #[tokio::test]
 async fn a_hint_after_the_commit_lets_runs_in_at_once_in_this_process_and_in_others() {
     let mut shop = Shop::open().await;
+    keep_starts_quiet(&shop).await;
     let order = order();
     let options = PostgresOptions::new(shop.database.url());
     let store = PostgresStore::connect(options).await.expect("the database is there");
@@ -81,6 +89,7 @@ async fn a_hint_after_the_commit_lets_runs_in_at_once_in_this_process_and_in_oth
 #[tokio::test]
 async fn a_process_that_starts_runs_and_serves_them_needs_no_hint_after_the_commit() {
     let mut shop = Shop::open().await;
+    keep_starts_quiet(&shop).await;
     let order = order();
     let windlass = Windlass::with_store(Arc::clone(&shop.store) as Arc<dyn Store>);
     let worker = windlass.worker().register(&order).duties(Some(RARELY)).spawn();
@@ -90,5 +99,24 @@ async fn a_process_that_starts_runs_and_serves_them_needs_no_hint_after_the_comm
     let run = run.expect("it is started");
     transaction.commit().await.expect("it is committed");
     ended(&windlass, &run).await;
+    worker.drain().await.expect("it ends");
+}
+
+#[tokio::test]
+async fn a_start_in_sql_is_told_of_once_it_is_committed() {
+    let shop = Shop::open().await;
+    let order = order();
+    let windlass = Windlass::with_store(Arc::clone(&shop.store) as Arc<dyn Store>);
+    let worker = windlass.worker().register(&order).duties(Some(RARELY)).spawn();
+    let worker = worker.expect("it can be spawned");
+    shop.store.register(Arc::clone(order.definition())).await.expect("it can be registered");
+    for number in 0..3 {
+        shop.run("begin").await;
+        // A batch that starts many is told of once, and all of it is found.
+        shop.run("select windlass.start_run('paid order', '1') from generate_series(1, 20)").await;
+        let run = shop.start(&format!("'paid order', '{number}'")).await;
+        shop.run("commit").await;
+        ended(&windlass, &windlass.run(run)).await;
+    }
     worker.drain().await.expect("it ends");
 }
