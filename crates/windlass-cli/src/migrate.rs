@@ -52,7 +52,10 @@ fn render_plan(plan: &Plan) -> String {
         return format!("-- the schema is up to date: version {to}\n");
     }
     let number = count(migrations.len(), "migration");
-    let mut text = format!("-- the schema would go from version {from} to {to}: {number}\n");
+    let mut text = format!(
+        "-- the schema would go from version {from} to {to}: {number}\n\
+         -- to be read; `windlass migrate` does it, and notes in windlass.migrations what it did\n"
+    );
     for migration in migrations {
         let (version, name) = (migration.version, &migration.name);
         text += &format!("\n-- migration {version:04}_{name}, one transaction\n");

@@ -42,6 +42,9 @@ const ROUNDS_MAX: u32 = 10;
 /// How long the database may be out of reach before the demo gives up.
 const OUTAGE_MAX: Duration = Duration::from_secs(10);
 
+/// How long nothing may happen before the demo gives up, at the speed 1.
+const QUIET_MAX: Duration = Duration::from_secs(20);
+
 /// The size of the demo.
 pub(super) struct Plan {
     pub(super) pace: Pace,
@@ -103,6 +106,10 @@ pub(super) async fn tell(cast: Cast<'_>, signals: &mut Signals) -> anyhow::Resul
     let mut story = Story::begin(cast)?;
     story.say(&story.first_line()).await?;
     let mut failed_since = None;
+    // Counted in steps: a demo that is frozen itself is not quiet.
+    let poll = story.plan.pace.poll().as_secs_f64();
+    let quiet_max = (QUIET_MAX.as_secs_f64() / story.plan.pace.speed.min(1.0) / poll) as u32;
+    let (mut seen, mut quiet) = (0, 0);
     loop {
         tokio::select! {
             biased;
@@ -116,7 +123,15 @@ pub(super) async fn tell(cast: Cast<'_>, signals: &mut Signals) -> anyhow::Resul
             _ = ticks.tick() => {}
         }
         match story.step().await {
-            Ok(false) => failed_since = None,
+            Ok(false) => {
+                failed_since = None;
+                let now_seen = story.ledger.pages.iter().map(|page| page.events.len()).sum();
+                quiet = if seen == now_seen { quiet + 1 } else { 0 };
+                seen = now_seen;
+                if quiet > quiet_max {
+                    return Err(story.stalled().await);
+                }
+            }
             Ok(true) => return Ok(Ending::Told(story.end().await?)),
             // The database may have its moments; every step can be repeated.
             Err(error) if is_retryable(&error) => {
@@ -191,6 +206,19 @@ impl<'a> Story<'a> {
             story.staff.hire()?;
         }
         Ok(story)
+    }
+
+    /// Why nothing happens any more, as far as it can be found out.
+    async fn stalled(&self) -> anyhow::Error {
+        // A write that changes nothing.
+        match self.windlass.set_weight(BUSY, 1).await {
+            Err(error) => anyhow::Error::new(error)
+                .context("nothing happens any more, the database cannot be written to"),
+            Ok(()) => anyhow::anyhow!(
+                "nothing happens any more, although the database can be written to; start the \
+                 demo again to go on"
+            ),
+        }
     }
 
     fn first_line(&self) -> String {
