@@ -233,7 +233,8 @@ impl Windlass {
 
     /// Lets the runs that were started [inside a transaction](Start::in_transaction) into the
     /// queues right after its commit, when this is called: it says so to whoever does the
-    /// background duties, here and in other processes. Without it they find such runs by
+    /// background duties, here and in other processes. A start says so itself, except where
+    /// transactions may be prepared for a two-phase commit; then the duties find such runs by
     /// looking, at least once per second by default.
     ///
     /// It is a hint: it waits for nothing and cannot fail. Once is enough for any number of

@@ -300,7 +300,7 @@ impl WorkerLink for PostgresStore {
     }
 
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
-        repeat!(self.leave_once(worker))
+        without_unsound!(self, repeat!(self.leave_once(worker)))
     }
 
     fn work_hints(&self) -> Hints {

@@ -103,8 +103,8 @@ impl Start {
     /// committed. See [`Windlass::start_all_in`] for what holds.
     ///
     /// The handle is good for waiting once the transaction is committed; before, there is
-    /// nothing to see. Whoever does not wait calls [`Windlass::admit`] after the commit, or
-    /// the run begins a little later.
+    /// nothing to see. It begins right after the commit; where transactions may be prepared
+    /// for a two-phase commit, whoever does not wait calls [`Windlass::admit`] for that.
     ///
     /// ```no_run
     /// # async fn example(windlass: windlass::Windlass, order: windlass::Workflow<u64>,

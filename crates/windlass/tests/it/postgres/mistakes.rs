@@ -111,6 +111,15 @@ async fn runs_that_contradict_themselves_keep_no_other_from_moving() {
     assert_eq!(store.reap(100).await.expect("reaping works").moved, 3);
     assert_eq!(state(good_reap, 0).await, TaskState::Ready);
     assert_eq!(state(bad_reap, 0).await, TaskState::Running);
+    let leaving = Worker::join(&*store, &one).await;
+    assert_eq!(leaving.claim(&*store, 10).await.len(), 2, "the third has no input");
+    client
+        .batch_execute(&format!(
+            "update windlass.runs set tenant = E'\\x01' where id = '{no_input}'"
+        ))
+        .await
+        .expect("it can be written to");
+    store.leave(leaving.id).await.expect("it leaves what cannot be moved to the reaper");
 }
 
 /// `now()` stands still in a transaction. A lease that was counted from it would be over
