@@ -63,8 +63,7 @@ impl Place {
         let file = std::fs::read_to_string(self.directory().join("data/postmaster.pid")).ok()?;
         let pid = Pid::from_raw(file.lines().next()?.trim().parse().ok()?)?;
         let cwd = std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_pid()));
-        let is_it = cwd.is_ok_and(|cwd| cwd == self.directory().join("data"));
-        (is_it && is_alive(pid)).then_some(pid)
+        cwd.is_ok_and(|cwd| cwd == self.directory().join("data")).then_some(pid)
     }
 
     /// Kills the server with all its sessions.
@@ -108,11 +107,10 @@ pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process is there, and not only waited for by nobody.
+/// Whether a process still holds anything. One that ends gives up its working directory
+/// after its memory and its files, and a moment before it counts as a zombie.
 pub(crate) fn is_alive(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
-    // The name before the state is in brackets and may hold anything.
-    stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'))
+    std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_pid())).is_ok()
 }
 
 /// A run of the binary whose output is read line by line, in a process group of its own.
