@@ -16,6 +16,11 @@
 -- Errors have the codes of docs/errors/ as their SQLSTATE: WL002 for an argument out of its
 -- limits, WL003 for a payload, WL004 for an unknown workflow, WL005 for a key or an id that
 -- was used for another start. 40001 asks to repeat the transaction, as everywhere.
+--
+-- Only `start_run` and the two forms of `start_runs` are for others to call. All that is below
+-- them is called with the rights of the owner and the search path that those three set; what
+-- is in SQL becomes part of their statements. The auditor compares the text of each with what
+-- this file says.
 
 -- Fails with a code such as WL-0004, which is shown, and its short form, which is the SQLSTATE.
 create function windlass.refuse(kind integer, problem text, hint text default null)
@@ -36,7 +41,8 @@ $$;
 -- upper half of its seventh byte, so two bits make it 0111.
 create function windlass.new_run_id()
 returns uuid language sql volatile
-return encode(
+as $$
+select encode(
     set_bit(
         set_bit(
             overlay(
@@ -51,37 +57,59 @@ return encode(
         53, 1
     ),
     'hex'
-)::uuid;
+)::uuid
+$$;
 
 -- What is wrong with a name, null if nothing is: the same limits and words as in
 -- `windlass_core::name`. A control character is one of Unicode's category Cc.
 create function windlass.name_problem(what text, name text, bytes_max integer)
 returns text language sql stable parallel safe
-return case
+as $$
+select case
     when name is null then format('%s is null', what)
     when name = '' then format('%s is empty', what)
     when octet_length(name) > bytes_max then format(
         '%s %s… has %s bytes, the limit is %s',
         what, to_json(left(name, 24)), octet_length(name), bytes_max
     )
-    when name ~ '[\x01-\x1f\x7f-\x9f]' then format(
+    when name ~ E'[\\x01-\\x1f\\x7f-\\x9f]' then format(
         '%s %s has a control character at byte %s',
-        what, to_json(name), octet_length(substring(name from '^[^\x01-\x1f\x7f-\x9f]*'))
+        what, to_json(name), octet_length(substring(name from E'^[^\\x01-\\x1f\\x7f-\\x9f]*'))
     )
-end;
+end
+$$;
 
--- How deep the brackets of a JSON text are nested, up to one more than the limit. Without its
--- strings, every turn takes one level of brackets away.
+-- A JSON text without its strings. Once the escapes of backslashes and quotes are gone, every
+-- second quote ends a string. The parts come from one function and are taken in its order: to
+-- sort them would take as long as everything else.
+create function windlass.without_strings(document text)
+returns text language sql immutable strict parallel safe
+as $$
+select case
+    when strpos(document, '"') = 0 then document
+    else (
+        select string_agg(p.part, '')
+        from string_to_table(replace(replace(document, E'\\\\', ''), E'\\"', ''), '"')
+            with ordinality as p (part, place)
+        where p.place % 2 = 1
+    )
+end
+$$;
+
+-- How deep the brackets of a JSON text are nested, up to one more than the limit. Every turn
+-- takes one level of brackets away from what is left without all that is not a bracket.
 create function windlass.json_depth(document text)
 returns integer language plpgsql immutable strict parallel safe
 set search_path = pg_catalog, pg_temp
-set standard_conforming_strings = on
 as $$
 declare
-    brackets text := regexp_replace(document, '"(?:\\.|[^"\\])*"', '', 'g');
+    brackets text := translate(
+        windlass.without_strings(document),
+        '{[}],: 0123456789.+-eEtrufalsn' || chr(9) || chr(10) || chr(13),
+        '[[]]'
+    );
     depth integer := 0;
 begin
-    brackets := translate(regexp_replace(brackets, '[^][{}]+', '', 'g'), '{}', '[]');
     while brackets <> '' and depth <= 120 loop
         brackets := replace(brackets, '[]', '');
         depth := depth + 1;
@@ -90,11 +118,58 @@ begin
 end
 $$;
 
--- What is wrong with an input. A text with few opening brackets cannot be nested deep, which
--- is much cheaper to see.
+-- Whether an escape in a JSON text stands for half of a character, as the first of the two in
+-- "\ud83d\ude00" does without the other.
+create function windlass.has_half_character(document text)
+returns boolean language sql immutable strict parallel safe
+as $$
+select regexp_replace(
+    replace(document, E'\\\\', ''),
+    E'\\\\u[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2}', '', 'g'
+) ~ E'\\\\u[dD][89a-fA-F]'
+$$;
+
+-- The first number of a JSON text that is beyond 1.7976931348623157e308, the largest that most
+-- programs can read. `digits` begin with the first that is not 0, `places` are how many
+-- of them are before the point once the exponent has moved it.
+create function windlass.large_number(document text)
+returns text language sql immutable strict parallel safe
+as $$
+with document as materialized (
+    select windlass.without_strings(document) as rest
+)
+select case when length(n.number) > 24 then left(n.number, 24) || '…' else n.number end
+from document d
+cross join lateral (
+    select
+        m.place,
+        m.parts[1] as number,
+        ltrim(m.parts[2] || coalesce(m.parts[3], ''), '0') as digits,
+        coalesce(m.parts[4], '0')::numeric + length(ltrim(
+            m.parts[2] || coalesce(m.parts[3], ''), '0'
+        )) - length(coalesce(m.parts[3], '')) as places
+    from regexp_matches(
+        d.rest, '(-?([0-9]+)(?:[.]([0-9]+))?(?:[eE]([-+]?[0-9]+))?)', 'g'
+    ) with ordinality as m (parts, place)
+) n
+where d.rest ~ '[eE][+]?[0-9]{3}|[0-9]{210}'
+    and n.digits <> ''
+    and (
+        n.places > 309
+        or n.places = 309 and rpad(n.digits, 17, '0') collate "C" > '17976931348623157'
+    )
+order by n.place
+limit 1
+$$;
+
+-- What is wrong with an input. First comes what is cheap and settles nearly all: a text with
+-- few bytes or few opening brackets cannot be nested deep; one without an exponent of three
+-- digits and without 210 digits in a row has no number that is too large. (To look for so many
+-- digits takes five times as long as to look for the first 30 of them.)
 create function windlass.input_problem(workflow text, input json, bytes_max integer)
 returns text language sql stable parallel safe
-return case
+as $$
+select case
     when input is null then format(
         'input of workflow %s is null, write ''null'' for the JSON value', to_json(workflow)
     )
@@ -102,13 +177,29 @@ return case
         'input of workflow %s has %s bytes, the payload_limit is %s',
         to_json(workflow), octet_length(input::text), bytes_max
     )
-    when octet_length(input::text) - octet_length(translate(input::text, '[{', '')) > 120
+    when octet_length(input::text) > 240
+        and octet_length(input::text) - octet_length(translate(input::text, '[{', '')) > 120
         and windlass.json_depth(input::text) > 120
         then format(
             'input of workflow %s is nested more than 120 deep, which is the limit',
             to_json(workflow)
         )
-end;
+    when strpos(input::text, E'\\u') > 0 and windlass.has_half_character(input::text)
+        then format(
+            E'input of workflow %s has an escape from \\ud800 to \\udfff without its other half',
+            to_json(workflow)
+        )
+    when (
+            input::text ~ '[eE][+]?[0-9]{3}'
+            or octet_length(input::text) >= 210 and input::text ~ '[0-9]{30}'
+        )
+        and windlass.large_number(input::text) is not null
+        then format(
+            'input of workflow %s has the number %s, the largest is 1.7976931348623157e308',
+            to_json(workflow), windlass.large_number(input::text)
+        )
+end
+$$;
 
 -- What is wrong with the metadata of a run.
 create function windlass.metadata_problem(metadata jsonb)
@@ -155,7 +246,8 @@ create function windlass.start_problem(
     workflow text, tenant text, key text, delay interval, priority integer, metadata jsonb
 )
 returns text language sql stable parallel safe
-return coalesce(
+as $$
+select coalesce(
     windlass.name_problem('workflow name', workflow, 200),
     windlass.name_problem('tenant name', tenant, 200),
     case when key is not null then windlass.name_problem('idempotency key', key, 400) end,
@@ -171,7 +263,15 @@ return coalesce(
             format('priority %s is not within -100 to 100', priority)
         when metadata is not null then windlass.metadata_problem(metadata)
     end
-);
+)
+$$;
+
+-- Which start of a batch a refusal is about; nothing is said of a start that is alone.
+create function windlass.which(place bigint, batch integer)
+returns text language sql immutable parallel safe
+as $$
+select case batch when 1 then '' else format('start %s of %s: ', place, batch) end
+$$;
 
 -- Fails with what is wrong with a start that was found to be wrong.
 create function windlass.refuse_start(
@@ -260,6 +360,7 @@ begin
             n.key,
             n.is_new,
             r.id as found,
+            b.place as maker,
             r.is_named,
             r.tenant is not distinct from n.tenant
                 and r.workflow is not distinct from n.workflow
@@ -287,13 +388,17 @@ begin
                 message = format('the run that start %s named was removed meanwhile', answer.place),
                 hint = 'Repeat the transaction.';
         elsif not answer.is_new and not answer.is_same then
-            perform windlass.refuse(5, format(
-                '%s was used for run %s with another start',
+            perform windlass.refuse(5, windlass.which(answer.place, cardinality(ids)) || format(
+                '%s was used for %s',
                 case
                     when answer.is_named then format('run id %s', answer.id)
                     else format('idempotency key %s', to_json(answer.key))
                 end,
-                answer.found
+                case
+                    when answer.maker is null then
+                        format('run %s with another start', answer.found)
+                    else format('start %s, which differs', answer.maker)
+                end
             ));
         end if;
         place := answer.place;
@@ -411,7 +516,7 @@ begin
     ) n;
     if culprit is not null then
         perform windlass.refuse_start(
-            case batch when 1 then '' else format('start %s of %s: ', culprit, batch) end,
+            windlass.which(culprit, batch),
             workflows[culprit], versions[culprit], tenants[culprit], inputs[culprit], bytes_max,
             keys[culprit], delays[culprit], priorities[culprit], metadata[culprit]
         );
@@ -500,6 +605,9 @@ $$;
 
 -- Starts a run and answers its id: that of the new run, or of the one that the key or the id
 -- names already.
+--
+-- This and the form of a batch in JSON have the rights of the owner too, so that whoever may
+-- call one of them needs no right to call what it calls.
 create function windlass.start_run(
     workflow text,
     input json default 'null',
@@ -511,7 +619,7 @@ create function windlass.start_run(
     version integer default null,
     id uuid default null
 )
-returns uuid language plpgsql volatile
+returns uuid language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -525,15 +633,56 @@ begin
 end
 $$;
 
+-- Fails with the first field of a batch that PostgreSQL cannot read as what it should be.
+create function windlass.refuse_field(runs json)
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    start record;
+    field record;
+    name text;
+    problem text;
+    detail text;
+begin
+    for start in
+        select e.run, windlass.which(e.place, json_array_length(runs)) as which
+        from json_array_elements(runs) with ordinality as e (run, place)
+        order by e.place
+    loop
+        name := null;
+        begin
+            -- The fields themselves cannot be told apart if a text among them cannot be read.
+            for field in select f.key, f.value from json_each(start.run) as f (key, value) loop
+                name := field.key;
+                perform
+                from json_to_record(json_build_object(field.key, field.value)) as r (
+                    workflow text, input json, tenant text, key text, delay interval,
+                    priority integer, metadata jsonb, version integer, id uuid
+                );
+            end loop;
+        exception when data_exception then
+            get stacked diagnostics problem = message_text, detail = pg_exception_detail;
+            perform windlass.refuse(2, format(
+                '%s%s cannot be read: %s%s',
+                start.which, coalesce(to_json(name)::text, 'a text'), problem,
+                ' (' || rtrim(nullif(detail, ''), '.') || ')'
+            ));
+        end;
+    end loop;
+end
+$$;
+
 -- Starts a batch of up to 10,000 runs, given as a JSON array of objects whose fields are the
 -- parameters of `start_run`: the form for SQL.
 create function windlass.start_runs(runs json)
 returns table ("position" integer, run_id uuid, is_new boolean)
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+    size integer;
     batch record;
     culprit record;
 begin
@@ -541,10 +690,10 @@ begin
         perform windlass.refuse(2, format(
             'the batch is of the type %s, not an array', coalesce(json_typeof(runs), 'null')
         ));
-    elsif json_array_length(runs) > 10000 then
-        perform windlass.refuse(5, format(
-            'a batch of %s is over the limit of 10000', json_array_length(runs)
-        ));
+    end if;
+    size := json_array_length(runs);
+    if size > 10000 then
+        perform windlass.refuse(5, format('a batch of %s is over the limit of 10000', size));
     end if;
 
     select e.place, json_typeof(e.run) as type
@@ -554,60 +703,76 @@ begin
     order by e.place
     limit 1;
     if found then
-        perform windlass.refuse(2, format(
-            'start %s is of the type %s, not an object', culprit.place, culprit.type
+        perform windlass.refuse(2, windlass.which(culprit.place, size) || format(
+            'the run to start is of the type %s, not an object', culprit.type
         ));
     end if;
 
-    -- A field that is not known may be a tenant that was misspelt.
-    select e.place, f.key, w.type as wanted, json_typeof(f.value) as type
-    into culprit
-    from json_array_elements(runs) with ordinality as e (run, place)
-    cross join lateral json_each(e.run) as f (key, value)
-    left join (
-        values
-            ('workflow', 'string'), ('input', null), ('tenant', 'string'), ('key', 'string'),
-            ('delay', 'string'), ('priority', 'number'), ('metadata', 'object'),
-            ('version', 'number'), ('id', 'string')
-    ) as w (key, type) on w.key = f.key
-    where w.key is null
-        or json_typeof(f.value) <> w.type
-            and (json_typeof(f.value) <> 'null' or f.key in ('workflow', 'tenant'))
-    order by e.place, f.key
-    limit 1;
-    if found then
-        perform windlass.refuse(2, case
-            when culprit.wanted is null then
-                format('start %s has an unknown field %s', culprit.place, to_json(culprit.key))
-            else format(
-                '%s of start %s is of the type %s, not a %s',
-                to_json(culprit.key), culprit.place, culprit.type, culprit.wanted
-            )
-        end);
-    end if;
+    begin
+        -- A field that is not known may be a tenant that was misspelt; of one that is there
+        -- twice, nobody knows which is meant.
+        select
+            e.place,
+            f.key,
+            w.type as wanted,
+            count(*) as times,
+            min(json_typeof(f.value)) as type
+        into culprit
+        from json_array_elements(runs) with ordinality as e (run, place)
+        cross join lateral json_each(e.run) as f (key, value)
+        left join (
+            values
+                ('workflow', 'string'), ('input', 'value'), ('tenant', 'string'),
+                ('key', 'string'), ('delay', 'string'), ('priority', 'number'),
+                ('metadata', 'object'), ('version', 'number'), ('id', 'string')
+        ) as w (key, type) on w.key = f.key
+        group by e.place, f.key, w.type
+        having w.type is null
+            or count(*) > 1
+            or w.type <> 'value'
+                and min(json_typeof(f.value)) <> w.type
+                and (min(json_typeof(f.value)) <> 'null' or f.key in ('workflow', 'tenant'))
+        order by e.place, f.key
+        limit 1;
+        if found then
+            perform windlass.refuse(2, windlass.which(culprit.place, size) || case
+                when culprit.wanted is null then
+                    format('field %s is not known', to_json(culprit.key))
+                when culprit.times > 1 then
+                    format('field %s is there %s times', to_json(culprit.key), culprit.times)
+                else format(
+                    '%s is of the type %s, not a %s',
+                    to_json(culprit.key), culprit.type, culprit.wanted
+                )
+            end);
+        end if;
 
-    select
-        coalesce(array_agg(r.id), '{}') as ids,
-        coalesce(array_agg(r.workflow), '{}') as workflows,
-        coalesce(array_agg(r.version), '{}') as versions,
-        coalesce(array_agg(coalesce(r.tenant, 'default')), '{}') as tenants,
-        coalesce(array_agg(coalesce(r.input, 'null')), '{}') as inputs,
-        coalesce(array_agg(r.key), '{}') as keys,
-        coalesce(array_agg(coalesce(r.delay, '0')), '{}') as delays,
-        coalesce(array_agg(coalesce(r.priority, 0)), '{}') as priorities,
-        coalesce(array_agg(r.metadata), '{}') as metadata
-    into batch
-    from (
-        select r.*
-        from rows from (
-            json_to_recordset(runs) as (
-                workflow text, input json, tenant text, key text, delay interval,
-                priority integer, metadata jsonb, version integer, id uuid
-            )
-        ) with ordinality
-            as r (workflow, input, tenant, key, delay, priority, metadata, version, id, place)
-        order by r.place
-    ) r;
+        select
+            coalesce(array_agg(r.id), '{}') as ids,
+            coalesce(array_agg(r.workflow), '{}') as workflows,
+            coalesce(array_agg(r.version), '{}') as versions,
+            coalesce(array_agg(coalesce(r.tenant, 'default')), '{}') as tenants,
+            coalesce(array_agg(coalesce(r.input, 'null')), '{}') as inputs,
+            coalesce(array_agg(r.key), '{}') as keys,
+            coalesce(array_agg(coalesce(r.delay, '0')), '{}') as delays,
+            coalesce(array_agg(coalesce(r.priority, 0)), '{}') as priorities,
+            coalesce(array_agg(r.metadata), '{}') as metadata
+        into batch
+        from (
+            select r.*
+            from rows from (
+                json_to_recordset(runs) as (
+                    workflow text, input json, tenant text, key text, delay interval,
+                    priority integer, metadata jsonb, version integer, id uuid
+                )
+            ) with ordinality
+                as r (workflow, input, tenant, key, delay, priority, metadata, version, id, place)
+            order by r.place
+        ) r;
+    exception when data_exception then
+        perform windlass.refuse_field(runs);
+        raise;
+    end;
 
     return query
     select s.position, s.run_id, s.is_new
@@ -619,7 +784,14 @@ begin
 end
 $$;
 
--- To see the schema is one thing, to start runs another.
-revoke execute on function windlass.start_runs(
-    uuid[], text[], integer[], text[], json[], text[], interval[], integer[], jsonb[]
-) from public;
+-- To see the schema is one thing, to start runs another. What only starts call is for nobody.
+revoke execute on function
+    windlass.start_run, windlass.start_runs(json),
+    windlass.start_runs(
+        uuid[], text[], integer[], text[], json[], text[], interval[], integer[], jsonb[]
+    ),
+    windlass.refuse, windlass.new_run_id, windlass.name_problem, windlass.without_strings,
+    windlass.json_depth, windlass.has_half_character, windlass.large_number,
+    windlass.input_problem, windlass.metadata_problem, windlass.start_problem, windlass.which,
+    windlass.refuse_start, windlass.match_starts, windlass.tell_of_starts, windlass.refuse_field
+from public;

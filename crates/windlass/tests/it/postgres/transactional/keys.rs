@@ -327,6 +327,50 @@ async fn a_batch_is_answered_as_its_starts_one_by_one() {
 }
 
 #[tokio::test]
+async fn a_conflict_in_a_batch_names_the_start_and_what_it_conflicts_with() {
+    let shop = Shop::open().await;
+    let there = shop.start("'order', '1', key => 'there'").await;
+    let order = |more: &str| format!(r#"{{"workflow": "order", {more}}}"#);
+    let id = Uuid::from_u128(7);
+    let cases = [
+        (
+            vec![order(r#""key": "a""#), order(r#""key": "there", "input": 2"#)],
+            format!(
+                r#"start 2 of 2: idempotency key "there" was used for run {there} with another start [WL-0005]"#
+            ),
+        ),
+        (
+            vec![order(&format!(r#""id": "{there}", "input": 1"#)), order(r#""key": "a""#)],
+            format!(
+                "start 1 of 2: run id {there} was used for run {there} with another start [WL-0005]"
+            ),
+        ),
+        // Two starts of the batch.
+        (
+            vec![
+                order(r#""key": "b""#),
+                order(r#""key": "a""#),
+                order(r#""key": "a", "input": 2"#),
+            ],
+            r#"start 3 of 3: idempotency key "a" was used for start 2, which differs [WL-0005]"#
+                .to_owned(),
+        ),
+        (
+            vec![
+                order(&format!(r#""id": "{id}""#)),
+                order(&format!(r#""id": "{id}", "input": 2"#)),
+            ],
+            format!("start 2 of 2: run id {id} was used for start 1, which differs [WL-0005]"),
+        ),
+    ];
+    for (batch, message) in cases {
+        let sql = format!("select * from windlass.start_runs('[{}]')", batch.join(", "));
+        assert_eq!(shop.refusal(&sql).await, ("WL005".to_owned(), message), "{batch:?}");
+    }
+    assert_eq!(shop.rows().await, [1, 1, 3, 1, 1]);
+}
+
+#[tokio::test]
 async fn a_run_that_was_removed_meanwhile_is_a_serialization_failure() {
     let shop = Shop::open().await;
     // As if the run had been pruned between the insert that met it and the look at it.

@@ -1,7 +1,7 @@
 //! Bad input gets a clear refusal, and leaves nothing behind.
 
-use windlass::store::WorkerLink;
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
+use windlass::store::{Store, WorkerLink};
 use windlass::{Tenant, Windlass};
 use windlass_core::{IdempotencyKey, Payload, WorkflowName};
 
@@ -89,6 +89,21 @@ async fn what_is_refused_is_named_and_has_the_code_of_its_error_page() {
             "'order', (repeat('[', 121) || repeat(']', 121))::json",
             "WL003",
             r#"input of workflow "order" is nested more than 120 deep, which is the limit [WL-0003]"#,
+        ),
+        (
+            r#"'order', '{"a": "\ud800"}'"#,
+            "WL003",
+            r#"input of workflow "order" has an escape from \ud800 to \udfff without its other half [WL-0003]"#,
+        ),
+        (
+            "'order', '[1, -1e999999]'",
+            "WL003",
+            r#"input of workflow "order" has the number -1e999999, the largest is 1.7976931348623157e308 [WL-0003]"#,
+        ),
+        (
+            "'order', repeat('12', 155)::json",
+            "WL003",
+            r#"input of workflow "order" has the number 121212121212121212121212…, the largest is 1.7976931348623157e308 [WL-0003]"#,
         ),
     ];
     for (arguments, state, message) in cases {
@@ -220,6 +235,78 @@ async fn the_nesting_of_inputs_is_judged_as_the_library_judges_it() {
 }
 
 #[tokio::test]
+async fn metadata_from_sql_may_have_every_character_but_nul() {
+    let shop = Shop::open().await;
+    let odd = "\u{1}\t\r\n\u{7f}\u{85}\u{9f}\u{2028}\u{10ffff}\"\\u0000";
+    let metadata = serde_json::json!({ odd: odd }).to_string();
+    let one = shop.start(&format!("'order', metadata => {}", quoted(&metadata))).await;
+    let batch = format!(r#"[{{"workflow": "order", "key": "k", "metadata": {metadata}}}]"#);
+    shop.run(&format!("select from windlass.start_runs({})", quoted(&batch))).await;
+    let two = shop.start("'order', key => 'k'").await;
+    for run in [one, two] {
+        let run = shop.store.get_run(run).await.expect("the store is there").expect("it is there");
+        assert_eq!(run.metadata, [(odd.to_owned(), odd.to_owned())].into());
+    }
+    let nul = r#"'{"a": "b\u0000"}'"#;
+    let (state, _) =
+        shop.refusal(&format!("select windlass.start_run('order', metadata => {nul})")).await;
+    assert_eq!(state, "22P05", "the function is not even called");
+    let batch = r#"'[{"workflow": "order", "metadata": {"a": "b\u0000"}}]'"#;
+    let (state, _) = shop.refusal(&format!("select from windlass.start_runs({batch})")).await;
+    assert_eq!(state, "WL002");
+}
+
+#[tokio::test]
+async fn an_input_is_refused_if_no_handler_could_read_it() {
+    let shop = Shop::open().await;
+    let digits = |count| "9".repeat(count);
+    for input in [
+        // Halves of characters, and what only looks like them.
+        r#""\ud83d\ude00""#.to_owned(),
+        r#""\uD83D\uDE00 \ud7ff \ue000 \u0000""#.to_owned(),
+        r#""\ud83d""#.to_owned(),
+        r#""\uDE00""#.to_owned(),
+        r#""\ude00\ud83d""#.to_owned(),
+        r#""\ud83d\ud83d\ude00\ude00""#.to_owned(),
+        r#""\ud83d \ude00""#.to_owned(),
+        r#""\\ud83d""#.to_owned(),
+        r#""\\\ud83d""#.to_owned(),
+        r#""\\\ud83d\ude00""#.to_owned(),
+        r#"{"\udabc": 1}"#.to_owned(),
+        // Numbers, and what only looks like them.
+        "1e308".to_owned(),
+        "[1.7976931348623157e308, -1.7976931348623157E+308]".to_owned(),
+        "1e309".to_owned(),
+        "-1e309".to_owned(),
+        "[0, 1E+400]".to_owned(),
+        "1.8e308".to_owned(),
+        "0e999999".to_owned(),
+        "0.000e999".to_owned(),
+        "1e-999999".to_owned(),
+        r#"["1e999", "\"1e999", "\\", 1]"#.to_owned(),
+        r#"["\\", 1e999]"#.to_owned(),
+        format!("0.{}1e400", "0".repeat(100)),
+        format!("0.{}1e400", "0".repeat(80)),
+        digits(308),
+        digits(309),
+        format!("{}e99", digits(209)),
+        format!("{}e99", digits(210)),
+        format!("{}e-5", digits(310)),
+        format!("{}.{}", digits(200), digits(200)),
+        format!(r#""{}""#, digits(400)),
+    ] {
+        let payload = Payload::from_json(input.as_str()).expect("it is JSON");
+        let is_right = payload.decode::<serde_json::Value>().is_ok();
+        let sql = format!("select windlass.start_run('order', {})", quoted(&input));
+        let answer = shop.user.simple_query(&sql).await;
+        assert_eq!(answer.is_ok(), is_right, "{input}");
+        if !is_right {
+            assert_eq!(shop.refusal(&sql).await.0, "WL003", "{input}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_batch_is_refused_as_a_whole_and_names_the_start_that_is_wrong() {
     let shop = Shop::open().await;
     let right = r#"{"workflow": "order"}"#;
@@ -233,28 +320,63 @@ async fn a_batch_is_refused_as_a_whole_and_names_the_start_that_is_wrong() {
         (
             format!("'[{right}, 7]'"),
             "WL002",
-            "start 2 is of the type number, not an object [WL-0002]",
+            "start 2 of 2: the run to start is of the type number, not an object [WL-0002]",
         ),
         (format!("'[{right}, {{}}]'"), "WL002", "start 2 of 2: workflow name is null [WL-0002]"),
         (
             format!(r#"'[{right}, {{"workflow": "order", "tennant": "acme"}}]'"#),
             "WL002",
-            r#"start 2 has an unknown field "tennant" [WL-0002]"#,
+            r#"start 2 of 2: field "tennant" is not known [WL-0002]"#,
         ),
         (
             format!(r#"'[{right}, {{"workflow": "order", "tenant": null}}]'"#),
             "WL002",
-            r#""tenant" of start 2 is of the type null, not a string [WL-0002]"#,
+            r#"start 2 of 2: "tenant" is of the type null, not a string [WL-0002]"#,
         ),
         (
             format!(r#"'[{right}, {{"workflow": "order", "priority": "9"}}]'"#),
             "WL002",
-            r#""priority" of start 2 is of the type string, not a number [WL-0002]"#,
+            r#"start 2 of 2: "priority" is of the type string, not a number [WL-0002]"#,
         ),
         (
             format!(r#"'[{right}, {{"workflow": "order", "delay": "soon"}}]'"#),
-            "22007",
-            r#"invalid input syntax for type interval: "soon""#,
+            "WL002",
+            r#"start 2 of 2: "delay" cannot be read: invalid input syntax for type interval: "soon" [WL-0002]"#,
+        ),
+        (
+            format!(r#"'[{right}, {{"workflow": "order", "id": "7"}}]'"#),
+            "WL002",
+            r#"start 2 of 2: "id" cannot be read: invalid input syntax for type uuid: "7" [WL-0002]"#,
+        ),
+        (
+            format!(r#"'[{right}, {{"priority": 1.5, "workflow": "order"}}, {right}]'"#),
+            "WL002",
+            r#"start 2 of 3: "priority" cannot be read: invalid input syntax for type integer: "1.5" [WL-0002]"#,
+        ),
+        (
+            format!(r#"'[{right}, {{"workflow": "order", "version": 3000000000}}]'"#),
+            "WL002",
+            r#"start 2 of 2: "version" cannot be read: value "3000000000" is out of range for type integer [WL-0002]"#,
+        ),
+        (
+            format!(r#"'[{right}, {{"workflow": "order", "key": "a\u0000"}}]'"#),
+            "WL002",
+            r"start 2 of 2: a text cannot be read: unsupported Unicode escape sequence (\u0000 cannot be converted to text) [WL-0002]",
+        ),
+        (
+            format!(r#"'[{right}, {{"workflow": "order", "input": "\udead"}}]'"#),
+            "WL002",
+            "start 2 of 2: a text cannot be read: invalid input syntax for type json (Unicode low surrogate must follow a high surrogate) [WL-0002]",
+        ),
+        (
+            r#"'[{"workflow": "order", "delay": "soon"}]'"#.to_owned(),
+            "WL002",
+            r#""delay" cannot be read: invalid input syntax for type interval: "soon" [WL-0002]"#,
+        ),
+        (
+            format!(r#"'[{right}, {{"workflow": "a", "key": "k", "workflow": "order"}}]'"#),
+            "WL002",
+            r#"start 2 of 2: field "workflow" is there 2 times [WL-0002]"#,
         ),
         (
             format!(r#"'[{right}, {{"workflow": "order", "priority": 101}}]'"#),

@@ -279,14 +279,31 @@ async fn a_role_needs_no_more_than_the_documented_privileges() {
     ))
     .await;
     let (state, message) = shop.refusal("select windlass.start_run('order')").await;
-    let wanted = ("42501", "permission denied for function start_runs");
+    let wanted = ("42501", "permission denied for function start_run");
     assert_eq!((state.as_str(), message.as_str()), wanted);
+    // Each form of a start needs the right to call itself and no other.
     shop.run(&format!(
-        "reset role; grant execute on all functions in schema windlass to {role}; set role {role}"
+        "reset role; grant execute on function windlass.start_run to {role}; set role {role}"
     ))
     .await;
     let first = start(&shop.user, "'order', key => 'k'").await;
     assert_eq!(start(&shop.user, "'order', key => 'k'").await, first);
+    let batch = r#"select from windlass.start_runs('[{"workflow": "order"}]')"#;
+    let (state, message) = shop.refusal(batch).await;
+    let wanted = ("42501", "permission denied for function start_runs");
+    assert_eq!((state.as_str(), message.as_str()), wanted);
+    shop.run(&format!(
+        "reset role; grant execute on function windlass.start_runs(json) to {role}; set role {role}"
+    ))
+    .await;
+    shop.run(batch).await;
+    let wrong = batch.replace(r#""order""#, r#""order", "delay": "soon""#);
+    assert_eq!(shop.refusal(&wrong).await.0, "WL002");
+    let may_call = "select string_agg(p.proname, ' ' order by p.proname) from pg_proc p
+        where p.pronamespace = 'windlass'::regnamespace
+            and has_function_privilege(p.oid, 'execute')";
+    let may_call: String = shop.user.query_one(may_call, &[]).await.expect("it works").get(0);
+    assert_eq!(may_call, "next_tag start_run start_runs", "the first is the engine's, for all");
     let (state, message) = shop.refusal("delete from windlass.runs").await;
     assert_eq!((state.as_str(), message.as_str()), ("42501", "permission denied for table runs"));
     shop.run(&format!("reset role; drop owned by {role}; drop role {role}")).await;
