@@ -187,7 +187,7 @@ async fn the_printed_statement_shows_the_examples() {
 }
 
 #[tokio::test]
-async fn the_constraints_and_indexes_that_are_looked_for_are_all_that_there_are() {
+async fn what_is_looked_for_in_the_schema_is_all_that_there_is() {
     let story = Story::empty().await;
     let report = story.audit().await;
     let constraints = "select format('%s %s', c.conrelid::regclass, c.conname) from pg_constraint c
@@ -208,6 +208,14 @@ async fn the_constraints_and_indexes_that_are_looked_for_are_all_that_there_are(
         }
         assert_eq!(check(&report, id).checked, there.len() as u64);
     }
+    let functions = "select p.oid::regprocedure::text from pg_proc p
+        where p.pronamespace = 'windlass'::regnamespace";
+    let there = story.texts(functions).await;
+    let known = check(&report, "schema.functions");
+    for signature in &there {
+        assert!(known.sql.contains(&format!("('{signature}', ")), "{signature} is not looked for");
+    }
+    assert_eq!(known.checked, there.len() as u64);
 }
 
 #[tokio::test]

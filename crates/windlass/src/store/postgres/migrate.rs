@@ -290,10 +290,14 @@ fn refused(
 }
 
 impl Migration {
+    /// Its text: a checkout on another system may have other ends of lines.
+    pub(super) fn text(&self) -> String {
+        self.sql.replace("\r\n", "\n")
+    }
+
     /// What its text is known by; the server computes it.
     async fn checksum(&self, tx: &Transaction<'_>) -> Result<String, Fault> {
-        // A checkout on another system may have other ends of lines.
-        let text = self.sql.replace("\r\n", "\n");
+        let text = self.text();
         let sql = "select encode(sha256(convert_to($1, 'UTF8')), 'hex')";
         Ok(tx.query_typed_one(sql, &[(&text, Type::TEXT)]).await?.get(0))
     }

@@ -513,4 +513,50 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "drop index windlass.timers_due",
         "create index timers_due on windlass.timers (due, seq)",
     ),
+    schema_violation(
+        &["schema.functions"],
+        "function windlass.new_run_id() does not exist",
+        "alter function windlass.new_run_id() rename to run_id",
+        "alter function windlass.run_id() rename to new_run_id",
+    ),
+    schema_violation(
+        &["schema.functions"],
+        "is plpgsql volatile set search_path=pg_catalog, pg_temp, not plpgsql volatile security",
+        "alter function windlass.start_runs(json) security invoker",
+        "alter function windlass.start_runs(json) security definer",
+    ),
+    schema_violation(
+        &["schema.functions"],
+        "function windlass.refuse(integer,text,text) is plpgsql volatile, not plpgsql volatile set",
+        "alter function windlass.refuse reset search_path",
+        "alter function windlass.refuse set search_path = pg_catalog, pg_temp",
+    ),
+    schema_violation(
+        &["schema.functions"],
+        "is sql volatile parallel safe, not sql immutable parallel safe",
+        "alter function windlass.next_tag volatile",
+        "alter function windlass.next_tag immutable",
+    ),
+    // As `create or replace` leaves it, but so that it can be undone.
+    schema_violation(
+        &["schema.functions"],
+        "function windlass.tell_of_starts() has another body",
+        "update pg_proc set prosrc = prosrc || ' ' where proname = 'tell_of_starts'",
+        "update pg_proc set prosrc = rtrim(prosrc, ' ') where proname = 'tell_of_starts'",
+    ),
+    violation(
+        &["schema.migrations"],
+        "migration 1, windlass, is not noted",
+        "delete from windlass.migrations where version = 1",
+    ),
+    violation(
+        &["schema.migrations"],
+        "migration 2 is noted as other, not start_run",
+        "update windlass.migrations set name = 'other' where version = 2",
+    ),
+    violation(
+        &["schema.migrations"],
+        "migration 2, start_run, was applied with another text",
+        "update windlass.migrations set checksum = repeat('0', 64) where version = 2",
+    ),
 ];

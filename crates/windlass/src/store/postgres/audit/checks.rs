@@ -115,6 +115,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check::of_everything(include_str!("sql/rows_without_run.sql")),
     Check::of_little(include_str!("sql/schema_constraints.sql")),
     Check::of_little(include_str!("sql/schema_indexes.sql")),
+    Check::of_little(include_str!("sql/schema_functions.sql")),
+    Check::of_little(include_str!("sql/schema_migrations.sql")),
 ];
 
 #[cfg(test)]

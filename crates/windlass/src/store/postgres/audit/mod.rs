@@ -10,6 +10,7 @@
 //! was given, or whether a handler ran.
 
 mod checks;
+mod functions;
 mod legal;
 mod report;
 mod schema;
@@ -22,6 +23,7 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 use windlass_core::Timestamp;
 
 use checks::{CHECKS, Check, Reach};
+use functions::Expected;
 use template::Template;
 
 pub use report::{AuditReport, CheckResult, Severity};
@@ -155,7 +157,8 @@ pub(crate) async fn audit_session(
     prepare(&snapshot, name, options).await.map_err(|error| explain(name, error))??;
     let scope = read_scope(&snapshot, options).await;
     let (at, since) = scope.map_err(|error| explain(name, error))?;
-    let template = Template::new(options, since);
+    let expected = Expected::look_up(&snapshot).await.map_err(|error| explain(name, error))?;
+    let template = Template::new(options, since, expected);
     let mut checks = Vec::with_capacity(CHECKS.len());
     for check in CHECKS {
         let result = run(&snapshot, check, &template).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use windlass_core::Timestamp;
 use windlass_core::retry::WAIT_MAX;
 
+use super::functions::Expected;
 use super::{AuditOptions, legal, schema};
 
 /// What stands for the placeholders in the files: `{name}`, or `{scope column}` for the
@@ -18,7 +19,11 @@ pub(super) struct Template {
 }
 
 impl Template {
-    pub(super) fn new(options: &AuditOptions, since: Option<Timestamp>) -> Self {
+    pub(super) fn new(
+        options: &AuditOptions,
+        since: Option<Timestamp>,
+        expected: Expected,
+    ) -> Self {
         let now = options.now.map_or_else(|| "now()".to_owned(), timestamp);
         let parts = vec![
             ("now", now),
@@ -28,6 +33,8 @@ impl Template {
             ("run_edges", legal::run_edges()),
             ("constraints", schema::rows(schema::CONSTRAINTS)),
             ("indexes", schema::rows(schema::INDEXES)),
+            ("functions", expected.functions),
+            ("migrations", expected.migrations),
             ("parents", include_str!("sql/parts/parents.sql").to_owned()),
             ("specs", include_str!("sql/parts/specs.sql").to_owned()),
         ];
@@ -109,7 +116,7 @@ mod tests {
     use super::*;
 
     fn narrowed(since: Option<Timestamp>) -> Template {
-        Template::new(&AuditOptions::new(), since)
+        Template::new(&AuditOptions::new(), since, Expected::default())
     }
 
     #[test]
