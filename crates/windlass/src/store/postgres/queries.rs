@@ -54,6 +54,14 @@ impl PostgresStore {
             0 => PAGE_MAX,
             limit => limit.min(PAGE_MAX),
         };
+        // No run has metadata with a NUL, and a text with one cannot even be sent.
+        if filter
+            .metadata
+            .as_ref()
+            .is_some_and(|(key, value)| key.contains('\0') || value.contains('\0'))
+        {
+            return Ok(RunPage { runs: Vec::new(), next: None });
+        }
         let workflow = filter.workflow.as_ref().map(WorkflowName::as_str);
         let tenant = filter.tenant.as_ref().map(Tenant::as_str);
         let state = filter.state.map(|state| state.word());

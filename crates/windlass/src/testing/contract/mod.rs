@@ -105,6 +105,7 @@ macro_rules! store_contract_cases {
                 a_delayed_run_waits_with_its_roots_only
                 a_repeated_delayed_start_keeps_the_first_time
                 metadata_has_a_limit
+                metadata_may_have_every_character_but_nul
                 an_input_has_a_limit
                 a_batch_of_starts_has_a_limit
                 an_empty_batch_has_an_empty_answer

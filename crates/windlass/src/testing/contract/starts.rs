@@ -8,7 +8,7 @@ use super::bench::{
     Bench, completion, definition, json, key, payload_of, priority, seconds, success, tenant,
     workflow_name,
 };
-use crate::store::{Answer, BATCH_MAX, METADATA_PAIRS_MAX, NewRun, Started, StoreError};
+use crate::store::{Answer, BATCH_MAX, METADATA_PAIRS_MAX, NewRun, RunFilter, Started, StoreError};
 
 fn is_conflict<T>(answer: &Result<T, StoreError>) -> bool {
     matches!(answer, Err(StoreError::Conflict(_)))
@@ -253,6 +253,30 @@ pub(crate) async fn metadata_has_a_limit(bench: &Bench<'_>) {
     assert!(is_conflict(&answers[0]), "{answers:?}");
     assert!(answers[1].is_ok(), "{answers:?}");
     assert_eq!(bench.store.get_run(over_id).await, Ok(None));
+}
+
+pub(crate) async fn metadata_may_have_every_character_but_nul(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    for odd in
+        ["\u{1}", "a\tb\r\n", "\u{7f}\u{85}\u{9f}", "\u{2028}\u{feff}", "\u{10ffff}", "\"\\u0000"]
+    {
+        let pair = pair(odd, odd);
+        let new = NewRun { metadata: [pair.clone()].into(), ..bench.new_run("w") };
+        let run = bench.start_run(new).await;
+        assert_eq!(bench.run(run).await.metadata, [pair.clone()].into());
+        let filter = RunFilter { metadata: Some(pair), ..RunFilter::default() };
+        let found = bench.store.list_runs(filter).await.expect("the store is there").runs;
+        assert_eq!(found.iter().map(|run| run.id).collect::<Vec<_>>(), [run], "{odd:?}");
+    }
+    for (pair, at) in [(pair("a\0", "b"), 1), (pair("a", "b\u{1}\0"), 2)] {
+        let new = NewRun { metadata: [pair.clone()].into(), ..bench.new_run("w") };
+        let text = format!("metadata {:?} has a NUL at byte {at}", pair.0);
+        assert_eq!(bench.try_start(new).await, Err(StoreError::Conflict(text)));
+        let filter = RunFilter { metadata: Some(pair), ..RunFilter::default() };
+        let found = bench.store.list_runs(filter).await.expect("to look for it is no error");
+        assert!(found.runs.is_empty(), "{found:?}");
+    }
 }
 
 pub(crate) async fn an_input_has_a_limit(bench: &Bench<'_>) {
