@@ -187,8 +187,8 @@ pub enum Refusal {
     RunCancelled,
     /// There is no such task.
     UnknownTask,
-    /// The store cannot keep what was sent, and would not the next time. Only the
-    /// answer to a completion.
+    /// The store cannot keep what was sent, or the run contradicts what else is stored of it,
+    /// and it would be the same the next time. Only the answer to a completion or a release.
     Invalid,
 }
 

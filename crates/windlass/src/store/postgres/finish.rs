@@ -61,7 +61,7 @@ impl PostgresStore {
             }
             let until = (!release.delay.is_zero()).then(|| work.now + release.delay);
             if let Some((run, moves)) = work.run(held.task.run) {
-                run.hand_back(moves, held.task.index, until)?;
+                run.hand_back(moves, held.task.index, until).map_err(unsound::of(held.task.run))?;
             }
             answers.push(Answer::Accepted);
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
 use windlass::store::{
-    Answer, Completion, Heartbeat, Held, Started, Store, StoreError, WorkerLink,
+    Answer, Claimed, Completion, Heartbeat, Held, Refusal, Release, Started, Store, StoreError,
+    WorkerLink,
 };
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
@@ -120,6 +121,33 @@ async fn runs_that_contradict_themselves_keep_no_other_from_moving() {
         .await
         .expect("it can be written to");
     store.leave(leaving.id).await.expect("it leaves what cannot be moved to the reaper");
+}
+
+/// The same when a worker gives back what it did not begin.
+#[tokio::test]
+async fn a_run_that_contradicts_itself_keeps_no_other_from_being_released() {
+    // The first cannot be read, the second has a task that cannot be.
+    for meddle in [
+        "update windlass.runs set tenant = E'\\x01' where id",
+        "update windlass.tasks set state = 'skipped' where run_id",
+    ] {
+        let subject = postgres().await;
+        let store = subject.store.clone();
+        let one = workflow("one", &["a"]);
+        let [bad, good] = [start(&*store, &one).await, start(&*store, &one).await];
+        let worker = Worker::join(&*store, &one).await;
+        let claimed = worker.claim(&*store, 2).await;
+        assert_eq!(claimed.iter().map(|it| it.task.run).collect::<Vec<_>>(), [bad, good]);
+        let client = subject.database.client().await;
+        client.batch_execute(&format!("{meddle} = '{bad}'")).await.expect("it can be written to");
+        let delay = Duration::ZERO;
+        let release = |it: &Claimed| Release { task: it.task, fence: it.fence, delay };
+        let releases: Vec<Release> = claimed.iter().map(release).collect();
+        let answers = store.release(releases).await.expect("the store is there");
+        assert_eq!(answers, [Answer::Refused(Refusal::Invalid), Answer::Accepted], "{meddle}");
+        let tasks = store.list_tasks(good, None, 1).await.expect("reading works");
+        assert_eq!(tasks[0].state, TaskState::Ready);
+    }
 }
 
 /// `now()` stands still in a transaction. A lease that was counted from it would be over
