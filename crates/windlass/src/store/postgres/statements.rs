@@ -7,7 +7,6 @@ sql!(CLOCK, "clock.sql", []);
 sql!(LOCK_RUNS, "lock_runs.sql", [UUID_ARRAY]);
 sql!(LOCK_FREE_RUNS, "lock_free_runs.sql", [UUID_ARRAY]);
 sql!(LOAD_TASKS, "load_tasks.sql", [UUID_ARRAY, INT4_ARRAY]);
-sql!(LOAD_RUN_TASKS, "load_run_tasks.sql", [UUID]);
 sql!(LOCK_READY, "lock_ready.sql", [UUID]);
 sql!(LOCK_TURNS, "lock_turns.sql", [INT4_ARRAY]);
 sql!(

@@ -109,8 +109,9 @@ impl Work {
 
     /// Loads all tasks of a locked run.
     pub(super) async fn load_all(&mut self, tx: &Tx<'_>, run: RunId) -> Result<(), Fault> {
-        let rows = tx.query(&sql::LOAD_RUN_TASKS, &[run.as_uuid()]).await?;
-        rows.iter().try_for_each(|row| self.remember(row))
+        let count = self.runs.get(&run).map_or(0, |run| run.definition.tasks().len());
+        let indices = (0..).map(TaskIndex).take(count);
+        self.load(tx, indices.map(|index| TaskId { run, index })).await
     }
 
     fn remember(&mut self, row: &Row) -> Result<(), Fault> {

@@ -31,15 +31,6 @@ const PLANS: &[(&str, &[&str])] = &[
             "timers by timers_pkey: idx run_id",
         ],
     ),
-    (
-        "load_run_tasks",
-        &[
-            "leases by leases_pkey: idx run_id",
-            "ready by ready_pkey: idx run_id",
-            "tasks by tasks_pkey: run_id",
-            "timers by timers_pkey: idx run_id",
-        ],
-    ),
     ("lock_ready", &["ready by ready_pkey: run_id"]),
     ("lock_turns", &[]),
     (

@@ -71,7 +71,7 @@ const PRIVATE_OF_OWN_WORKER: &[&str] = &["lock_worker", "pulses"];
 
 /// What is private besides where neither session claims: the tasks of the runs that a session
 /// has locked. Only a claim moves a task without the lock of its run.
-const PRIVATE_WITHOUT_CLAIMS: &[&str] = &["load_tasks", "load_run_tasks"];
+const PRIVATE_WITHOUT_CLAIMS: &[&str] = &["load_tasks"];
 
 /// The names of the two sessions.
 const SESSIONS: [&str; 2] = ["left", "right"];
