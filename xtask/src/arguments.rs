@@ -1,6 +1,6 @@
 //! What a command line asks for.
 //!
-//! Read by hand: four commands with five options between them do not earn a
+//! Read by hand: four commands with six options between them do not earn a
 //! dependency that everyone compiles before the first test.
 
 use crate::Failure;
@@ -11,9 +11,12 @@ pub(crate) const HELP: &str = "\
 Usage: cargo xtask <command>
 
 Commands:
-  test [--quick]     everything a change must pass: format, lints, tests, doc tests,
+  test [--quick] [--install]
+                     everything a change must pass: format, lints, tests, doc tests,
                      examples, docs, tidy, 15 s of simulation and the planted bugs;
-                     --quick leaves the simulation and the planted bugs out
+                     --quick leaves the simulation and the planted bugs out;
+                     --install installs PostgreSQL through sudo if none is found, as
+                     root does without it
   simulate --seeds N [--first-seed S]
                      simulate N seeds, from S on (default: windlass-sim's own choice)
   simulate --seconds N
@@ -37,6 +40,8 @@ pub(crate) enum Command {
     Test {
         /// Whether the simulation is left out.
         is_quick: bool,
+        /// Whether PostgreSQL may be installed through sudo.
+        may_install: bool,
     },
     /// Run the simulation.
     Simulate(Simulation),
@@ -106,14 +111,15 @@ fn without_options(name: &str, options: &[String], command: Command) -> Result<C
 }
 
 fn parse_test(options: &[String]) -> Result<Command, Failure> {
-    let mut is_quick = false;
+    let (mut is_quick, mut may_install) = (false, false);
     for option in options {
         match option.as_str() {
             "--quick" => is_quick = true,
+            "--install" => may_install = true,
             unknown => return Err(unknown_option("test", unknown)),
         }
     }
-    Ok(Command::Test { is_quick })
+    Ok(Command::Test { is_quick, may_install })
 }
 
 fn parse_simulate(options: &[String]) -> Result<Simulation, Failure> {
@@ -176,8 +182,11 @@ mod tests {
 
     #[test]
     fn each_command_is_read() {
-        assert_eq!(read("test"), Ok(Command::Test { is_quick: false }));
-        assert_eq!(read("test --quick"), Ok(Command::Test { is_quick: true }));
+        let test = |is_quick, may_install| Ok(Command::Test { is_quick, may_install });
+        assert_eq!(read("test"), test(false, false));
+        assert_eq!(read("test --quick"), test(true, false));
+        assert_eq!(read("test --install"), test(false, true));
+        assert_eq!(read("test --install --quick"), test(true, true));
         assert_eq!(read("tidy"), Ok(Command::Tidy));
         assert_eq!(read("readme"), Ok(Command::Readme));
         for line in ["help", "--help", "-h"] {

@@ -13,6 +13,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use arguments::{Command, HELP};
+use steps::Suite;
 
 /// Why a command did not end well.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,7 +60,9 @@ fn run(command: Command) -> Result<(), Failure> {
             print!("{HELP}");
             Ok(())
         }
-        Command::Test { is_quick } => steps::test(&root, is_quick),
+        Command::Test { is_quick, may_install } => {
+            steps::test(&root, Suite { is_quick, may_install, has_nextest: steps::has_nextest() })
+        }
         Command::Simulate(simulation) => steps::simulate(&root, &simulation),
         Command::Tidy => tidy::tidy(&root),
         Command::Readme => tidy::write_readme(&root),

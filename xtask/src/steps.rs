@@ -45,6 +45,9 @@ const EXAMPLES: &str = "crates/windlass/examples";
 const PRIVATE_SERVER: &str = "test --workspace --all-features --test it \
     embedded::a_server_is_private_and_does_not_run_as_root";
 
+/// Tells that test that sudo may be used to install.
+const INSTALL: &str = "WINDLASS_TEST_INSTALL";
+
 /// One step of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
@@ -57,6 +60,8 @@ struct Step {
 enum Work {
     /// cargo is called with these arguments.
     Cargo(Vec<String>),
+    /// The same, and what it runs may install PostgreSQL through sudo.
+    Installing(Vec<String>),
     /// rustdoc is called through cargo, and its warnings are errors.
     Rustdoc(Vec<String>),
     /// Every example is built and must end well.
@@ -65,10 +70,21 @@ enum Work {
     Tidy,
 }
 
+/// Which steps a test has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Suite {
+    /// Whether the simulation is left out.
+    pub(crate) is_quick: bool,
+    /// Whether PostgreSQL may be installed through sudo.
+    pub(crate) may_install: bool,
+    /// Whether cargo-nextest is there.
+    pub(crate) has_nextest: bool,
+}
+
 /// Runs everything a change must pass, up to the first failure.
-pub(crate) fn test(root: &Path, is_quick: bool) -> Result<(), Failure> {
+pub(crate) fn test(root: &Path, suite: Suite) -> Result<(), Failure> {
     let began = Instant::now();
-    let steps = suite(is_quick, has_nextest());
+    let steps = suite.steps();
     for step in &steps {
         step.run(root)?;
     }
@@ -81,41 +97,45 @@ pub(crate) fn simulate(root: &Path, simulation: &Simulation) -> Result<(), Failu
     Step { name: "simulation", work: simulator(*simulation) }.run(root)
 }
 
-/// The steps of the test, in order: what fails fast or often comes first.
-fn suite(is_quick: bool, has_nextest: bool) -> Vec<Step> {
-    let cargo = |line: &str| Work::Cargo(words(line));
-    let threads = test_threads();
-    let tests = if has_nextest {
-        format!("nextest run --workspace --all-features --test-threads {threads}")
-    } else {
-        "test --workspace --all-features --lib --bins --tests".to_owned()
-    };
-    let mut steps = vec![
-        Step { name: "format", work: cargo("fmt --all --check") },
-        Step {
-            name: "lints",
-            work: cargo("clippy --workspace --all-targets --all-features -- -D warnings"),
-        },
-        Step {
-            name: "lints of the product",
-            work: cargo("clippy --package windlass-cli -- -D warnings"),
-        },
-        Step { name: "private server", work: cargo(PRIVATE_SERVER) },
-        Step { name: "tests", work: cargo(&tests) },
-        Step { name: "doc tests", work: cargo("test --workspace --all-features --doc") },
-        Step { name: "examples", work: Work::Examples },
-        Step {
-            name: "docs",
-            work: Work::Rustdoc(words("doc --workspace --no-deps --all-features")),
-        },
-        Step { name: "tidy", work: Work::Tidy },
-    ];
-    if !is_quick {
-        let bugs = Simulation::Bugs { seeds: None };
-        steps.push(Step { name: "simulation", work: simulator(TEST_SIMULATION) });
-        steps.push(Step { name: "planted bugs", work: simulator(bugs) });
+impl Suite {
+    /// The steps of the test, in order: what fails fast or often comes first.
+    fn steps(self) -> Vec<Step> {
+        let cargo = |line: &str| Work::Cargo(words(line));
+        let threads = test_threads();
+        let tests = if self.has_nextest {
+            format!("nextest run --workspace --all-features --test-threads {threads}")
+        } else {
+            "test --workspace --all-features --lib --bins --tests".to_owned()
+        };
+        let server = words(PRIVATE_SERVER);
+        let server = if self.may_install { Work::Installing(server) } else { Work::Cargo(server) };
+        let mut steps = vec![
+            Step { name: "format", work: cargo("fmt --all --check") },
+            Step {
+                name: "lints",
+                work: cargo("clippy --workspace --all-targets --all-features -- -D warnings"),
+            },
+            Step {
+                name: "lints of the product",
+                work: cargo("clippy --package windlass-cli -- -D warnings"),
+            },
+            Step { name: "private server", work: server },
+            Step { name: "tests", work: cargo(&tests) },
+            Step { name: "doc tests", work: cargo("test --workspace --all-features --doc") },
+            Step { name: "examples", work: Work::Examples },
+            Step {
+                name: "docs",
+                work: Work::Rustdoc(words("doc --workspace --no-deps --all-features")),
+            },
+            Step { name: "tidy", work: Work::Tidy },
+        ];
+        if !self.is_quick {
+            let bugs = Simulation::Bugs { seeds: None };
+            steps.push(Step { name: "simulation", work: simulator(TEST_SIMULATION) });
+            steps.push(Step { name: "planted bugs", work: simulator(bugs) });
+        }
+        steps
     }
-    steps
 }
 
 fn simulator(simulation: Simulation) -> Work {
@@ -141,6 +161,11 @@ impl Step {
         println!("== {}: {line}", self.name);
         match &self.work {
             Work::Cargo(arguments) => call(self.name, &line, cargo(root).args(arguments))?,
+            Work::Installing(arguments) => {
+                let mut command = cargo(root);
+                command.args(arguments).env(INSTALL, "1");
+                call(self.name, &line, &mut command)?;
+            }
             Work::Rustdoc(arguments) => {
                 let mut command = cargo(root);
                 command.args(arguments).env("RUSTDOCFLAGS", "-D warnings");
@@ -159,6 +184,7 @@ impl Work {
     fn line(&self) -> String {
         match self {
             Work::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
+            Work::Installing(arguments) => format!("{INSTALL}=1 cargo {}", arguments.join(" ")),
             Work::Rustdoc(arguments) => {
                 format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", arguments.join(" "))
             }
@@ -176,7 +202,8 @@ fn cargo(root: &Path) -> Command {
     command
 }
 
-fn has_nextest() -> bool {
+/// Whether cargo-nextest is there.
+pub(crate) fn has_nextest() -> bool {
     let mut command = cargo(Path::new("."));
     command.args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
@@ -271,13 +298,29 @@ fn wait(child: &mut Child, time_max: Duration) -> Result<ExitStatus, String> {
 mod tests {
     use super::*;
 
+    fn suite(is_quick: bool, has_nextest: bool) -> Suite {
+        Suite { is_quick, may_install: false, has_nextest }
+    }
+
+    #[test]
+    fn only_the_first_server_may_be_installed_and_only_if_it_was_said() {
+        let whole = suite(false, true);
+        let is_installing = |step: &&Step| step.work.line().contains(INSTALL);
+        assert_eq!(whole.steps().iter().filter(is_installing).count(), 0);
+        let steps = Suite { may_install: true, ..whole }.steps();
+        let installing: Vec<Step> = steps.iter().filter(is_installing).cloned().collect();
+        assert_eq!(names(&installing), ["private server"]);
+        let line = installing[0].work.line();
+        assert!(line.starts_with("WINDLASS_TEST_INSTALL=1 cargo test --workspace"), "{line}");
+    }
+
     fn names(steps: &[Step]) -> Vec<&str> {
         steps.iter().map(|step| step.name).collect()
     }
 
     #[test]
     fn the_quick_test_is_the_whole_test_without_the_simulation() {
-        let (quick, whole) = (suite(true, true), suite(false, true));
+        let (quick, whole) = (suite(true, true).steps(), suite(false, true).steps());
         assert_eq!(whole[..quick.len()], quick[..]);
         assert_eq!(names(&whole[quick.len()..]), ["simulation", "planted bugs"]);
     }
@@ -286,14 +329,20 @@ mod tests {
     fn every_compiling_step_of_the_quick_test_unites_the_same_features() {
         for has_nextest in [false, true] {
             let is_united = |step: &Step| step.name != "lints of the product";
-            for step in suite(true, has_nextest).into_iter().filter(is_united) {
+            for step in suite(true, has_nextest).steps().into_iter().filter(is_united) {
                 let line = step.work.line();
                 match step.work {
-                    Work::Cargo(_) | Work::Rustdoc(_) if step.name != "format" => {
+                    Work::Cargo(_) | Work::Installing(_) | Work::Rustdoc(_)
+                        if step.name != "format" =>
+                    {
                         assert!(line.contains("--workspace"), "{line}");
                         assert!(line.contains("--all-features"), "{line}");
                     }
-                    Work::Cargo(_) | Work::Rustdoc(_) | Work::Examples | Work::Tidy => {}
+                    Work::Cargo(_)
+                    | Work::Installing(_)
+                    | Work::Rustdoc(_)
+                    | Work::Examples
+                    | Work::Tidy => {}
                 }
             }
         }
@@ -301,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_step_is_announced_as_the_command_that_repeats_it() {
-        let steps = suite(false, false);
+        let steps = suite(false, false).steps();
         let line = |name| steps.iter().find(|step| step.name == name).unwrap().work.line();
         assert_eq!(line("tests"), "cargo test --workspace --all-features --lib --bins --tests");
         assert_eq!(

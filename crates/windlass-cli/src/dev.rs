@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use windlass::Windlass;
-use windlass::embedded::default_directory;
+use windlass::embedded::{EmbeddedOptions, default_directory};
 
+use crate::server::ServerArguments;
 use crate::signals::Signals;
 use crate::text::shown;
 
@@ -23,6 +24,9 @@ pub(crate) struct Arguments {
     /// directory if not said.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+
+    #[command(flatten)]
+    server: ServerArguments,
 }
 
 /// Starts or joins the server, and does the duties until it is told to end.
@@ -32,7 +36,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Some(directory) => directory,
         None => default_directory().context("a directory can be named with --data")?,
     };
-    let mut start = Box::pin(Windlass::embedded(directory));
+    let options = arguments.server.apply(EmbeddedOptions::new(directory));
+    let mut start = Box::pin(Windlass::embedded_with(options));
     let windlass = tokio::select! {
         biased;
         exit_code = signals.next() => {

@@ -10,6 +10,8 @@ mod demo;
 mod dev;
 mod migrate;
 #[cfg(unix)]
+mod server;
+#[cfg(unix)]
 mod signals;
 mod text;
 
@@ -56,7 +58,7 @@ fn main() -> ExitCode {
         // Whoever read the output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", text::shown(&format!("{error:#}")));
+            eprintln!("error: {}", text::shown_lines(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

@@ -20,6 +20,18 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
+/// Text of several lines as it is shown: each line as above, and those after the first
+/// moved in, so that none of them looks like something that was said by itself.
+pub(crate) fn shown_lines(text: &str) -> String {
+    text.lines().map(shown).collect::<Vec<_>>().join("\n  ")
+}
+
+/// The error of a command, with the code of its kind as the library's errors have it.
+#[cfg(unix)]
+pub(crate) fn coded(kind: windlass::ErrorKind, text: impl std::fmt::Display) -> anyhow::Error {
+    anyhow::anyhow!("{text} [{}]", kind.code())
+}
+
 /// A time as people read it: `12 ms` below a second, `1.25 s` from there.
 pub(crate) fn seconds(time: Duration) -> String {
     if time < Duration::from_secs(1) {
@@ -126,6 +138,12 @@ mod tests {
         assert_eq!(shown("a\u{1b}[2Jb\r\n\u{9b}"), r"a\u{1b}[2Jb\r\n\u{9b}");
         assert_eq!(shown("abc\u{202e}def"), r"abc\u{202e}def");
         assert_eq!(shown("déjà vu 東京"), "déjà vu 東京");
+    }
+
+    #[test]
+    fn lines_stay_lines_and_cannot_pass_for_others() {
+        let text = "initdb failed:\nerror: \u{1b}[2Jno room\n[WL-0007]";
+        assert_eq!(shown_lines(text), "initdb failed:\n  error: \\u{1b}[2Jno room\n  [WL-0007]");
     }
 
     #[test]

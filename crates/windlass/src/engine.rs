@@ -14,7 +14,7 @@ use windlass_core::{
 
 use crate::duties::Duties;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
-use crate::embedded::EmbeddedPostgres;
+use crate::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use crate::error::{Error, ErrorKind};
 use crate::run::RunHandle;
 #[cfg(feature = "postgres")]
@@ -105,15 +105,33 @@ impl Windlass {
     ///
     /// # Errors
     ///
-    /// As [`EmbeddedOptions::start`](crate::embedded::EmbeddedOptions::start) and
+    /// As [`EmbeddedOptions::start`] and
     /// [`PostgresStore::connect`].
     #[cfg(all(feature = "embedded", feature = "postgres", unix))]
     pub async fn embedded(directory: impl Into<std::path::PathBuf>) -> Result<Self, Error> {
-        let server = crate::embedded::EmbeddedOptions::new(directory).start().await?;
+        Windlass::embedded_with(EmbeddedOptions::new(directory)).await
+    }
+
+    /// The same with more to say about the server than its directory.
+    ///
+    /// # Errors
+    ///
+    /// As [`embedded`](Windlass::embedded). A server that this call started is stopped.
+    #[cfg(all(feature = "embedded", feature = "postgres", unix))]
+    pub async fn embedded_with(options: EmbeddedOptions) -> Result<Self, Error> {
+        let server = options.start().await?;
         let options = PostgresOptions::new(server.url()).migrate(true);
-        let mut windlass = Windlass::connect(options).await?;
-        windlass.server = Some(Arc::new(server));
-        Ok(windlass)
+        match Windlass::connect(options).await {
+            Ok(mut windlass) => {
+                windlass.server = Some(Arc::new(server));
+                Ok(windlass)
+            }
+            Err(error) => {
+                // Why it cannot be used is the news, not that it cannot be stopped either.
+                let _ = server.stop().await;
+                Err(error)
+            }
+        }
     }
 
     /// The private server that this engine uses, if it does.

@@ -83,6 +83,12 @@ impl Error {
         Error { kind, message: message.into() }
     }
 
+    /// What it says, without its code.
+    #[cfg(all(feature = "embedded", unix))]
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// What kind of error it is.
     pub fn kind(&self) -> ErrorKind {
         self.kind

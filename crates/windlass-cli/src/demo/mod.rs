@@ -25,6 +25,7 @@ use windlass::Windlass;
 use windlass::embedded::EmbeddedPostgres;
 use windlass::store::postgres::{AuditOptions, PostgresOptions, audit};
 
+use crate::server::ServerArguments;
 use crate::signals::Signals;
 use crate::text::{Screen, count, seconds, shown};
 use ledger::Ledger;
@@ -58,6 +59,9 @@ pub(crate) struct Arguments {
     /// Throw away what a demo left that was cut off, instead of going on with it.
     #[arg(long)]
     fresh: bool,
+
+    #[command(flatten)]
+    server: ServerArguments,
 }
 
 fn orders_range() -> clap::builder::RangedI64ValueParser<u32> {
@@ -95,7 +99,7 @@ impl Pace {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let screen = Screen::detect(arguments.plain);
-    let mut place = Place::take(arguments.data.as_deref())?;
+    let mut place = Place::take(arguments.data.as_deref(), arguments.server.clone())?;
     if arguments.fresh {
         place.forget().await?;
     }
@@ -128,11 +132,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         told => told,
     };
-    place.stop(server).await?;
+    let is_removed = place.stop(server).await?;
     let directory = shown(&place.directory().to_string_lossy());
     place.leave()?;
     let code = told?;
-    writeln!(io::stdout(), "the server was stopped, and {directory} removed")?;
+    let line = if is_removed {
+        format!("the server was stopped, and {directory} removed")
+    } else {
+        format!("the server is used by others, to whom {directory} is left")
+    };
+    writeln!(io::stdout(), "{line}")?;
     Ok(code)
 }
 
@@ -169,6 +178,7 @@ async fn start_server(place: &Place, signals: &mut Signals) -> anyhow::Result<St
         }
         started = &mut start => started?,
     };
+    place.check_is_alone(&started).await?;
     Ok(Start::Up(started))
 }
 

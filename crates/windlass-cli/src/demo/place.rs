@@ -14,8 +14,12 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use windlass::ErrorKind;
 use windlass::embedded::{EmbeddedOptions, EmbeddedPostgres, default_directory};
+
+use crate::server::ServerArguments;
+use crate::text::coded;
 
 /// The first word of a lock file beside a directory that a demo has made.
 const MARK: &str = "windlass-demo";
@@ -25,47 +29,81 @@ pub(super) struct Place {
     directory: PathBuf,
     lock: File,
     lock_path: PathBuf,
+    /// The directories that were made to lead there, the innermost first.
+    made: Vec<PathBuf>,
+    programs: ServerArguments,
     /// Whether a demo was cut off here.
     pub(super) is_left_over: bool,
 }
 
 impl Place {
     /// Takes a directory that is not there, empty, or an earlier demo's.
-    pub(super) fn take(directory: Option<&Path>) -> anyhow::Result<Self> {
+    pub(super) fn take(
+        directory: Option<&Path>,
+        programs: ServerArguments,
+    ) -> anyhow::Result<Self> {
         let directory = match directory {
-            Some(directory) => std::path::absolute(directory)?,
+            Some(directory) => std::path::absolute(directory)
+                .map_err(|error| refuse(directory, "be named", &error))?,
             None => default_directory()
                 .context("a directory can be named with --data")?
                 .with_file_name("windlass-demo"),
         };
         let lock_path = beside(&directory, "lock")?;
-        if let Some(parent) = directory.parent() {
-            std::fs::create_dir_all(parent)
-                .with_context(|| format!("directory {parent:?} cannot be made"))?;
+        let parent = directory.parent().unwrap_or(&directory);
+        let made = make(parent).map_err(|error| refuse(parent, "be made", &error))?;
+        let lock = match lock(&lock_path, &directory) {
+            Ok(lock) => lock,
+            Err(error) => {
+                unmake(&made);
+                return Err(error);
+            }
+        };
+        let is_left_over = false;
+        let mut place = Place { directory, lock, lock_path, made, programs, is_left_over };
+        match place.mark() {
+            Ok(is_left_over) => place.is_left_over = is_left_over,
+            Err(refusal) => {
+                if !refusal.is_marked {
+                    // Best effort: why the place cannot be taken is what matters.
+                    let _ = place.leave();
+                }
+                return Err(refusal.error);
+            }
         }
-        let mut lock = lock(&lock_path, &directory)?;
-        let mut mark = String::new();
-        lock.read_to_string(&mut mark)?;
-        let is_marked = mark.split(' ').next() == Some(MARK);
-        let is_empty = is_empty(&directory)
-            .with_context(|| format!("directory {directory:?} cannot be read"))?;
-        if !is_empty && !is_marked {
-            std::fs::remove_file(&lock_path)?;
-            bail!(
-                "directory {directory:?} is in use, and not by a demo; a demo removes its \
-                 directory at the end: choose another with --data"
-            );
-        }
-        lock.set_len(0)?;
-        writeln!(lock, "{MARK} {}", std::process::id())?;
-        let place = Place { directory, lock, lock_path, is_left_over: !is_empty };
         place.remove_doomed()?;
         Ok(place)
     }
 
+    /// Marks the directory as a demo's; says whether there is something in it.
+    fn mark(&mut self) -> Result<bool, Refusal> {
+        let (directory, lock_path) = (&self.directory, &self.lock_path);
+        let mut is_marked = false;
+        let mut mark = || {
+            let broken = |error: io::Error| refuse(lock_path, "be used", &error);
+            let mut mark = String::new();
+            self.lock.read_to_string(&mut mark).map_err(broken)?;
+            is_marked = mark.split(' ').next() == Some(MARK);
+            let is_empty =
+                is_empty(directory).map_err(|error| refuse(directory, "be read", &error))?;
+            if !is_empty && !is_marked {
+                let text = format!(
+                    "directory {directory:?} is in use, and not by a demo; a demo removes its \
+                     directory at the end: choose another with --data"
+                );
+                return Err(coded(ErrorKind::Conflict, text));
+            }
+            self.lock.set_len(0).map_err(broken)?;
+            writeln!(self.lock, "{MARK} {}", std::process::id()).map_err(broken)?;
+            Ok(!is_empty)
+        };
+        let marked = mark();
+        marked.map_err(|error| Refusal { error, is_marked })
+    }
+
     /// How to run the demo's server.
     pub(super) fn server(&self) -> EmbeddedOptions {
-        EmbeddedOptions::new(&self.directory)
+        self.programs.apply(EmbeddedOptions::new(&self.directory))
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -78,7 +116,10 @@ impl Place {
             return Ok(());
         }
         match self.server().start().await {
-            Ok(server) => self.stop(server).await?,
+            Ok(server) => {
+                self.check_is_alone(&server).await?;
+                self.stop(server).await?;
+            }
             // It is to be thrown away, so it need not be sound.
             Err(_) => self.remove()?,
         }
@@ -86,19 +127,35 @@ impl Place {
         Ok(())
     }
 
-    /// Stops the server and removes the directory.
-    pub(super) async fn stop(&self, server: EmbeddedPostgres) -> anyhow::Result<()> {
+    /// Refuses a server that another program uses, such as `windlass dev`: the demo would
+    /// be in its way, and could not remove the directory.
+    pub(super) async fn check_is_alone(&self, server: &EmbeddedPostgres) -> anyhow::Result<()> {
+        if !server.is_shared().await? {
+            return Ok(());
+        }
+        let directory = &self.directory;
+        let text = format!(
+            "the server in {directory:?} is used by another program, such as `windlass dev`; \
+             end that first, or choose another directory with --data"
+        );
+        Err(coded(ErrorKind::Conflict, text))
+    }
+
+    /// Stops the server and removes the directory, unless others use it: then it is theirs.
+    /// Says whether it was removed.
+    pub(super) async fn stop(&self, server: EmbeddedPostgres) -> anyhow::Result<bool> {
         let socket = server.socket();
         server.stop().await?;
         if UnixStream::connect(&socket).is_ok() {
-            bail!("the server in {:?} is used by others; it was left as it is", self.directory);
+            return Ok(false);
         }
         let sockets = socket.parent().unwrap_or(&socket);
         if !sockets.starts_with(self.directory.canonicalize()?) {
             // The path was too long for a socket inside.
             std::fs::remove_dir_all(sockets)?;
         }
-        self.remove()
+        self.remove()?;
+        Ok(true)
     }
 
     /// Removes the directory, in which no server runs. It changes its name first: half
@@ -107,8 +164,7 @@ impl Place {
         let doomed = self.doomed()?;
         match std::fs::rename(&self.directory, &doomed) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let directory = &self.directory;
-                Err(error).with_context(|| format!("directory {directory:?} cannot be removed"))
+                Err(refuse(&self.directory, "be removed", &error))
             }
             Ok(()) | Err(_) => self.remove_doomed(),
         }
@@ -122,17 +178,17 @@ impl Place {
         let doomed = self.doomed()?;
         match std::fs::remove_dir_all(&doomed) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("directory {doomed:?} cannot be removed"))
+                Err(refuse(&doomed, "be removed", &error))
             }
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Gives up the place, unless there is something in it.
+    /// Gives up the place, unless there is something in it. An empty directory was there
+    /// before: a start that fails takes back what it made.
     pub(super) fn leave_if_empty(self) {
         if is_empty(&self.directory).unwrap_or(false) {
             // Best effort: why there is nothing in it is what matters.
-            let _ = std::fs::remove_dir(&self.directory);
             let _ = self.leave();
         }
     }
@@ -141,14 +197,52 @@ impl Place {
     pub(super) fn leave(self) -> anyhow::Result<()> {
         std::fs::remove_file(&self.lock_path)?;
         drop(self.lock);
+        unmake(&self.made);
         Ok(())
     }
+}
+
+/// Why a place cannot be taken.
+struct Refusal {
+    error: anyhow::Error,
+    /// Whether it is marked as a demo's nevertheless.
+    is_marked: bool,
+}
+
+fn refuse(path: &Path, what: &str, error: &io::Error) -> anyhow::Error {
+    coded(ErrorKind::Argument, format!("{path:?} cannot {what}: {error}"))
+}
+
+/// Makes a directory and what leads to it; answers what was not there, the innermost
+/// first. If it fails, nothing was made.
+fn make(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|step| !step.exists()).collect();
+    let mut made = Vec::new();
+    for step in missing.into_iter().rev() {
+        match std::fs::create_dir(step) {
+            Ok(()) => made.insert(0, step.to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                unmake(&made);
+                return Err(error);
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// Removes directories that were made, up to the first that others have begun to use.
+fn unmake(made: &[PathBuf]) {
+    let _ = made.iter().try_for_each(std::fs::remove_dir);
 }
 
 /// The file with another ending in the directory's place.
 fn beside(directory: &Path, ending: &str) -> anyhow::Result<PathBuf> {
     let name = directory.file_name().and_then(|name| name.to_str());
-    let name = name.with_context(|| format!("{directory:?} cannot be a demo's directory"))?;
+    let name = name.ok_or_else(|| {
+        let text = format!("{directory:?} cannot be a demo's directory: its name is not UTF-8");
+        coded(ErrorKind::Argument, text)
+    })?;
     Ok(directory.with_file_name(format!("{name}.{ending}")))
 }
 
@@ -163,22 +257,24 @@ fn is_empty(directory: &Path) -> io::Result<bool> {
 /// Locks the file, which must still be there afterwards: whoever leaves removes it.
 fn lock(path: &Path, directory: &Path) -> anyhow::Result<File> {
     loop {
+        let broken = |error: io::Error| refuse(path, "be locked", &error);
         let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
-        let mut file = opened.with_context(|| format!("{path:?} cannot be opened"))?;
+        let mut file = opened.map_err(broken)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut mark = String::new();
-                file.read_to_string(&mut mark)?;
+                file.read_to_string(&mut mark).map_err(broken)?;
                 let pid = mark.trim().rsplit(' ').next().filter(|pid| pid.parse::<u32>().is_ok());
                 let who = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
-                bail!("another demo{who} is running in {directory:?}; choose another with --data");
+                let text = format!(
+                    "another demo{who} is running in {directory:?}; choose another with --data"
+                );
+                return Err(coded(ErrorKind::Conflict, text));
             }
-            Err(TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("{path:?} cannot be locked"));
-            }
+            Err(TryLockError::Error(error)) => return Err(broken(error)),
         }
-        let own = file.metadata()?;
+        let own = file.metadata().map_err(broken)?;
         let is_same = |it: std::fs::Metadata| (it.dev(), it.ino()) == (own.dev(), own.ino());
         if std::fs::metadata(path).is_ok_and(is_same) {
             return Ok(file);

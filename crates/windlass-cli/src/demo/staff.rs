@@ -5,17 +5,18 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
-use windlass::Windlass;
+use windlass::{ErrorKind, Windlass};
 
 use super::Pace;
 use super::faults::{Blow, Striker, Victim};
 use super::report::{LogLine, Report};
 use super::worker::DRAIN;
+use crate::text::coded;
 
 /// The most processes of one demo; beyond it, they end as fast as they are started.
 const HIRED_MAX: usize = 100;
@@ -104,7 +105,11 @@ impl Staff {
     /// To be called on the thread that lives as long as the demo: on Linux the worker
     /// dies with the thread that started it.
     pub(super) fn hire(&mut self) -> anyhow::Result<String> {
-        ensure!(self.hired < HIRED_MAX, "{HIRED_MAX} worker processes were started, and ended");
+        let unavailable = |text| coded(ErrorKind::Unavailable, text);
+        ensure!(
+            self.hired < HIRED_MAX,
+            unavailable(format!("{HIRED_MAX} worker processes were started, and ended"))
+        );
         self.hired += 1;
         let name = format!("worker-{}", self.hired);
         let spawned = Command::new(&self.program)
@@ -114,11 +119,12 @@ impl Staff {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn();
-        let mut child = spawned.with_context(|| format!("{:?} cannot be run", self.program))?;
+        let mut child = spawned
+            .map_err(|error| unavailable(format!("{:?} cannot be run: {error}", self.program)))?;
         let (commands, reports) = (child.stdin.take(), child.stdout.take());
         let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         let (Some(pid), Some(_), Some(reports)) = (pid, &commands, reports) else {
-            bail!("{name} ended before it began");
+            return Err(unavailable(format!("{name} ended before it began")));
         };
         let ear = Ear { striker: Arc::clone(&self.striker), sender: self.sender.clone() };
         tokio::spawn(ear.listen(name.clone(), reports));

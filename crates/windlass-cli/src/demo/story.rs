@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use tokio::time::MissedTickBehavior;
 use windlass::store::StoreError;
-use windlass::{Error, RunState, TaskEvent, TaskEventKind, TaskState, Timestamp};
+use windlass::{Error, ErrorKind, RunState, TaskEvent, TaskEventKind, TaskState, Timestamp};
 use windlass::{Windlass, Workflow};
 
 use super::faults::{Blow, Recovery, Stage, Victim};
@@ -19,7 +19,7 @@ use super::staff::{End, Heard, Staff};
 use super::view::View;
 use super::{Pace, worker};
 use crate::signals::Signals;
-use crate::text::{count, seconds, shown};
+use crate::text::{coded, count, seconds, shown};
 
 /// The tenant with the burst.
 pub(super) const BUSY: &str = "acme";
@@ -214,9 +214,10 @@ impl<'a> Story<'a> {
         match self.windlass.set_weight(BUSY, 1).await {
             Err(error) => anyhow::Error::new(error)
                 .context("nothing happens any more, the database cannot be written to"),
-            Ok(()) => anyhow::anyhow!(
+            Ok(()) => coded(
+                ErrorKind::Unavailable,
                 "nothing happens any more, although the database can be written to; start the \
-                 demo again to go on"
+                 demo again to go on",
             ),
         }
     }
@@ -476,7 +477,10 @@ impl<'a> Story<'a> {
         let Some(place) = self.ledger.pages.iter().position(is_failed) else { return Ok(()) };
         let page = &self.ledger.pages[place];
         let (handle, label) = (page.handle.clone(), label(page));
-        ensure!(page.record.round < ROUNDS_MAX, "{label} failed in {ROUNDS_MAX} rounds");
+        ensure!(
+            page.record.round < ROUNDS_MAX,
+            coded(ErrorKind::Conflict, format!("{label} failed in {ROUNDS_MAX} rounds"))
+        );
         let failed = format!("{label} failed: {}", describe_failure(page));
         let on_failure = self.workflow.definition().on_failure();
         let on_failure = on_failure.and_then(|index| page.tasks.get(index.as_usize()));

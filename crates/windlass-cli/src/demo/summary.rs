@@ -6,13 +6,13 @@ use std::io::{self, Write};
 use anyhow::ensure;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use windlass::store::postgres::AuditReport;
-use windlass::{Event, TaskState, WorkerId};
+use windlass::{ErrorKind, Event, TaskState, WorkerId};
 use windlass::{EventBody, RunEventKind, TaskEvent, TaskEventKind};
 
 use super::ledger::{Ledger, Newcomer, Page, Tally};
 use super::orders::{LONG_TASK, SHIP_TASK};
 use super::story::{BUSY, LATE, Plan, Told};
-use crate::text::{Colour, Screen, count, seconds, shown, thousands};
+use crate::text::{Colour, Screen, coded, count, seconds, shown, thousands};
 
 /// Prints everything, then fails if something is not as it must be.
 pub(super) fn print(
@@ -204,8 +204,13 @@ fn print_audit(out: &mut impl Write, report: &AuditReport) -> anyhow::Result<()>
             writeln!(out, "    {}", shown(example))?;
         }
     }
-    ensure!(report.is_clean(), "the audit found a guarantee broken");
+    ensure!(report.is_clean(), broken_promise("the audit found a guarantee broken".to_owned()));
     Ok(())
+}
+
+/// The error for a promise that was not kept.
+fn broken_promise(what: String) -> anyhow::Error {
+    coded(ErrorKind::Corrupt, what)
 }
 
 /// Compares counters that must agree whatever happened.
@@ -213,23 +218,31 @@ fn check(out: &mut impl Write, told: &Told, tally: &Tally) -> anyhow::Result<()>
     let ledger = &told.ledger;
     let runs = ledger.pages.len();
     let ended = ledger.pages.iter().filter(|page| page.is_closed()).count();
-    ensure!(ended == runs, "{ended} of {} ended", count(runs, "run"));
+    ensure!(ended == runs, broken_promise(format!("{ended} of {} ended", count(runs, "run"))));
     writeln!(out, "  every run ended: {ended} of {runs}")?;
     for page in &ledger.pages {
         let is_shipped = |event: &&TaskEvent| {
             event.name.as_str() == SHIP_TASK && event.kind == TaskEventKind::Succeeded
         };
         let shipped = page.task_events().filter(is_shipped).count();
-        ensure!(shipped == 1, "{} was shipped {shipped} times", label(page));
+        ensure!(
+            shipped == 1,
+            broken_promise(format!("{} was shipped {shipped} times", label(page)))
+        );
     }
     writeln!(out, "  every order was shipped once: {runs} of {runs}")?;
     let Tally { tasks, resets, final_events, attempts, attempt_ends, leases_lost, .. } = tally;
     ensure!(
         *final_events == tasks + resets,
-        "{tasks} tasks, of which {resets} began anew, have {final_events} final events"
+        broken_promise(format!(
+            "{tasks} tasks, of which {resets} began anew, have {final_events} final events"
+        ))
     );
     writeln!(out, "  every task ended once: {final_events} ends = {tasks} tasks + {resets} anew")?;
-    ensure!(attempt_ends == attempts, "{attempts} attempts began and {attempt_ends} ended");
+    ensure!(
+        attempt_ends == attempts,
+        broken_promise(format!("{attempts} attempts began and {attempt_ends} ended"))
+    );
     writeln!(out, "  every attempt has one end: {attempts} began, {attempt_ends} ended")?;
     let refused = count(told.refused, "write");
     writeln!(out, "  leases that ran out: {leases_lost}; refused: {refused} of a frozen worker")?;

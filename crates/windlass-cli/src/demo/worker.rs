@@ -59,9 +59,12 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 async fn work(arguments: Arguments) -> anyhow::Result<()> {
     die_with_parent()?;
-    // Ctrl-C reaches every process of the terminal; the demo decides what follows.
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move { while interrupts.recv().await.is_some() {} });
+    // They reach every process of the terminal or of the group; the demo decides what
+    // follows.
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let mut signals = signal(kind)?;
+        tokio::spawn(async move { while signals.recv().await.is_some() {} });
+    }
     tracing::subscriber::set_global_default(LogSender)?;
     // If it is frozen in the middle of a transaction, the others wait for its locks, but
     // not longer than for its task.

@@ -1,6 +1,6 @@
 //! The demo: real processes, a real server, and real kills.
 
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
 use crate::place::{Place, Running, is_alive, wait_until};
 use crate::{assert_line, command, text, windlass};
@@ -157,7 +157,7 @@ fn an_interrupt_drains_the_workers_and_cleans_up_and_another_demo_is_refused_mea
     let other = windlass(&["demo", "--fresh", "--data", &place.data()]);
     assert_eq!(other.status.code(), Some(1));
     let complaint = format!("another demo (pid {}) is running in", demo.pid().as_raw_pid());
-    assert_line(&text(&other.stderr), &[&complaint, &place.data()]);
+    assert_line(&text(&other.stderr), &[&complaint, &place.data(), "[WL-0005]"]);
     assert_eq!(text(&other.stdout), "");
 
     demo.signal(Signal::INT);
@@ -170,9 +170,71 @@ fn an_interrupt_drains_the_workers_and_cleans_up_and_another_demo_is_refused_mea
 }
 
 #[test]
-fn an_interrupt_while_the_server_starts_leaves_nothing_behind() {
+fn a_request_to_end_the_whole_group_leaves_the_cleaning_to_the_demo() {
+    let place = Place::new();
+    let mut demo = Running::spawn(&["demo", "--speed", "0.5", "--data", &place.data()]);
+    demo.read_to("bolt comes late");
+    let server = place.server().expect("the server runs");
+    // What reaches the workers alone ends none of them.
+    let workers = place.processes("demo-worker");
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        workers.iter().for_each(|worker| kill_process(*worker, signal).unwrap());
+    }
+    demo.read_to("is killed (SIGKILL)");
+    demo.signal_group(Signal::TERM);
+    let (status, out) = demo.end();
+    assert_eq!(status.code(), Some(143), "{out}");
+    assert_line(&out, &["interrupted: the workers were drained", "had not ended"]);
+    assert!(!out.contains("has ended by itself"), "{out}");
+    assert_eq!(place.list(), [""; 0]);
+    assert!(!is_alive(server));
+}
+
+#[test]
+fn a_demo_is_refused_where_a_dev_is_at_work() {
+    let place = Place::new();
+    // As after a demo that was cut off.
+    std::fs::write(place.directory().with_extension("lock"), "windlass-demo 1\n").unwrap();
+    let mut dev = Running::spawn(&["dev", "--data", &place.data()]);
+    dev.read_to("until Ctrl-C");
+    for more in [&[][..], &["--fresh"]] {
+        let data = place.data();
+        let output = windlass(&[&["demo", "--speed", "20", "--data", &data], more].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let complaint = "is used by another program, such as `windlass dev`; end that first";
+        assert_line(&text(&output.stderr), &[complaint, &place.data(), "--data [WL-0005]"]);
+    }
+    dev.signal(Signal::INT);
+    let (status, out) = dev.end();
+    assert!(status.success(), "{out}");
+    assert_line(&out, &["was stopped"]);
+}
+
+#[test]
+fn a_dev_that_joins_a_demo_keeps_the_server_when_the_demo_has_ended() {
     let place = Place::new();
     let mut demo = demo(&place);
+    demo.read_to("worker processes");
+    let server = place.server().expect("the server runs");
+    let mut dev = Running::spawn(&["dev", "--data", &place.data()]);
+    dev.read_to("until Ctrl-C");
+    let (status, out) = demo.end();
+    assert!(status.success(), "{status:?}\n{out}");
+    assert_whole(&out);
+    assert_line(&out, &["the server is used by others, to whom", &place.data(), "is left"]);
+    // It is not a demo's any more, and no demo will remove it.
+    assert_eq!(place.list(), ["data"]);
+    assert!(is_alive(server));
+    dev.signal(Signal::INT);
+    let (status, out) = dev.end();
+    assert!(status.success(), "{out}");
+    assert_line(&out, &["was stopped"]);
+}
+
+#[test]
+fn an_interrupt_while_the_server_starts_leaves_nothing_behind() {
+    let place = Place::new();
+    let mut demo = Running::spawn(&["demo", "--plain", "--data", &place.nested()]);
     demo.read_to("PostgreSQL is started there");
     demo.signal(Signal::TERM);
     let (status, out) = demo.end();
@@ -208,7 +270,10 @@ fn a_directory_that_is_not_a_demos_is_left_alone() {
     std::fs::write(place.directory().join("letter.txt"), "dear").unwrap();
     let output = windlass(&["demo", "--data", &place.data()]);
     assert_eq!(output.status.code(), Some(1));
-    assert_line(&text(&output.stderr), &["is in use, and not by a demo", &place.data()]);
+    assert_line(
+        &text(&output.stderr),
+        &["is in use, and not by a demo", &place.data(), "[WL-0005]"],
+    );
     assert_eq!(place.list(), ["data"]);
     let letter = std::fs::read_to_string(place.directory().join("letter.txt"));
     assert_eq!(letter.unwrap(), "dear");

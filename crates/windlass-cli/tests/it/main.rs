@@ -12,6 +12,8 @@ mod dev;
 mod migrate;
 #[cfg(unix)]
 mod place;
+#[cfg(unix)]
+mod server;
 
 use std::process::{Command, Output};
 

@@ -52,6 +52,23 @@ impl Place {
         self.directory().to_str().unwrap().to_owned()
     }
 
+    /// A directory that others lead to, which are not there.
+    pub(crate) fn nested(&self) -> String {
+        self.0.join("a/b/data").to_str().unwrap().to_owned()
+    }
+
+    /// A directory with PostgreSQL's programs, which do this.
+    pub(crate) fn programs(&self, postgres: &str, initdb: &str) -> Programs {
+        let directory = self.0.with_extension("bin");
+        std::fs::create_dir(&directory).unwrap();
+        for (name, script) in [("postgres", postgres), ("initdb", initdb)] {
+            let path = directory.join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Programs(directory)
+    }
+
     /// Everything that is there.
     pub(crate) fn list(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
@@ -86,6 +103,21 @@ impl Place {
         let entries = std::fs::read_dir("/proc").unwrap();
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         pids.filter_map(Pid::from_raw).filter(is_ours).collect()
+    }
+}
+
+/// A directory with programs; gone with the test.
+pub(crate) struct Programs(PathBuf);
+
+impl Programs {
+    pub(crate) fn directory(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -150,6 +182,12 @@ impl Running {
     /// Sends a signal to the process that was started, and to no other.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Sends a signal to the process that was started and to all that it has started, but
+    /// for the server.
+    pub(crate) fn signal_group(&self, signal: Signal) {
+        kill_process_group(self.pid(), signal).unwrap();
     }
 
     /// Kills the process with all that it has started, but for the server.

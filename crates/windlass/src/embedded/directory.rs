@@ -35,6 +35,10 @@ pub(super) struct Directory {
     /// Its one true name, without links.
     path: PathBuf,
     account: Account,
+    /// The directories that were made for it, the innermost first.
+    made: Vec<PathBuf>,
+    /// Whether there was nothing in it before.
+    was_empty: bool,
 }
 
 /// The directory that commands use if they are told none: `/var/lib/windlass` for
@@ -69,16 +73,15 @@ impl Directory {
             Error::new(ErrorKind::Argument, format!("directory {path:?} cannot be {what}: {error}"))
         };
         let path = std::path::absolute(path).map_err(|error| refuse("named", &error))?;
-        let is_new = make(&path).map_err(|error| refuse("made", &error))?;
+        let made = make(&path).map_err(|error| refuse("made", &error))?;
         let prepare = || {
             let path = path.canonicalize().map_err(|error| refuse("found", &error))?;
-            let account = claim(&path)?;
-            Ok(Directory { path, account })
+            let (account, was_empty) = claim(&path)?;
+            Ok(Directory { path, account, made: made.clone(), was_empty })
         };
         let prepared = prepare();
-        if is_new && prepared.is_err() {
-            // Best effort, and only if it is still empty: the refusal is what matters.
-            let _ = std::fs::remove_dir(&path);
+        if prepared.is_err() {
+            unmake(&made);
         }
         prepared
     }
@@ -156,11 +159,44 @@ impl Directory {
 
     /// Removes the cluster with all its data.
     pub(super) fn remove(&self) -> io::Result<()> {
+        self.remove_outer_socket()?;
+        std::fs::remove_dir_all(&self.path)?;
+        unmake(self.made.get(1..).unwrap_or_default());
+        Ok(())
+    }
+
+    fn remove_outer_socket(&self) -> io::Result<()> {
         let socket = self.socket_directory();
-        if !socket.starts_with(&self.path) {
-            std::fs::remove_dir_all(socket)?;
+        if socket.starts_with(&self.path) {
+            return Ok(());
         }
-        std::fs::remove_dir_all(&self.path)
+        match std::fs::remove_dir_all(socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Takes back what a start has made that failed, and nothing else. To be called with
+    /// the start lock held, in a directory that had no cluster before and has no server.
+    ///
+    /// Best effort: why the start failed is what matters.
+    pub(super) fn undo(&self) {
+        let _ = std::fs::remove_dir_all(self.data());
+        let _ = std::fs::remove_dir_all(self.unfinished());
+        let _ = self.remove_outer_socket();
+        if self.was_empty {
+            let _ = std::fs::remove_dir_all(self.path.join("socket"));
+            let _ = std::fs::remove_file(self.log());
+            let _ = std::fs::remove_file(self.users());
+            // Last: with other files and without it, the directory would be a stranger's.
+            let _ = std::fs::remove_file(self.lock());
+        }
+        self.unmake();
+    }
+
+    /// Removes the directories that were made for it, as far as they are empty.
+    pub(super) fn unmake(&self) {
+        unmake(&self.made);
     }
 }
 
@@ -175,16 +211,28 @@ fn check_name(path: &Path) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Argument, text))
 }
 
-/// Makes a private directory and what leads to it; says whether it was not there.
-fn make(path: &Path) -> io::Result<bool> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
+/// Makes a private directory and what leads to it; answers what was not there, the
+/// innermost first. If it fails, nothing was made.
+fn make(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|step| !step.exists()).collect();
+    let mut made = Vec::new();
+    for step in missing.into_iter().rev() {
+        let mode = if step == path { 0o700 } else { 0o777 };
+        match DirBuilder::new().mode(mode).create(step) {
+            Ok(()) => made.insert(0, step.to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                unmake(&made);
+                return Err(error);
+            }
+        }
     }
-    match DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(made)
+}
+
+/// Removes directories that were made, up to the first that others have begun to use.
+fn unmake(made: &[PathBuf]) {
+    let _ = made.iter().try_for_each(std::fs::remove_dir);
 }
 
 /// Opens a directory itself, not what a link in its place names.
@@ -194,7 +242,8 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Makes a directory that is empty, or ours already, private to the server's account.
-fn claim(path: &Path) -> Result<Account, Error> {
+/// Says whether it is empty.
+fn claim(path: &Path) -> Result<(Account, bool), Error> {
     let refuse = |error: io::Error| {
         let text = format!("directory {path:?} cannot be used for a database: {error}");
         Error::new(ErrorKind::Argument, text)
@@ -226,7 +275,7 @@ fn claim(path: &Path) -> Result<Account, Error> {
     if metadata.mode() & 0o777 != 0o700 {
         directory.set_permissions(Permissions::from_mode(0o700)).map_err(refuse)?;
     }
-    Ok(account)
+    Ok((account, is_empty))
 }
 
 /// Whether nothing is in a directory but what a file system has of itself.
@@ -257,6 +306,8 @@ mod tests {
         let directory = |path: &str| Directory {
             path: PathBuf::from(path),
             account: Account::choose(0).unwrap(),
+            made: Vec::new(),
+            was_empty: true,
         };
         let inside = directory(&longest).socket_directory();
         assert_eq!(inside, Path::new(&longest).join("socket"));

@@ -4,7 +4,8 @@
 //! the process that holds them, however it ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,20 +24,23 @@ const LOCK_POLL: Duration = Duration::from_millis(5);
 /// Opens a file of a cluster for writing, and makes it if need be. Never follows a
 /// link: the directory belongs to the server's account, and this process may be root.
 pub(super) fn open_own(path: &Path, account: &Account) -> Result<File, Error> {
-    let open = || {
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-            .open(path)?;
-        account.give(&file)?;
-        Ok(file)
-    };
-    open().map_err(|error: std::io::Error| {
-        Error::new(ErrorKind::Argument, format!("cannot open {path:?}: {error}"))
-    })
+    open(path, account).map_err(|error| cannot_open(path, &error))
+}
+
+fn open(path: &Path, account: &Account) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)?;
+    account.give(&file)?;
+    Ok(file)
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> Error {
+    Error::new(ErrorKind::Argument, format!("cannot open {path:?}: {error}"))
 }
 
 /// The right to start or stop the server; one holder at a time.
@@ -44,10 +48,14 @@ pub(super) fn open_own(path: &Path, account: &Account) -> Result<File, Error> {
 pub(super) struct StartLock(File);
 
 impl StartLock {
-    /// Waits for the lock, up to [`LOCK_TIME_MAX`].
-    pub(super) fn acquire(directory: &Directory) -> Result<Self, Error> {
+    /// Waits for the lock, up to [`LOCK_TIME_MAX`]. `None` if the directory was removed
+    /// meanwhile, with the file: the lock of a file that nobody finds keeps nobody out.
+    pub(super) fn acquire(directory: &Directory) -> Result<Option<Self>, Error> {
         let path = directory.lock();
-        let file = open_own(&path, directory.account())?;
+        let file = match open(&path, directory.account()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|error| cannot_open(&path, &error))?,
+        };
         let began = Instant::now();
         while !try_lock(&file, &path)? {
             if began.elapsed() > LOCK_TIME_MAX {
@@ -58,7 +66,10 @@ impl StartLock {
             }
             std::thread::sleep(LOCK_POLL);
         }
-        Ok(StartLock(file))
+        let own = file.metadata().map_err(|error| refuse(&path, &error))?;
+        let is_own = |it: std::fs::Metadata| (it.dev(), it.ino()) == (own.dev(), own.ino());
+        let is_there = std::fs::symlink_metadata(&path).is_ok_and(is_own);
+        Ok(is_there.then_some(StartLock(file)))
     }
 
     /// The same lock for a child: it stays held until both have ended. So the next
@@ -85,6 +96,17 @@ impl UseLock {
         let file = open_own(&path, directory.account())?;
         file.lock_shared().map_err(|error| refuse(&path, &error))?;
         Ok(UseLock { file, path })
+    }
+
+    /// The same sign once more; both are given up with [`UseLock::leave`].
+    pub(super) fn share(&self) -> Result<Self, Error> {
+        let file = self.file.try_clone().map_err(|error| refuse(&self.path, &error))?;
+        Ok(UseLock { file, path: self.path.clone() })
+    }
+
+    /// Joins the users again. To be called with the [`StartLock`] held since it left.
+    pub(super) fn join_again(&self) -> Result<(), Error> {
+        self.file.lock_shared().map_err(|error| refuse(&self.path, &error))
     }
 
     /// Leaves, and says whether that was the last user. To be called with the

@@ -21,6 +21,7 @@
 //! one major version to the next, replication, and Windows.
 
 mod account;
+mod answer;
 mod binaries;
 mod cluster;
 mod directory;
@@ -38,8 +39,13 @@ use lock::{StartLock, UseLock};
 use server::{Server, Shutdown};
 
 pub use directory::default_directory;
+pub use install::Install;
 
 use crate::{Error, ErrorKind};
+
+/// How often a start looks for its directory anew because others have removed it: each
+/// time one of them has failed or ended.
+const PREPARE_TRIES_MAX: usize = 100;
 
 /// How a private server is to be run: set it up, then [`start`](EmbeddedOptions::start).
 #[derive(Clone, Debug)]
@@ -49,7 +55,7 @@ pub struct EmbeddedOptions {
     binaries: Option<PathBuf>,
     is_durable: bool,
     is_temporary: bool,
-    may_install: bool,
+    install: Install,
     settings: Vec<(String, String)>,
 }
 
@@ -62,7 +68,7 @@ impl EmbeddedOptions {
             binaries: None,
             is_durable: true,
             is_temporary: false,
-            may_install: true,
+            install: Install::default(),
             settings: Vec::new(),
         }
     }
@@ -89,10 +95,10 @@ impl EmbeddedOptions {
         self
     }
 
-    /// Whether the distribution's package may be installed where no PostgreSQL is
-    /// found, which is tried by root on Debian and Ubuntu; yes if not said.
-    pub fn install(mut self, may_install: bool) -> Self {
-        self.may_install = may_install;
+    /// Whether the distribution's package is installed where no PostgreSQL is found;
+    /// [`Install::IfRoot`] if not said.
+    pub fn install(mut self, install: Install) -> Self {
+        self.install = install;
         self
     }
 
@@ -107,6 +113,8 @@ impl EmbeddedOptions {
     /// returns when it accepts connections. A first start takes about a second and a
     /// half, a later one a tenth of a second.
     ///
+    /// A start that fails takes back what it made: the cluster, its directory, and the
+    /// directories that lead to it. Only a server that takes too long is left at work.
     /// A dropped call goes on in the background: what it started is left to the next
     /// start, or stopped if it is temporary.
     ///
@@ -125,30 +133,68 @@ impl EmbeddedOptions {
             cluster::check_setting(name, value)?;
         }
         let found = self.find_binaries()?;
-        // After an installation, which may bring the account `postgres`.
-        let directory = Directory::prepare(&self.directory)?;
-        let lock = StartLock::acquire(&directory)?;
-        let users = UseLock::join(&directory)?;
+        for _ in 0..PREPARE_TRIES_MAX {
+            // After an installation, which may bring the account `postgres`.
+            let directory = Directory::prepare(&self.directory)?;
+            match StartLock::acquire(&directory) {
+                Ok(Some(lock)) => return self.start_locked(&found, directory, &lock),
+                // Another start that failed has taken back what it made.
+                Ok(None) => continue,
+                Err(error) => {
+                    directory.unmake();
+                    return Err(error);
+                }
+            }
+        }
+        let directory = &self.directory;
+        let text = format!("directory {directory:?} is removed again and again by others");
+        Err(Error::new(ErrorKind::Unavailable, text))
+    }
+
+    fn start_locked(
+        &self,
+        found: &[Binaries],
+        directory: Directory,
+        lock: &StartLock,
+    ) -> Result<EmbeddedPostgres, Error> {
+        let had_cluster = directory.data().exists();
+        let started = self.start_in(found, &directory, lock);
+        if started.is_err() {
+            // Why it did not come up is the news, not that it cannot be stopped either.
+            if self.is_temporary && !had_cluster {
+                let _ = server::stop(&directory, Shutdown::Immediate);
+            }
+            if !had_cluster && !server::is_running(&directory) {
+                directory.undo();
+            }
+        }
+        let (server, users, mode) = started?;
+        Ok(EmbeddedPostgres { server, directory, users: Some(users), mode })
+    }
+
+    fn start_in(
+        &self,
+        found: &[Binaries],
+        directory: &Directory,
+        lock: &StartLock,
+    ) -> Result<(Server, UseLock, Mode), Error> {
+        let users = UseLock::join(directory)?;
         let data = directory.data();
-        if let Some(server) = Server::adopt(&directory)? {
+        if let Some(server) = Server::adopt(directory)? {
             let mode = Mode { is_adopted: true, is_temporary: self.is_temporary, is_made: false };
-            return Ok(EmbeddedPostgres { server, directory, users: Some(users), mode });
+            return Ok((server, users, mode));
         }
         let major = cluster::major(&data)?;
-        let binaries = Binaries::choose(&found, &data, major)?;
+        let binaries = Binaries::choose(found, &data, major)?;
         let is_made = major.is_none();
         if is_made {
-            cluster::initialize(&directory, &binaries, &lock, self.is_durable)?;
+            cluster::initialize(directory, &binaries, lock, self.is_durable)?;
         }
         let socket = directory.make_socket_directory()?;
         let settings = cluster::settings(&socket, self.is_durable, &self.settings);
-        let launched = Server::launch(&directory, &binaries, &settings);
-        if launched.is_err() && self.is_temporary {
-            // Why it did not come up is the news, not that it cannot be stopped either.
-            let _ = server::stop(&directory, Shutdown::Immediate);
-        }
+        let server = Server::launch(directory, &binaries, &settings)?;
         let mode = Mode { is_adopted: false, is_temporary: self.is_temporary, is_made };
-        Ok(EmbeddedPostgres { server: launched?, directory, users: Some(users), mode })
+        Ok((server, users, mode))
     }
 
     /// All usable programs; gets some if there are none and it may.
@@ -157,12 +203,9 @@ impl EmbeddedOptions {
         if !found.is_empty() {
             return Ok(found);
         }
-        if !self.may_install {
-            return Err(install::none_found());
-        }
-        install::install()?;
+        install::install(self.install)?;
         let found = Binaries::find(None)?;
-        if found.is_empty() { Err(install::none_found()) } else { Ok(found) }
+        if found.is_empty() { Err(install::none_found(self.install)) } else { Ok(found) }
     }
 }
 
@@ -223,6 +266,25 @@ impl EmbeddedPostgres {
         self.mode.is_adopted
     }
 
+    /// Whether another handle, here or in another process, uses the server just now.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if a start or a stop of another takes too long.
+    pub async fn is_shared(&self) -> Result<bool, Error> {
+        let Some(users) = &self.users else {
+            return Ok(false);
+        };
+        let (users, directory) = (users.share()?, self.directory.clone());
+        blocking(move || {
+            let _lock = StartLock::acquire(&directory)?;
+            let is_last = users.leave()?;
+            users.join_again()?;
+            Ok(!is_last)
+        })
+        .await
+    }
+
     /// Stops the server, unless another handle, here or in another process, still
     /// uses it: the last one stops it. Sessions are cut, and what was committed is
     /// written, so that the next start needs no recovery.
@@ -240,7 +302,9 @@ impl EmbeddedPostgres {
         let Some(users) = self.users.take() else {
             return Ok(());
         };
-        let lock = StartLock::acquire(&self.directory)?;
+        let Some(lock) = StartLock::acquire(&self.directory)? else {
+            return Ok(());
+        };
         if !users.leave()? {
             return Ok(());
         }

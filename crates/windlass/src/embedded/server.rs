@@ -95,7 +95,9 @@ impl Server {
             let exit = match launched.wait(&directory.data(), began) {
                 Outcome::Ready(server) => return Ok(server),
                 Outcome::Late => {
-                    let what = format!("has not accepted connections for {START_TIME_MAX:?}");
+                    let what = format!(
+                        "has not accepted connections for {START_TIME_MAX:?}, and is left at work"
+                    );
                     return Err(not_up(directory, &what, &log));
                 }
                 Outcome::Ended(exit) => exit,
@@ -108,18 +110,19 @@ impl Server {
     }
 }
 
+/// Whether a server runs in a directory, whatever it does.
+pub(super) fn is_running(directory: &Directory) -> bool {
+    running(&directory.data()).is_some()
+}
+
 /// The pid file of a server that is alive.
 fn running(data: &Path) -> Option<PidFile> {
     PidFile::read(data).filter(|file| is_server(file.pid, data))
 }
 
 fn not_up(directory: &Directory, what: &str, log: &Log) -> Error {
-    let text = format!(
-        "the server of {:?} {what}; the end of its log {:?}:\n{}",
-        directory.path(),
-        directory.log(),
-        log.tail()
-    );
+    let text =
+        format!("the server of {:?} {what}; the end of its log:\n{}", directory.path(), log.tail());
     Error::new(ErrorKind::Unavailable, text)
 }
 

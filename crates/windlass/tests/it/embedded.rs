@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process, kill_process_group};
 use windlass::ErrorKind;
-use windlass::embedded::{EmbeddedOptions, EmbeddedPostgres};
+use windlass::embedded::{EmbeddedOptions, EmbeddedPostgres, Install};
 
 /// How long a test waits for something to be seen. On a bare machine that something
 /// may install PostgreSQL first.
@@ -21,6 +21,9 @@ const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// The variable that tells the helper process what to start.
 const HELPER: &str = "WINDLASS_TEST_EMBEDDED";
+
+/// The variable by which `cargo xtask test --install` says that sudo may be used.
+const INSTALL: &str = "WINDLASS_TEST_INSTALL";
 
 /// A place for one test that the server's account can reach; gone with the test.
 struct Place(PathBuf);
@@ -46,7 +49,9 @@ impl Place {
 
     /// A server that survives its handle, as in production, but is made faster.
     fn options(&self) -> EmbeddedOptions {
-        EmbeddedOptions::new(self.directory()).durable(false)
+        let may_install = std::env::var_os(INSTALL).is_some();
+        let install = if may_install { Install::WithSudo } else { Install::IfRoot };
+        EmbeddedOptions::new(self.directory()).durable(false).install(install)
     }
 
     async fn start(&self) -> EmbeddedPostgres {
@@ -427,10 +432,51 @@ async fn a_server_that_does_not_come_up_is_quoted() {
     let text = error.to_string();
     assert!(text.contains("unrecognized configuration parameter"), "{text}");
     assert!(text.contains(&format!("{:?}", place.directory())), "{text}");
-    // The cluster is there, and the next start finds it.
+    assert!(!place.directory().exists(), "nothing is left behind");
     let postgres = place.options().setting("work_mem", "7MB").start().await.unwrap();
     assert_eq!(query(&postgres, "show work_mem"), ["7MB"]);
     postgres.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn starts_that_fail_take_nothing_from_those_that_do_not() {
+    let place = Place::new();
+    let mut starts = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let options = place.options().setting("no_such_setting", "1");
+        starts.spawn(async move { (false, options.start().await) });
+    }
+    // One of those is at work, so the others find its lock, and it fails while they wait.
+    let lock = place.directory().join("windlass.lock");
+    let wait = move || wait_until("a start has its lock", || lock.exists());
+    tokio::task::spawn_blocking(wait).await.unwrap();
+    for _ in 0..4 {
+        let options = place.options();
+        starts.spawn(async move { (true, options.start().await) });
+    }
+    let mut sound = Vec::new();
+    for (is_sound, started) in starts.join_all().await {
+        match started {
+            Ok(postgres) => sound.push(postgres),
+            Err(error) => {
+                assert!(!is_sound, "{error}");
+                let text = error.to_string();
+                assert!(text.contains("unrecognized configuration parameter"), "{text}");
+            }
+        }
+    }
+    assert!(sound.len() >= 4);
+    for postgres in &sound {
+        assert_eq!(query(postgres, "select 1"), ["1"]);
+        assert!(postgres.is_shared().await.unwrap());
+    }
+    let last = sound.pop().unwrap();
+    for postgres in sound {
+        postgres.stop().await.unwrap();
+    }
+    assert!(!last.is_shared().await.unwrap());
+    assert_eq!(query(&last, "select 1"), ["1"]);
+    last.stop().await.unwrap();
 }
 
 #[tokio::test]
