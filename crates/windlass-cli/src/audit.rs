@@ -5,10 +5,11 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use windlass::store::postgres::{AuditOptions, AuditReport, CheckResult, audit};
+use serde::Serialize;
+use windlass::store::postgres::{AuditOptions, AuditReport, CheckResult, Verdict, audit};
 
 use crate::database::DatabaseArguments;
-use crate::text::{count, parse_time, shown, thousands};
+use crate::text::{count, parse_time, shown, shown_lines, thousands};
 
 /// The exit code if a guarantee is broken.
 const VIOLATED: u8 = 1;
@@ -72,7 +73,7 @@ pub(crate) async fn run(arguments: Arguments) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(VIOLATED),
         Err(error) => {
-            eprintln!("error: {}", shown(&format!("{error:#}")));
+            eprintln!("error: {}", shown_lines(&format!("{error:#}")));
             ExitCode::from(FAILED)
         }
     }
@@ -82,7 +83,8 @@ pub(crate) async fn run(arguments: Arguments) -> ExitCode {
 async fn report(arguments: &Arguments) -> anyhow::Result<bool> {
     let report = audit(&arguments.database.options(), &arguments.options()).await?;
     let text = if arguments.json {
-        serde_json::to_string_pretty(&report)? + "\n"
+        let verdict = report.verdict();
+        serde_json::to_string_pretty(&Judged { verdict, report: &report })? + "\n"
     } else {
         render(&report, arguments.sql)
     };
@@ -93,6 +95,14 @@ async fn report(arguments: &Arguments) -> anyhow::Result<bool> {
         other => other?,
     }
     Ok(report.is_clean() && !(arguments.strict && report.has_warnings()))
+}
+
+/// A report for programs, with what it comes to first.
+#[derive(Serialize)]
+struct Judged<'a> {
+    verdict: Verdict,
+    #[serde(flatten)]
+    report: &'a AuditReport,
 }
 
 /// The report as text: a line for each check, and what it found below it.

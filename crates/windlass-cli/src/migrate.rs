@@ -41,7 +41,12 @@ fn render(migrated: &Migrated) -> String {
     }
     let mut text: String = applied.iter().map(|name| format!("applied {name}\n")).collect();
     let migrations = count(applied.len(), "migration");
-    text += &format!("the schema went from version {from} to {to}: {migrations}\n");
+    text += &format!("the schema went from version {from} to {to}: {migrations}");
+    match usize::try_from(to - from).unwrap_or(usize::MAX).saturating_sub(applied.len()) {
+        0 => {}
+        others => text += &format!(", and {others} by others at the same time"),
+    }
+    text.push('\n');
     text
 }
 
@@ -87,5 +92,13 @@ mod tests {
         let text = "applied 0002_b\napplied 0003_c\n\
                     the schema went from version 1 to 3: 2 migrations\n";
         assert_eq!(render(&migrated), text);
+    }
+
+    #[test]
+    fn what_others_applied_at_the_same_time_is_not_claimed() {
+        let applied = vec!["0001_a".to_owned()];
+        let text = "applied 0001_a\nthe schema went from version 0 to 3: 1 migration, and 2 by \
+                    others at the same time\n";
+        assert_eq!(render(&Migrated { from: 0, to: 3, applied }), text);
     }
 }

@@ -58,6 +58,26 @@ async fn an_audit_says_what_it_checked_and_exits_by_what_it_found() {
     assert_eq!(output.status.code(), Some(0));
     assert_line(&text(&output.stdout), &["-- G8.verdict: a run that has ended"]);
 
+    let verdict = |output: &Output| -> String {
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        report["verdict"].as_str().expect("it is there").to_owned()
+    };
+    assert_eq!(verdict(&audit(&url, &["--json"])), "clean");
+
+    execute(&url, "create role guest login").await;
+    let guest = url.replace("windlass@", "guest@");
+    for (lacks, grant) in [
+        ("usage of schema windlass", "grant usage on schema windlass to guest"),
+        ("select on windlass.", "grant select on all tables in schema windlass to guest"),
+    ] {
+        let output = audit(&guest, &[]);
+        assert_eq!(output.status.code(), Some(2));
+        let complaint = "role \"guest\" lacks a right in database";
+        assert_line(&text(&output.stderr), &[complaint, lacks, "[WL-0011]"]);
+        execute(&url, grant).await;
+    }
+    assert_eq!(audit(&guest, &[]).status.code(), Some(0));
+
     // Two runs with one key, which cannot be without having lost the index.
     execute(
         &url,
@@ -79,6 +99,7 @@ async fn an_audit_says_what_it_checked_and_exits_by_what_it_found() {
     assert_eq!(output.status.code(), Some(1));
     let report: AuditReport = serde_json::from_slice(&output.stdout).expect("it is a report");
     assert!(!report.is_clean());
+    assert_eq!(verdict(&output), "violated");
     drop(server);
     // What is left behind harms nobody.
     let _ = std::fs::remove_dir_all(place);

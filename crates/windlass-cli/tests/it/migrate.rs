@@ -68,11 +68,48 @@ async fn a_database_is_migrated_once_and_its_errors_have_codes() {
     let nobody = url.replace("windlass@", "nobody-of-that-name@");
     assert_refused(&migrate(&nobody, &[]), &["nobody-of-that-name", "[WL-0011]"]);
 
+    // Each right is named until it is there; a plan needs no others.
+    let guest = url.replace("windlass@", "guest@");
+    for (lacks, grant) in [
+        ("usage of schema windlass", "grant usage on schema windlass to guest"),
+        ("select on windlass.migrations", "grant select on windlass.migrations to guest"),
+    ] {
+        let complaint = "role \"guest\" lacks a right in database";
+        assert_refused(&migrate(&guest, &["--plan"]), &[complaint, lacks, "[WL-0011]"]);
+        client.batch_execute(grant).await.unwrap();
+    }
+    assert!(migrate(&guest, &["--plan"]).status.success());
+
+    let read_only = "alter database bare set default_transaction_read_only = on";
+    client.batch_execute(read_only).await.unwrap();
+    let complaint = "is read-only: default_transaction_read_only is on";
+    assert_refused(&migrate(&bare, &[]), &["/bare", complaint, "[WL-0011]"]);
+    assert!(migrate(&bare, &["--plan"]).status.success());
+
     let newer = "insert into windlass.migrations (version, name, checksum) values (9999, 'x', '')";
     client.batch_execute(newer).await.unwrap();
     for more in [&[][..], &["--plan"]] {
         assert_refused(&migrate(&url, more), &["version 9999", "[WL-0010]"]);
     }
+}
+
+#[tokio::test]
+async fn a_standby_is_called_that_and_can_be_planned_for_and_audited() {
+    let place = Place::new();
+    let options = EmbeddedOptions::new(place.directory()).durable(false);
+    let server = options.clone().start().await.unwrap();
+    assert!(migrate(&server.url(), &[]).status.success());
+    server.stop().await.unwrap();
+    std::fs::write(place.directory().join("data/standby.signal"), "").unwrap();
+    let server = options.start().await.unwrap();
+    let url = server.url();
+    assert_refused(&migrate(&url, &[]), &["is on a standby", "[WL-0011]"]);
+    let connected = windlass::Windlass::connect(url.as_str()).await.map(drop);
+    let error = connected.unwrap_err().to_string();
+    assert!(error.contains("is on a standby, which only replays another server"), "{error}");
+    assert!(migrate(&url, &["--plan"]).status.success());
+    assert!(windlass(&["audit", "--database-url", &url]).status.success());
+    server.stop().await.unwrap();
 }
 
 #[test]

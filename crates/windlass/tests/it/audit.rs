@@ -268,7 +268,9 @@ async fn a_role_that_may_only_read_can_audit_and_one_that_may_not_is_told_what()
     story.execute(&format!("drop owned by {role}; drop role {role}")).await;
     let error = refused.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Database, "{error}");
-    assert!(error.to_string().contains("permission denied for table"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&format!("role {role:?} lacks a right in database")), "{text}");
+    assert!(text.contains(": select on windlass."), "{text}");
     assert!(report.unwrap().is_clean());
 }
 

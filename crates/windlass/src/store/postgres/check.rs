@@ -88,17 +88,13 @@ async fn found_version_once(pool: &Pool, target: &Target) -> Result<i32, Refusal
         );
         return refuse(ErrorKind::Database, text);
     }
-    if row.get("is_standby") {
-        let text = format!("database {name} is on a standby, which only replays another server");
-        return refuse(ErrorKind::Database, text);
-    }
+    check_writable(row.get("is_standby"), row.get("is_read_only"), &name)
+        .map_err(Refusal::Error)?;
     if !row.get::<_, bool>("has_schema") {
         return Ok(0);
     }
     if let Some(lacks) = row.get::<_, Option<&str>>("lacks") {
-        let role: &str = row.get("role");
-        let text = format!("role {role:?} lacks a right in database {name}: {lacks}");
-        return refuse(ErrorKind::Database, text);
+        return Err(Refusal::Error(lacking(row.get("role"), &name, lacks)));
     }
     if !row.get::<_, bool>("has_migrations") {
         return Ok(0);
@@ -121,6 +117,31 @@ pub(super) fn check_server(version: i32, encoding: &str, name: &str) -> Result<(
         return refuse(format!("database {name} has the encoding {encoding}, UTF8 is needed"));
     }
     Ok(())
+}
+
+/// Refuses a database that nothing can be written to.
+pub(super) fn check_writable(
+    is_standby: bool,
+    is_read_only: bool,
+    name: &str,
+) -> Result<(), Error> {
+    let text = match (is_standby, is_read_only) {
+        (true, _) => {
+            format!("database {name} is on a standby, which only replays another server")
+        }
+        (false, true) => format!(
+            "database {name} is read-only: default_transaction_read_only is on for it, for the \
+             role or for the server"
+        ),
+        (false, false) => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Database, text))
+}
+
+/// What to say of a role without a right.
+pub(super) fn lacking(role: &str, name: &str, right: &str) -> Error {
+    let text = format!("role {role:?} lacks a right in database {name}: {right}");
+    Error::new(ErrorKind::Database, text)
 }
 
 /// A version as people write it: 15.4, and 9.6.24 before PostgreSQL 10.

@@ -49,7 +49,8 @@ pub struct Migrated {
     pub from: u32,
     /// The version of the schema now.
     pub to: u32,
-    /// The migrations that were applied, the oldest first; none if another had done it.
+    /// The migrations that this call applied, the oldest first. Others that migrate at the
+    /// same time may have applied the rest of those between the two versions.
     pub applied: Vec<String>,
 }
 
@@ -69,9 +70,10 @@ pub struct Migrated {
 pub async fn migrate(options: &PostgresOptions) -> Result<Migrated, Error> {
     let target = options.target()?;
     let mut retries = Retries::new("migrate");
+    let mut applied = Applied::default();
     loop {
-        match migrate_once(options, &target).await {
-            Ok(migrated) => return Ok(migrated),
+        match migrate_once(options, &target, &mut applied).await {
+            Ok(version) => return Ok(applied.until(version)),
             Err(Refusal::Error(error)) => return Err(error),
             Err(Refusal::Fault(fault)) if retries.again(&fault).await => continue,
             Err(Refusal::Fault(fault)) => return Err(check::refused(&target, fault)),
@@ -102,6 +104,9 @@ async fn plan_once(options: &PostgresOptions, target: &Target) -> Result<Plan, R
     let mut client = connect(options, target).await?;
     let tx = client.transaction().await.map_err(Fault::from)?;
     let scene = Scene::look(&tx, target).await?;
+    // Nothing is to be made, so the right to read is enough, and the first to be named.
+    scene.check_rights([&scene.cannot_read, &None])?;
+    scene.check_owner()?;
     let found = if scene.has_list { found_version(&tx, target).await? } else { 0 };
     let mut migrations = Vec::new();
     for migration in MIGRATIONS.iter().filter(|it| it.version > found) {
@@ -116,27 +121,40 @@ async fn plan_once(options: &PostgresOptions, target: &Target) -> Result<Plan, R
     Ok(Plan { from: found.cast_unsigned(), to, migrations })
 }
 
-async fn migrate_once(options: &PostgresOptions, target: &Target) -> Result<Migrated, Refusal> {
+/// What one call has applied, however often it had to begin again.
+#[derive(Debug, Default)]
+struct Applied {
+    /// The version that it found at first.
+    from: Option<i32>,
+    names: Vec<String>,
+}
+
+impl Applied {
+    fn until(self, version: i32) -> Migrated {
+        let from = self.from.unwrap_or(version).cast_unsigned();
+        Migrated { from, to: version.cast_unsigned(), applied: self.names }
+    }
+}
+
+/// Applies what is missing; answers the version that the schema has then.
+async fn migrate_once(
+    options: &PostgresOptions,
+    target: &Target,
+    applied: &mut Applied,
+) -> Result<i32, Refusal> {
     let mut client = connect(options, target).await?;
-    let mut migrated = Migrated { from: 0, to: 0, applied: Vec::new() };
-    for round in 0.. {
+    loop {
         let tx = client.transaction().await.map_err(Fault::from)?;
         let found = prepare(&tx, options, target).await?;
-        if round == 0 {
-            migrated.from = found.cast_unsigned();
-        }
-        migrated.to = found.cast_unsigned();
-        let next = MIGRATIONS.iter().find(|it| it.version > found);
-        if let Some(next) = next {
-            apply(&tx, next, target).await?;
-        }
+        applied.from.get_or_insert(found);
+        let Some(next) = MIGRATIONS.iter().find(|it| it.version > found) else {
+            tx.commit().await.map_err(Fault::from)?;
+            return Ok(found);
+        };
+        apply(&tx, next, target).await?;
         tx.commit().await.map_err(Fault::from)?;
-        match next {
-            Some(next) => migrated.applied.push(format!("{:04}_{}", next.version, next.name)),
-            None => break,
-        }
+        applied.names.push(format!("{:04}_{}", next.version, next.name));
     }
-    Ok(migrated)
 }
 
 /// A session of its own; it ends when it is dropped.
@@ -165,11 +183,10 @@ async fn prepare(
     );
     tx.batch_execute(&begin).await.map_err(Fault::from)?;
     let scene = Scene::look(tx, target).await?;
-    if let Some(lacks) = &scene.lacks {
-        let (name, role) = (target.name(), &scene.role);
-        let text = format!("role {role:?} lacks a right in database {name}: {lacks}");
-        return Err(Refusal::Error(Error::new(ErrorKind::Database, text)));
-    }
+    check::check_writable(scene.is_standby, scene.is_read_only, &scene.name)
+        .map_err(Refusal::Error)?;
+    scene.check_owner()?;
+    scene.check_rights([&scene.cannot_read, &scene.cannot_make])?;
     for sql in scene.missing() {
         tx.batch_execute(sql).await.map_err(Fault::from)?;
     }
@@ -178,11 +195,19 @@ async fn prepare(
 
 /// What is there before anything is done.
 struct Scene {
+    /// The name of the database.
+    name: String,
     role: String,
+    /// A role to which part of the schema belongs that is neither ours nor above us.
+    stranger: Option<String>,
+    /// The right that reading what is there takes, if the role does not have it.
+    cannot_read: Option<String>,
     has_schema: bool,
     has_list: bool,
+    is_standby: bool,
+    is_read_only: bool,
     /// The right that making what is missing takes, if the role does not have it.
-    lacks: Option<String>,
+    cannot_make: Option<String>,
 }
 
 impl Scene {
@@ -192,20 +217,35 @@ impl Scene {
         let (version, encoding) = (row.get("version"), row.get("encoding"));
         check::check_server(version, encoding, &target.name()).map_err(Refusal::Error)?;
         let role: String = row.get("role");
-        if let Some(stranger) = row.get::<_, Option<&str>>("stranger") {
-            let name = target.name();
-            let text = format!(
-                "schema windlass of database {name} or its list of migrations belongs to role \
-                 {stranger:?}: migrate as that role, or let {role:?} own them"
-            );
-            return Err(Refusal::Error(Error::new(ErrorKind::Database, text)));
-        }
         Ok(Scene {
+            name: target.name(),
             role,
+            stranger: row.get("stranger"),
+            cannot_read: row.get("cannot_read"),
             has_schema: row.get("has_schema"),
             has_list: row.get("has_list"),
-            lacks: row.get("lacks"),
+            is_standby: row.get("is_standby"),
+            is_read_only: row.get("is_read_only"),
+            cannot_make: row.get("cannot_make"),
         })
+    }
+
+    /// Refuses a role without one of these rights.
+    fn check_rights(&self, lacking: [&Option<String>; 2]) -> Result<(), Refusal> {
+        match lacking.into_iter().flatten().next() {
+            Some(right) => Err(Refusal::Error(check::lacking(&self.role, &self.name, right))),
+            None => Ok(()),
+        }
+    }
+
+    fn check_owner(&self) -> Result<(), Refusal> {
+        let Some(stranger) = &self.stranger else { return Ok(()) };
+        let Scene { name, role, .. } = self;
+        let text = format!(
+            "schema windlass of database {name} or its list of migrations belongs to role \
+             {stranger:?}: migrate as that role, or let {role:?} own them"
+        );
+        Err(Refusal::Error(Error::new(ErrorKind::Database, text)))
     }
 
     /// What is to be made before the first migration.

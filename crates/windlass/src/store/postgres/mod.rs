@@ -51,7 +51,8 @@ use windlass_core::{
 };
 
 pub use self::audit::{
-    AuditOptions, AuditReport, CheckResult, EXAMPLE_CHARS_MAX, EXAMPLES_MAX, Severity, audit,
+    AuditOptions, AuditReport, CheckResult, EXAMPLE_CHARS_MAX, EXAMPLES_MAX, Severity, Verdict,
+    audit,
 };
 use self::fault::{Fault, Remedy};
 use self::floors::{Floors, Front};

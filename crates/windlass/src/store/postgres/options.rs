@@ -216,7 +216,6 @@ impl PostgresOptions {
             let mut options = config.get_options().unwrap_or_default().to_owned();
             // Also for a statement alone, whatever the role's defaults are.
             options.push_str(" -c default_transaction_isolation=read\\ committed");
-            options.push_str(" -c default_transaction_read_only=off");
             for (name, timeout) in self.timeouts() {
                 options.push_str(&format!(" -c {name}={}", timeout.as_millis()));
             }

@@ -93,8 +93,9 @@ struct Habits {
 
 impl Habits {
     fn new(options: &PostgresOptions, target: &Target) -> Self {
-        // Whatever the role's defaults are.
-        let mut begin = "begin isolation level read committed read write".to_owned();
+        // Whatever the role's defaults are. Whether it may write is the database's to say: on a
+        // standby, to ask for it would be an error of its own, which is not tried again.
+        let mut begin = "begin isolation level read committed".to_owned();
         if options.is_pooled {
             for (name, timeout) in options.timeouts() {
                 begin.push_str(&format!("; set local {name} = {}", timeout.as_millis()));

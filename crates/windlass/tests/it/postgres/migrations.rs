@@ -46,19 +46,52 @@ async fn an_empty_database_is_migrated_and_then_left_alone() {
 async fn programs_that_migrate_at_the_same_time_do_it_once() {
     let database = TestDatabase::bare().await;
     let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..8 {
-        let options = options(&database).migrate(true);
-        tasks.spawn(async move { PostgresStore::connect(options).await.map(drop) });
-        let options = self::options(&database);
-        tasks.spawn(async move { migrate(&options).await.map(drop) });
+    for _ in 0..16 {
+        let options = options(&database);
+        tasks.spawn(async move { migrate(&options).await });
     }
+    let mut applied = Vec::new();
     for done in tasks.join_all().await {
-        done.expect("everyone finds it migrated");
+        let done = done.expect("everyone finds it migrated");
+        assert!(done.applied.len() <= (done.to - done.from) as usize, "{done:?}");
+        applied.extend(done.applied);
     }
     let client = database.client().await;
     let sql = "select count(*), max(version)::bigint from windlass.migrations";
     let row = client.query_one(sql, &[]).await.expect("the list is there");
     assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1));
+    // Each says only what it has applied itself.
+    assert_eq!(applied.len() as i64, row.get::<_, i64>(0), "{applied:?}");
+}
+
+#[tokio::test]
+async fn programs_that_connect_at_the_same_time_migrate_once() {
+    let database = TestDatabase::bare().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let options = options(&database).migrate(true);
+        tasks.spawn(async move { PostgresStore::connect(options).await.map(drop) });
+    }
+    for done in tasks.join_all().await {
+        done.expect("everyone finds it migrated");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_read_only_is_called_that() {
+    let database = TestDatabase::new().await;
+    let sql = format!("alter database {} set default_transaction_read_only = on", database.name());
+    database.client().await.batch_execute(&sql).await.expect("it can be set");
+    let migrated = migrate(&options(&database)).await.map(drop);
+    let connected = PostgresStore::connect(options(&database)).await.map(drop);
+    for refused in [migrated, connected] {
+        let error = refused.expect_err("nothing can be written");
+        assert_eq!(error.kind(), ErrorKind::Database);
+        let text = error.to_string();
+        assert!(text.contains("is read-only: default_transaction_read_only is on"), "{text}");
+        assert!(text.contains(database.name()), "{text}");
+    }
+    assert!(plan(&options(&database)).await.is_ok());
 }
 
 #[tokio::test]

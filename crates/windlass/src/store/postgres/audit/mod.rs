@@ -26,10 +26,10 @@ use checks::{CHECKS, Check, Reach};
 use functions::Expected;
 use template::Template;
 
-pub use report::{AuditReport, CheckResult, Severity};
+pub use report::{AuditReport, CheckResult, Severity, Verdict};
 
 use super::address::Target;
-use super::check::{check_version, refused};
+use super::check::{check_version, lacking, refused};
 use super::fault::{Fault, Remedy, Retries};
 use super::options::PostgresOptions;
 use super::time::At;
@@ -211,8 +211,11 @@ async fn prepare(
         settings += "; set local enable_nestloop = off";
     }
     snapshot.batch_execute(&settings).await?;
-    let sql = "select to_regclass('windlass.migrations') is not null";
-    if !snapshot.query_typed_one(sql, &[]).await?.get::<_, bool>(0) {
+    let row = snapshot.query_typed_one(include_str!("../sql/look_to_audit.sql"), &[]).await?;
+    if let Some(right) = row.get::<_, Option<&str>>("lacks") {
+        return Ok(Err(lacking(row.get("role"), name, right)));
+    }
+    if !row.get::<_, bool>("has_migrations") {
         return Ok(check_version(0, name));
     }
     let sql = "select coalesce(max(m.version), 0) from windlass.migrations m";

@@ -52,6 +52,18 @@ impl CheckResult {
     }
 }
 
+/// What an audit comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Nothing was found.
+    Clean,
+    /// No guarantee is broken, but there is something to warn of.
+    Warned,
+    /// A guarantee is broken.
+    Violated,
+}
+
 /// What an audit found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -68,6 +80,15 @@ impl AuditReport {
     /// Whether no guarantee was found broken. Warnings do not count.
     pub fn is_clean(&self) -> bool {
         !self.checks.iter().any(CheckResult::is_violated)
+    }
+
+    /// What it comes to, of what was checked.
+    pub fn verdict(&self) -> Verdict {
+        match (self.is_clean(), self.has_warnings()) {
+            (false, _) => Verdict::Violated,
+            (true, true) => Verdict::Warned,
+            (true, false) => Verdict::Clean,
+        }
     }
 
     /// Whether there is something to warn of.

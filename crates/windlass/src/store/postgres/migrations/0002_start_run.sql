@@ -741,8 +741,9 @@ begin
                 when culprit.times > 1 then
                     format('field %s is there %s times', to_json(culprit.key), culprit.times)
                 else format(
-                    '%s is of the type %s, not a %s',
-                    to_json(culprit.key), culprit.type, culprit.wanted
+                    '%s is of the type %s, not %s %s',
+                    to_json(culprit.key), culprit.type,
+                    case when culprit.wanted = 'object' then 'an' else 'a' end, culprit.wanted
                 )
             end);
         end if;

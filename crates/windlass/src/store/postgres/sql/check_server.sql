@@ -2,8 +2,9 @@
 -- only, so that it is answered whatever the role may do. Takes no locks that matter.
 --
 -- returns one row: version, encoding, role, database, whether the settings of our sessions
--- hold, whether it only replays another server, whether the schema is there, whether its list of migrations is there, and the
--- first right that is missing
+-- hold, whether it only replays another server, whether transactions may not write, whether
+-- the schema is there, whether its list of migrations is there, and the first right that is
+-- missing
 select
     current_setting('server_version_num')::integer as version,
     current_setting('server_encoding') as encoding,
@@ -11,6 +12,7 @@ select
     current_database()::text as database,
     current_setting('plan_cache_mode') = 'force_generic_plan' as has_settings,
     pg_is_in_recovery() as is_standby,
+    current_setting('transaction_read_only')::boolean as is_read_only,
     exists (select from pg_namespace n where n.nspname = 'windlass') as has_schema,
     exists (
         select from pg_class c

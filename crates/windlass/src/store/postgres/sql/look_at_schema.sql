@@ -1,24 +1,28 @@
--- What kind of server this is, what is there of the schema, the right that making the rest
--- takes, if the role does not have it, and a stranger to whom part of it belongs: a role that
--- is neither ours nor above us. What a stranger has prepared must not be run with our rights;
--- a superuser is a member of every role, which says nothing. Reads catalogs only. Takes no
--- locks that matter.
+-- What kind of server this is, whether it can be written to, what is there of the schema, the
+-- rights that reading it and making the rest take, if the role does not have them, and a
+-- stranger to whom part of it belongs: a role that is neither ours nor above us. What a
+-- stranger has prepared must not be run with our rights; a superuser is a member of every
+-- role, which says nothing. Reads catalogs only. Takes no locks that matter.
 select
     current_setting('server_version_num')::integer as version,
     current_setting('server_encoding') as encoding,
     current_user::text as role,
+    pg_is_in_recovery() as is_standby,
+    current_setting('transaction_read_only')::boolean as is_read_only,
     s.oid is not null as has_schema,
     l.oid is not null as has_list,
     case
-        when s.oid is null and not has_database_privilege(current_database(), 'create')
-            then 'create on database ' || current_database()
         when s.oid is not null and not has_schema_privilege(s.oid, 'usage')
             then 'usage of schema windlass'
-        when s.oid is not null and l.oid is null and not has_schema_privilege(s.oid, 'create')
-            then 'create on schema windlass'
         when l.oid is not null and not has_table_privilege(l.oid, 'select')
             then 'select on windlass.migrations'
-    end as lacks,
+    end as cannot_read,
+    case
+        when s.oid is null and not has_database_privilege(current_database(), 'create')
+            then 'create on database ' || current_database()
+        when s.oid is not null and l.oid is null and not has_schema_privilege(s.oid, 'create')
+            then 'create on schema windlass'
+    end as cannot_make,
     (
         select o.rolname::text
         from pg_roles o
