@@ -249,9 +249,10 @@ fn claim(path: &Path) -> Result<(Account, bool), Error> {
         Error::new(ErrorKind::Argument, text)
     };
     let directory = open(path).map_err(refuse)?;
+    // In this order: another start that has put something in it has given it away before.
+    let is_empty = is_empty(path).map_err(refuse)?;
     let metadata = directory.metadata().map_err(refuse)?;
     let account = Account::choose(metadata.uid())?;
-    let is_empty = is_empty(path).map_err(refuse)?;
     if !is_empty && !path.join(LOCK).exists() {
         let text = format!(
             "directory {path:?} holds other files and no database of Windlass; \

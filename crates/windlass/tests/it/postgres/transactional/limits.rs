@@ -341,7 +341,7 @@ async fn a_batch_is_refused_as_a_whole_and_names_the_start_that_is_wrong() {
         (
             format!(r#"'[{right}, {{"workflow": "order", "metadata": []}}]'"#),
             "WL002",
-            r#""metadata" of start 2 is of the type array, not an object [WL-0002]"#,
+            r#"start 2 of 2: "metadata" is of the type array, not an object [WL-0002]"#,
         ),
         (
             format!(r#"'[{right}, {{"workflow": "order", "delay": "soon"}}]'"#),
