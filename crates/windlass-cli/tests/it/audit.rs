@@ -83,8 +83,8 @@ async fn an_audit_says_what_it_checked_and_exits_by_what_it_found() {
         &url,
         "drop index windlass.runs_key;
          insert into windlass.runs
-             (id, definition_id, workflow, version, tenant, open_tasks, created_at, key)
-         select gen_random_uuid(), 1, 'order', 1, 'acme', 1, now(), e'red \\x1b[31m'
+             (id, definition_id, workflow, version, tenant, open_tasks, created_at, key, input)
+         select gen_random_uuid(), 1, 'order', 1, 'acme', 1, now(), e'red \\x1b[31m', '1'
          from generate_series(1, 2)",
     )
     .await;

@@ -86,7 +86,7 @@ impl Outbox {
         }
         let batch: Vec<_> = self.finishes.drain(..self.finishes.len().min(BATCH_MAX)).collect();
         self.flushing = Flushing::Finishes(batch.clone());
-        let names = names_of(&batch, held);
+        let names = if parts.probe.is_some() { names_of(&batch, held) } else { Vec::new() };
         let parts = parts.clone();
         self.flush = Some(Box::pin(async move {
             for name in &names {

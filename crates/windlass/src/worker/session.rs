@@ -358,6 +358,10 @@ impl Session {
             }
             Some(ended) = self.running.join_next_with_id() => {
                 self.on_ended(ended);
+                // What else has ended goes with it.
+                while let Some(ended) = self.running.try_join_next_with_id() {
+                    self.on_ended(ended);
+                }
                 None
             }
             claimed = answer(&mut self.claim) => {

@@ -44,7 +44,7 @@ async fn a_database_with_runs_in_all_states_is_clean() {
 async fn a_database_without_runs_is_clean() {
     let report = Story::empty().await.audit().await;
     assert!(found(&report).is_empty(), "{report:#?}");
-    assert_eq!(check(&report, "schema.indexes").checked, 8);
+    assert_eq!(check(&report, "schema.indexes").checked, 9);
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn assert_found(story: &Story, violation: &Violation) {
 
 /// Each breach of a guarantee is found by the checks that should find it and no others.
 async fn assert_all_found(guarantees: &[&str]) {
-    let story = Story::told().await;
+    let story = Story::editable().await;
     story.keep().await;
     let of = |violation: &&Violation| {
         let guarantee = violation.found_by[0].split('.').next().unwrap_or_default();
@@ -160,7 +160,7 @@ async fn only_the_newest_runs_are_checked_if_they_are_asked_for() {
 
 #[tokio::test]
 async fn many_violations_are_counted_and_a_few_are_shown() {
-    let story = Story::told().await;
+    let story = Story::editable().await;
     story
         .execute("update windlass.events set kind = repeat('x', 2000) where idx is not null")
         .await;
@@ -288,7 +288,7 @@ async fn a_check_that_takes_too_long_is_named() {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_named() {
-    let story = Story::told().await;
+    let story = Story::editable().await;
     story.execute(r#"update windlass.events set detail = '{"until":"soon"}'"#).await;
     let error = audit(&story.database(), &story.options()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");

@@ -15,7 +15,7 @@ use windlass_core::{
 use super::PostgresStore;
 use super::fault::Fault;
 use super::floors::{Found, Front, Look};
-use super::flush::write_events;
+use super::history::write_history;
 use super::leases::Life;
 use super::names::{Lane, LaneKey};
 use super::pool::Tx;
@@ -158,7 +158,7 @@ impl PostgresStore {
         }
         life.beat(&tx).await?;
         let (claimed, events) = self.tell(&tx, request.worker, taken).await?;
-        write_events(&tx, taken_at.unwrap_or(now), &events).await?;
+        write_history(&tx, taken_at.unwrap_or(now), &events).await?;
         tx.commit().await?;
         if begins.is_some() {
             self.hint_timers();
@@ -373,7 +373,13 @@ impl Facts {
         let parent = |index: &TaskIndex| {
             let parent = TaskId { run: id.run, index: *index };
             let (state, output) = self.ends.get(&parent).ok_or_else(|| missing("parents"))?;
-            let output = output.as_deref().map(Payload::from_json).transpose();
+            let has_output = match definition.task(*index).kind {
+                TaskKind::Handler | TaskKind::OnFailure => *state == TaskState::Succeeded,
+                TaskKind::Sleep(_) => false,
+            };
+            let output =
+                has_output.then(|| Payload::from_json(output.as_deref().unwrap_or("null")));
+            let output = output.transpose();
             let output = output.map_err(|error| corrupt(parent, format!("output {error}")))?;
             Ok::<_, Fault>(ParentEnd { index: *index, state: *state, output })
         };

@@ -93,6 +93,7 @@ impl PostgresStore {
                 let task = run.task(index)?;
                 task.attempt = 0;
                 task.failure = None;
+                task.output = None;
                 task.is_changed = true;
                 moves.reset.push(id);
                 run.move_task(moves, index, TaskCommand::Reset, TaskEventKind::Reset)?;

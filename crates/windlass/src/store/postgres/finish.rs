@@ -19,6 +19,8 @@ impl PostgresStore {
         let runs = completions.iter().map(|one| one.task.run);
         let mut work = Work::lock(&tx, &self.names, runs, Busy::Wait).await?;
         work.now = self.now_in(&tx).await?;
+        let held = completions.iter().map(|one| Held { task: one.task, fence: one.fence });
+        work.take_first_claims(&tx, held).await?;
         work.load(&tx, completions.iter().map(|one| one.task)).await?;
         work.load_for_ends(&tx, &ends(&work, completions)).await?;
         let mut answers = Vec::with_capacity(completions.len());

@@ -357,13 +357,11 @@ async fn lost(tx: &Tx<'_>, leases: &[Lease], held: &[Held]) -> Result<Vec<Lost>,
     }
     let (runs, indices) = super::work::pairs(gone.iter().map(|held| &held.task));
     let mut refusals = BTreeMap::new();
-    for row in tx.query(&sql::ENDS, &[&runs, &indices]).await? {
+    for row in tx.query(&sql::WHEREABOUTS, &[&runs, &indices]).await? {
         let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
         let task = TaskId { run: RunId::from_uuid(row.get("run_id")), index };
-        let refusal = match row.get("state") {
-            "cancelled" => Refusal::RunCancelled,
-            _ => Refusal::LeaseLost,
-        };
+        let is_cancelled: bool = row.get("is_cancelled");
+        let refusal = if is_cancelled { Refusal::RunCancelled } else { Refusal::LeaseLost };
         refusals.insert(task, refusal);
     }
     let lost = |held: Held| {

@@ -16,6 +16,7 @@ mod fault;
 mod finish;
 mod floors;
 mod flush;
+mod history;
 mod leases;
 mod listen;
 mod migrate;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    ClaimSeq, Decision, Definition, Effect, EventBody, Failure, Fence, Priority, Progress,
-    RunCommand, RunEvent, RunEventKind, RunId, RunState, TaskCommand, TaskEvent, TaskEventKind,
-    TaskId, TaskIndex, TaskKind, TaskState, Tenant, Timestamp, WorkerId, decide_lease_expired,
+    ClaimSeq, Decision, Definition, Effect, EventBody, Failure, Fence, ParentTally, Payload,
+    Priority, Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, TaskCommand,
+    TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Tenant, Timestamp, Trigger,
+    WorkerId, decide_lease_expired,
 };
 
 use super::names::LaneKey;
@@ -44,9 +45,12 @@ pub(super) struct Task {
     /// Where it stands while ready, and where it stood while running.
     pub(super) place: Option<Place>,
     pub(super) failure: Option<Failure>,
+    pub(super) output: Option<Payload>,
     /// The narrow table that has it in the database.
     pub(super) stored_in: Option<Narrow>,
-    /// Whether its row in `tasks` must be written.
+    /// Whether `task_rows` has it.
+    pub(super) has_row: bool,
+    /// Whether it is no longer as `task_rows` says, or as having no row there says.
     pub(super) is_changed: bool,
 }
 
@@ -95,9 +99,20 @@ impl Task {
             holder: None,
             place: None,
             failure: None,
+            output: None,
             stored_in: None,
+            has_row: false,
             is_changed: false,
         }
+    }
+
+    /// Whether its row must be written: it has one, or there is something to say of it that
+    /// its definition and its place do not.
+    pub(super) fn is_to_write(&self, parents: ParentTally) -> bool {
+        let is_obvious = is_active(self.state)
+            && self.failure.is_none()
+            && (parents.failed, parents.skipped) == (0, 0);
+        self.is_changed && (self.has_row || !is_obvious)
     }
 
     /// Why a write with this fence is refused, if it is.
@@ -122,8 +137,7 @@ pub(super) struct Moves {
     pub(super) enqueued: Vec<TaskId>,
     pub(super) put_back: Vec<TaskId>,
     pub(super) scheduled: Vec<(TaskId, Timestamp)>,
-    pub(super) outputs: Vec<(TaskId, windlass_core::Payload)>,
-    /// Tasks that begin anew: their outputs and notes go.
+    /// Tasks that begin anew: their notes go.
     pub(super) reset: Vec<TaskId>,
     pub(super) events: Vec<(RunId, EventBody)>,
     pub(super) has_ended_runs: bool,
@@ -152,6 +166,34 @@ impl Run {
             priority: self.priority.plus(spec.priority),
             handler: self.handler_key(),
         }
+    }
+
+    /// Whether nothing can have happened to a task of which no parent has ended: there is no
+    /// need to look.
+    fn is_untouched(&self, index: TaskIndex) -> bool {
+        let spec = self.definition.task(index);
+        // A retry of the run resets tasks that had begun.
+        self.round == 1 && spec.parents.len() == 1 && spec.kind != TaskKind::OnFailure
+    }
+
+    /// Takes a task for loaded of which the only parent is about to end, if that is all there
+    /// is to know of it.
+    pub(super) fn assume(&mut self, index: TaskIndex) -> bool {
+        let is_untouched = self.is_untouched(index);
+        if is_untouched {
+            let tally = ParentTally { pending: 1, failed: 0, skipped: 0, cancelled: 0 };
+            self.progress.load(index, tally);
+            self.tasks.insert(index, Task::new());
+        }
+        is_untouched
+    }
+
+    /// Whether a task that is leased with this fence has no row: it was never claimed before,
+    /// and the success of its only parent, if it has one, was all it waited for.
+    pub(super) fn is_first_claim(&self, index: TaskIndex, fence: Fence) -> bool {
+        let spec = self.definition.task(index);
+        let is_simple = spec.parents.len() <= 1 && spec.trigger == Trigger::AllSucceeded;
+        self.round == 1 && fence == Fence(1) && is_simple
     }
 
     /// The states of all tasks; all of them have been loaded.
@@ -183,7 +225,7 @@ impl Run {
         let from = task.state;
         let to = from.apply(command).map_err(|e| StoreError::Corrupt(format!("task {id}: {e}")))?;
         task.state = to;
-        // Active tasks have one word in `tasks`; the narrow tables tell them apart.
+        // Active tasks have one word in `task_rows`; the narrow tables tell them apart.
         task.is_changed |= is_active(from) != is_active(to) || to.is_final();
         let (fence, attempt) = (task.fence, task.attempt);
         let event = TaskEvent { task: index, name, kind, from, to, fence, attempt };
@@ -381,7 +423,7 @@ impl Run {
         let id = self.task_id(index);
         match decision {
             Decision::Succeed(output) => {
-                moves.outputs.push((id, output));
+                self.task(index)?.output = Some(output);
                 let kind = TaskEventKind::Succeeded;
                 self.end_task(moves, now, index, TaskCommand::Succeed, kind)
             }

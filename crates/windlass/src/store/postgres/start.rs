@@ -141,52 +141,38 @@ impl PostgresStore {
         }
         new.sort_unstable_by_key(|(position, _, _)| *position);
         let new: Vec<_> = new.into_iter().map(|(_, run, known)| (run, known)).collect();
-        let work = self.insert_rest(&tx, now, &new).await?;
+        let work = begin(now, &new)?;
         work.flush(&tx, &self.names).await?;
         tx.commit().await?;
         self.send_hints(&work);
         Ok(answers.into_iter().flatten().collect())
     }
+}
 
-    /// Makes the tasks of new runs, and says what their roots do.
-    async fn insert_rest(
-        &self,
-        tx: &Tx<'_>,
-        now: windlass_core::Timestamp,
-        new: &[(&NewRun, &Known)],
-    ) -> Result<Work, Fault> {
-        let mut work = Work::new(now);
-        if new.is_empty() {
-            return Ok(work);
-        }
-        let ids: Vec<Uuid> = new.iter().map(|(run, _)| *run.id.as_uuid()).collect();
-        let definitions: Vec<i32> = new.iter().map(|(_, known)| known.id).collect();
-        tx.execute(&sql::INSERT_TASKS, &[&ids, &definitions]).await?;
-        for (run, known) in new {
-            let started =
-                RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
-            work.moves.events.push((run.id, EventBody::Run(started)));
-            let (progress, effects) = Progress::start(&known.definition);
-            let mut one = Run {
-                id: run.id,
-                definition_id: known.id,
-                definition: Arc::clone(&known.definition),
-                tenant: run.tenant.clone(),
-                priority: run.priority,
-                state: RunState::Running,
-                round: 1,
-                ended_at: None,
-                progress,
-                tasks: roots(&effects),
-                is_changed: false,
-            };
-            one.apply_effects(&mut work.moves, now, effects, run.delay)?;
-            // Their rows say already that the roots are active.
-            one.tasks.values_mut().for_each(|task| task.is_changed = false);
-            work.runs.insert(run.id, one);
-        }
-        Ok(work)
+/// What the first tasks of new runs do.
+fn begin(now: windlass_core::Timestamp, new: &[(&NewRun, &Known)]) -> Result<Work, Fault> {
+    let mut work = Work::new(now);
+    for (run, known) in new {
+        let started = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
+        work.moves.events.push((run.id, EventBody::Run(started)));
+        let (progress, effects) = Progress::start(&known.definition);
+        let mut one = Run {
+            id: run.id,
+            definition_id: known.id,
+            definition: Arc::clone(&known.definition),
+            tenant: run.tenant.clone(),
+            priority: run.priority,
+            state: RunState::Running,
+            round: 1,
+            ended_at: None,
+            progress,
+            tasks: roots(&effects),
+            is_changed: false,
+        };
+        one.apply_effects(&mut work.moves, now, effects, run.delay)?;
+        work.runs.insert(run.id, one);
     }
+    Ok(work)
 }
 
 /// A definition that the database knows.
@@ -261,7 +247,7 @@ async fn insert_definition_tasks(
     Ok(())
 }
 
-/// Makes the rows of runs and their inputs; answers which were made.
+/// Makes the rows of runs; answers which were made.
 async fn insert_runs(tx: &Tx<'_>, now: At, round: &[Wanted<'_>]) -> Result<HashSet<RunId>, Fault> {
     let mut sorted: Vec<(&NewRun, &Known)> =
         round.iter().filter_map(|one| Some((one.run, one.known?))).collect();
@@ -294,6 +280,7 @@ async fn insert_runs(tx: &Tx<'_>, now: At, round: &[Wanted<'_>]) -> Result<HashS
     let keys: Vec<Option<&str>> =
         runs().map(|run| run.key.as_ref().map(|key| key.as_str())).collect();
     let metadata: Vec<Option<String>> = runs().map(metadata).collect::<Result<_, _>>()?;
+    let inputs: Vec<&str> = runs().map(|run| run.input.as_str()).collect();
     let rows = tx
         .query(
             &sql::INSERT_RUNS,
@@ -308,16 +295,11 @@ async fn insert_runs(tx: &Tx<'_>, now: At, round: &[Wanted<'_>]) -> Result<HashS
                 &now,
                 &keys,
                 &metadata,
+                &inputs,
             ],
         )
         .await?;
-    let made: HashSet<RunId> = rows.iter().map(|row| RunId::from_uuid(row.get(0))).collect();
-    let (ids, inputs): (Vec<Uuid>, Vec<&str>) = runs()
-        .filter(|run| made.contains(&run.id))
-        .map(|run| (*run.id.as_uuid(), run.input.as_str()))
-        .unzip();
-    tx.execute(&sql::INSERT_INPUTS, &[&ids, &inputs]).await?;
-    Ok(made)
+    Ok(rows.iter().map(|row| RunId::from_uuid(row.get(0))).collect())
 }
 
 /// What the starts that made no run name, by their ids or by their keys, by their positions.

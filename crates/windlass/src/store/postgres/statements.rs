@@ -41,15 +41,23 @@ sql!(
 );
 sql!(DELETE_READY, "delete_ready.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(DELETE_LEASES, "delete_leases.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(TAKE_LEASES, "take_leases.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARRAY]);
 sql!(DELETE_TIMERS, "delete_timers.sql", [UUID_ARRAY, INT4_ARRAY]);
-sql!(DELETE_OUTPUTS, "delete_outputs.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(DELETE_NOTES, "delete_notes.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(
     UPDATE_TASKS,
     "update_tasks.sql",
     [
         UUID_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, INT4_ARRAY,
-        INT4_ARRAY, INT8_ARRAY, TEXT_ARRAY, TEXT_ARRAY
+        INT4_ARRAY, INT8_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY
+    ]
+);
+sql!(
+    INSERT_TASKS,
+    "insert_tasks.sql",
+    [
+        UUID_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, INT4_ARRAY,
+        INT4_ARRAY, INT8_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY
     ]
 );
 sql!(
@@ -57,22 +65,14 @@ sql!(
     "update_runs.sql",
     [UUID_ARRAY, TEXT_ARRAY, INT4_ARRAY, INT4_ARRAY, INT4_ARRAY, TIMESTAMPTZ_ARRAY]
 );
-sql!(INSERT_OUTPUTS, "insert_outputs.sql", [UUID_ARRAY, INT4_ARRAY, TEXT_ARRAY]);
+sql!(UPDATE_RUNS_ALIKE, "update_runs_alike.sql", [UUID_ARRAY, TEXT, INT4, INT4, INT4, TIMESTAMPTZ]);
 sql!(
-    INSERT_EVENTS,
-    "insert_events.sql",
-    [
-        UUID_ARRAY,
-        TIMESTAMPTZ,
-        TEXT_ARRAY,
-        INT4_ARRAY,
-        TEXT_ARRAY,
-        TEXT_ARRAY,
-        INT8_ARRAY,
-        INT4_ARRAY,
-        TEXT_ARRAY
-    ]
+    INSERT_TASKS_ALIKE,
+    "insert_tasks_alike.sql",
+    [UUID_ARRAY, INT4_ARRAY, TEXT, INT8, INT4, INT4, INT4, INT4, INT8, TEXT]
 );
+sql!(INSERT_HISTORY_ALIKE, "insert_history_alike.sql", [UUID_ARRAY, TIMESTAMPTZ, TEXT]);
+sql!(INSERT_HISTORY, "insert_history.sql", [UUID_ARRAY, TIMESTAMPTZ, TEXT_ARRAY]);
 sql!(CLAIM, "claim.sql", [INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID, INT8, TIMESTAMPTZ]);
 sql!(CANDIDATES, "candidates.sql", [INT4_ARRAY, INT8_ARRAY, INT8]);
 sql!(VIRTUAL_TIMES, "virtual_times.sql", [INT4_ARRAY]);
@@ -105,14 +105,14 @@ sql!(
         INT2_ARRAY,
         TIMESTAMPTZ,
         TEXT_ARRAY,
+        TEXT_ARRAY,
         TEXT_ARRAY
     ]
 );
-sql!(INSERT_INPUTS, "insert_inputs.sql", [UUID_ARRAY, TEXT_ARRAY]);
-sql!(INSERT_TASKS, "insert_tasks.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(EXISTING_RUNS, "existing_runs.sql", [UUID_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY]);
 sql!(INPUTS, "inputs.sql", [UUID_ARRAY]);
 sql!(ENDS, "ends.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(WHEREABOUTS, "whereabouts.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(FAILURES, "failures.sql", [UUID_ARRAY]);
 sql!(JOIN_WORKER, "join_worker.sql", [UUID, TEXT, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ]);
 sql!(LOCK_WORKER, "lock_worker.sql", [UUID]);

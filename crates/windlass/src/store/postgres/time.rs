@@ -11,7 +11,7 @@ const EPOCH: i64 = 946_684_800_000_000;
 
 /// A time in a column or a parameter. What lies beyond PostgreSQL's calendar becomes
 /// its `infinity`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At(pub(super) Timestamp);
 
 /// The last microsecond that PostgreSQL's calendar has, counted from 2000.

@@ -17,7 +17,7 @@ use super::run::{Moves, Narrow, Place, Run, Task, Verb};
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
-use crate::store::StoreError;
+use crate::store::{Held, StoreError};
 
 /// The runs that a verb has locked, and what it wants written.
 pub(super) struct Work {
@@ -122,11 +122,17 @@ impl Work {
             return Ok(());
         }
         let task = task_of(row).map_err(|error| corrupt(id, error))?;
-        let count = |column| row.get::<_, i32>(column).cast_unsigned();
+        // Without a row, nothing has happened to it before it became active.
+        let parents = match task.stored_in {
+            Some(_) => 0,
+            None => run.definition.task(index).parents.len(),
+        };
+        let count = |column| row.get::<_, Option<i32>>(column).map(i32::cast_unsigned);
         let tally = ParentTally {
-            pending: count("pending_parents"),
-            failed: count("failed_parents"),
-            skipped: count("skipped_parents"),
+            pending: count("pending_parents")
+                .unwrap_or_else(|| u32::try_from(parents).unwrap_or(u32::MAX)),
+            failed: count("failed_parents").unwrap_or_default(),
+            skipped: count("skipped_parents").unwrap_or_default(),
             cancelled: 0,
         };
         run.progress.load(index, tally);
@@ -134,6 +140,51 @@ impl Work {
             run.progress.on_failure_waits(task.state == TaskState::Pending);
         }
         run.tasks.insert(index, task);
+        Ok(())
+    }
+
+    /// Takes tasks that are claimed for the first time away from their workers, and so loads
+    /// them. Those that have another fence, or of which a row may say more, are left to be
+    /// loaded.
+    pub(super) async fn take_first_claims(
+        &mut self,
+        tx: &Tx<'_>,
+        held: impl IntoIterator<Item = Held>,
+    ) -> Result<(), Fault> {
+        let is_first = |held: &Held| {
+            let run = self.runs.get(&held.task.run);
+            run.is_some_and(|run| {
+                held.task.index.as_usize() < run.definition.tasks().len()
+                    && run.is_first_claim(held.task.index, held.fence)
+            })
+        };
+        let wanted: BTreeSet<Held> = held.into_iter().filter(is_first).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let (runs, indices) = pairs(wanted.iter().map(|held| &held.task));
+        let fences: Vec<i64> = wanted.iter().map(|held| held.fence.0.cast_signed()).collect();
+        for row in tx.query(&sql::TAKE_LEASES, &[&runs, &indices, &fences]).await? {
+            let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
+            let id = TaskId { run: RunId::from_uuid(row.get("run_id")), index };
+            let Some(run) = self.runs.get_mut(&id.run) else { continue };
+            let seq = ClaimSeq(row.get::<_, i64>("claim_seq").cast_unsigned());
+            let task = Task {
+                state: TaskState::Running,
+                fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
+                attempt: row.get::<_, i32>("attempt").cast_unsigned(),
+                answered: answered(&row),
+                holder: Some((WorkerId::from_uuid(row.get("worker_id")), seq)),
+                place: place(&row),
+                ..Task::new()
+            };
+            let tally = ParentTally { pending: 0, failed: 0, skipped: 0, cancelled: 0 };
+            run.progress.load(index, tally);
+            if run.definition.on_failure() == Some(index) {
+                run.progress.on_failure_waits(false);
+            }
+            run.tasks.insert(index, task);
+        }
         Ok(())
     }
 
@@ -146,12 +197,21 @@ impl Work {
         loop {
             let mut wanted = BTreeSet::new();
             for (id, state) in ends {
-                let Some(run) = self.runs.get(&id.run) else { continue };
-                let missing = run.progress.missing(&run.definition, id.index, *state);
-                let on_failure = run.definition.on_failure().into_iter();
-                let on_failure = on_failure.filter(|index| !run.tasks.contains_key(index));
-                let wants = missing.into_iter().chain(on_failure);
-                wanted.extend(wants.map(|index| TaskId { run: id.run, index }));
+                let Some(run) = self.runs.get_mut(&id.run) else { continue };
+                let mut is_assumed = true;
+                while is_assumed {
+                    let mut missing = run.progress.missing(&run.definition, id.index, *state);
+                    let on_failure = run.definition.on_failure();
+                    missing.extend(on_failure.filter(|index| !run.tasks.contains_key(index)));
+                    is_assumed = false;
+                    for index in missing {
+                        if run.assume(index) {
+                            is_assumed = true;
+                        } else {
+                            wanted.insert(TaskId { run: id.run, index });
+                        }
+                    }
+                }
             }
             if wanted.is_empty() {
                 return Ok(());
@@ -192,38 +252,49 @@ fn task_of(row: &Row) -> Result<Task, String> {
             return Err("it is in two queues at once".to_owned());
         }
     };
-    let state = match (row.get::<_, &str>("state"), stored_in) {
+    let word: Option<&str> = row.get("state");
+    let state = match (word.unwrap_or("active"), stored_in) {
         ("active", Some(Narrow::Ready)) => TaskState::Ready,
         ("active", Some(Narrow::Leases)) => TaskState::Running,
         ("active", Some(Narrow::Timers)) => TaskState::Scheduled,
+        ("active", None) if word.is_none() => TaskState::Pending,
         ("active", None) => return Err("it is active and nowhere to be found".to_owned()),
         (word, None) => task_state(word)?,
         (word, Some(_)) => return Err(format!("it is {word} and still in a queue")),
     };
-    let place = row.get::<_, Option<i32>>("lane_id").map(|lane| Place {
+    let failure = row.get::<_, Option<&str>>("failure").map(serde_json::from_str).transpose();
+    Ok(Task {
+        state,
+        fence: Fence(row.get::<_, Option<i64>>("fence").unwrap_or_default().cast_unsigned()),
+        attempt: row.get::<_, Option<i32>>("attempt").unwrap_or_default().cast_unsigned(),
+        answered: answered(row),
+        holder,
+        place: place(row),
+        failure: failure.map_err(|error| format!("its failure cannot be read: {error}"))?,
+        stored_in,
+        has_row: word.is_some(),
+        ..Task::new()
+    })
+}
+
+/// Where a task stands or stood, if the row says so.
+fn place(row: &Row) -> Option<Place> {
+    row.get::<_, Option<i32>>("lane_id").map(|lane| Place {
         lane,
         level: row.get("level_id"),
         tenant: row.get("tenant_id"),
         tag: row.get("tag"),
         seq: row.get("seq"),
-    });
-    let answered = match (row.get::<_, Option<i64>>("answered_fence"), row.get("answered_verb")) {
+    })
+}
+
+/// The newest write of a worker that was applied.
+fn answered(row: &Row) -> Option<(Fence, Verb)> {
+    match (row.get::<_, Option<i64>>("answered_fence"), row.get("answered_verb")) {
         (Some(fence), Some("finish")) => Some((Fence(fence.cast_unsigned()), Verb::Finish)),
         (Some(fence), Some("release")) => Some((Fence(fence.cast_unsigned()), Verb::Release)),
         (_, Some(_) | None) => None,
-    };
-    let failure = row.get::<_, Option<&str>>("failure").map(serde_json::from_str).transpose();
-    Ok(Task {
-        state,
-        fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
-        attempt: row.get::<_, i32>("attempt").cast_unsigned(),
-        answered,
-        holder,
-        place,
-        failure: failure.map_err(|error| format!("its failure cannot be read: {error}"))?,
-        stored_in,
-        is_changed: false,
-    })
+    }
 }
 
 pub(super) fn corrupt(id: TaskId, error: impl std::fmt::Display) -> Fault {

@@ -78,15 +78,13 @@ pub(crate) fn fan(name: &str) -> Arc<Definition> {
 }
 
 impl Story {
-    /// A migrated database without runs. Its events are numbered in tens, so that a test can
-    /// put some in between.
+    /// A migrated database without runs.
     pub(crate) async fn empty() -> Self {
         let database = TestDatabase::new().await;
         let client = database.client().await;
         client
             .batch_execute(
-                "alter table windlass.events alter column id set increment by 10;
-                 create function pg_temp.run(name text) returns uuid language sql as
+                "create function pg_temp.run(name text) returns uuid language sql as
                  'select id from windlass.runs where workflow = name order by id limit 1'",
             )
             .await
@@ -104,6 +102,13 @@ impl Story {
         story.tell_fans().await;
         story.tell_open_orders().await;
         story.tell_staged().await;
+        story
+    }
+
+    /// The same, with views of tasks and events that can be written to.
+    pub(crate) async fn editable() -> Self {
+        let story = Story::told().await;
+        story.execute(include_str!("editable.sql")).await;
         story
     }
 
@@ -286,23 +291,17 @@ impl Story {
         let sql = format!(
             "with run as (
                 insert into windlass.runs (
-                    id, definition_id, workflow, version, tenant, open_tasks, created_at
+                    id, definition_id, workflow, version, tenant, open_tasks, created_at, input
                 )
                 select gen_random_uuid(), d.id, d.workflow, d.version, 'acme', d.open_tasks,
-                    'epoch'::timestamptz + {} * interval '1 microsecond'
+                    'epoch'::timestamptz + {} * interval '1 microsecond', '1'
                 from windlass.definitions d, generate_series(1, 2)
                 where d.workflow = 'staged'
-                returning id, definition_id, created_at
-            ),
-            input as (insert into windlass.inputs select id, '1' from run),
-            task as (
-                insert into windlass.tasks (run_id, idx, state, max_attempts, pending_parents)
-                select r.id, d.idx, 'pending', d.max_attempts, d.parents
-                from run r join windlass.definition_tasks d on d.definition_id = r.definition_id
+                returning id, created_at
             ),
             event as (
-                insert into windlass.events (run_id, at, kind, to_state)
-                select r.id, r.created_at, 'run_started', 'running' from run r
+                insert into windlass.history (run_id, at, lines)
+                select r.id, r.created_at, '- run_started - running - -' from run r
             )
             insert into windlass.staged (run_id) select id from run",
             self.now().as_micros()

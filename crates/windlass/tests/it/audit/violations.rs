@@ -36,8 +36,8 @@ const MAKE_RUNS_KEY: &str = "drop index windlass.runs_key;
 pub(crate) const VIOLATIONS: &[Violation] = &[
     violation(
         &["G1.place"],
-        "fresh",
-        "delete from windlass.ready where run_id = pg_temp.run('fresh')",
+        "backoff",
+        "delete from windlass.timers where run_id = pg_temp.run('backoff')",
     ),
     // A task that stands in two places.
     violation(
@@ -57,6 +57,17 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
          from windlass.tasks where run_id = pg_temp.run('paid') and idx = 0",
     ),
     violation(&["G1.unblocked"], "staged", "delete from windlass.staged"),
+    // Tasks that were lost before anything was written of them.
+    violation(
+        &["G1.unblocked", "G2.state"],
+        "fresh",
+        "delete from windlass.ready where run_id = pg_temp.run('fresh')",
+    ),
+    violation(
+        &["G1.unblocked", "G2.state", "G8.parents"],
+        "waiting",
+        "delete from windlass.timers where run_id = pg_temp.run('waiting')",
+    ),
     violation(
         &["G1.staged"],
         "staged",
@@ -91,8 +102,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "paid",
         r#"insert into windlass.events (id, run_id, at, kind, idx, from_state, to_state, fence,
              attempt, detail)
-         overriding system value
-         select e.id + m.step, e.run_id, e.at, m.kind, 1, m.from_state, m.to_state, 0, 0, m.detail
+         select e.id + 4096 * m.step, e.run_id, e.at, m.kind, 1, m.from_state, m.to_state, 0, 0, m.detail
          from windlass.events e,
              (values
                  (1, 'reset', 'succeeded', 'pending', null),
@@ -105,8 +115,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         &["G2.state"],
         "paid",
         "update windlass.tasks set state = 'succeeded'
-         where run_id = pg_temp.run('paid') and idx = 3;
-         insert into windlass.outputs values (pg_temp.run('paid'), 3, '1')",
+         where run_id = pg_temp.run('paid') and idx = 3",
     ),
     violation(
         &["G2.tasks-kind"],
@@ -150,8 +159,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
              returning id, run_id, at, kind, from_state, to_state
          )
          insert into windlass.events (id, run_id, at, kind, from_state, to_state)
-         overriding system value
-         select id - 11, run_id, at, kind, from_state, to_state from gone",
+         select id - 11 * 4096, run_id, at, kind, from_state, to_state from gone",
     ),
     violation(
         &["G2.times"],
@@ -190,12 +198,8 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
     violation(
         &["G3.outputs"],
         "paid",
-        "delete from windlass.outputs where run_id = pg_temp.run('paid') and idx = 2",
-    ),
-    violation(
-        &["G3.outputs"],
-        "declined",
-        "insert into windlass.outputs values (pg_temp.run('declined'), 0, '1')",
+        "update windlass.task_rows set output = '1'
+         where run_id = pg_temp.run('paid') and idx = 1",
     ),
     // The third start has the fence of the second, which ran out.
     violation(
@@ -222,8 +226,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
          )
          insert into windlass.events (id, run_id, at, kind, idx, from_state, to_state, fence,
              attempt, detail)
-         overriding system value
-         select id - 11, run_id, at, kind, idx, from_state, to_state, fence, attempt, detail
+         select id - 11 * 4096, run_id, at, kind, idx, from_state, to_state, fence, attempt, detail
          from gone",
     ),
     // A task that runs although its trigger does not want it.
@@ -270,6 +273,19 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "update windlass.tasks set skipped_parents = 0
          where run_id = pg_temp.run('half-skipped') and idx = 3",
     ),
+    // One of two parents has ended, which nothing says any more.
+    violation(
+        &["G8.parents"],
+        "split-open",
+        "delete from windlass.task_rows where run_id = pg_temp.run('split-open') and idx = 3",
+    ),
+    // A task that was made ready before its parents have ended.
+    violation(
+        &["G8.parents", "G2.state"],
+        "fresh",
+        "insert into windlass.timers (run_id, idx, due, seq, fence, attempt, max_attempts)
+         values (pg_temp.run('fresh'), 1, 'infinity', 0, 0, 0, 5)",
+    ),
     violation(
         &["G8.verdict"],
         "paid",
@@ -300,20 +316,12 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
          update windlass.definition_tasks t set max_attempts = 1
          from windlass.definitions d
          where d.id = t.definition_id and d.workflow = 'mended' and t.idx = 2;
-         update windlass.tasks set max_attempts = 1
-         where run_id = pg_temp.run('mended') and idx = 2;
          update windlass.leases set max_attempts = 1 where run_id = pg_temp.run('mended')"#,
     ),
     violation(
         &["G9.stored"],
         "returned",
         "update windlass.ready set attempt = 1 where run_id = pg_temp.run('returned')",
-    ),
-    violation(
-        &["G9.policy"],
-        "fresh",
-        "update windlass.tasks set max_attempts = 9
-         where run_id = pg_temp.run('fresh') and idx = 0",
     ),
     violation(
         &["G9.policy"],
@@ -467,25 +475,17 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "update windlass.runs set version = 2 where id = pg_temp.run('paid')",
     ),
     violation(
-        &["rows.inputs"],
-        "paid",
-        "delete from windlass.inputs where run_id = pg_temp.run('paid')",
-    ),
-    violation(
-        &["rows.tasks"],
-        "fresh",
-        "delete from windlass.tasks where run_id = pg_temp.run('fresh') and idx = 3",
-    ),
-    violation(
-        &["rows.tasks"],
-        "fresh",
-        "insert into windlass.tasks (run_id, idx, state, max_attempts, pending_parents)
-         values (pg_temp.run('fresh'), 4, 'skipped', 1, 0)",
+        &["rows.without-run"],
+        "task_rows",
+        "insert into windlass.task_rows (run_id, idx, state, fence, attempt, pending_parents,
+             failed_parents, skipped_parents)
+         values (pg_temp.run('fresh'), 4, 'skipped', 0, 0, 0, 0, 0)",
     ),
     violation(
         &["rows.without-run"],
-        "inputs",
-        "insert into windlass.inputs values (gen_random_uuid(), '1')",
+        "history",
+        "insert into windlass.history (run_id, at, lines)
+         values (gen_random_uuid(), now(), '- run_started - running - -')",
     ),
     violation(
         &["rows.without-run"],

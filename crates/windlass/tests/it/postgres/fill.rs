@@ -42,35 +42,26 @@ join (
 order by n;
 
 insert into windlass.runs
-    (id, definition_id, workflow, version, tenant, state, open_tasks, created_at, ended_at)
+    (id, definition_id, workflow, version, tenant, state, open_tasks, created_at, ended_at, input)
 select f.id, f.definition_id, f.workflow, f.version, f.tenant,
     case when f.is_ready then 'running' else 'succeeded' end, f.is_ready::integer,
-    now(), case when not f.is_ready then now() end
+    now(), case when not f.is_ready then now() end, to_json(f.n)
 from filled f;
 
-insert into windlass.inputs (run_id, input)
-select f.id, to_json(f.n) from filled f;
+insert into windlass.task_rows (run_id, idx, state, fence, attempt, pending_parents,
+    failed_parents, skipped_parents)
+select f.id, 0, 'succeeded', 1, 1, 0, 0, 0 from filled f where not f.is_ready;
 
-insert into windlass.tasks (run_id, idx, state, fence, attempt, max_attempts, pending_parents)
-select f.id, 0, case when f.is_ready then 'active' else 'succeeded' end,
-    (not f.is_ready)::integer, (not f.is_ready)::integer, 3, 0
-from filled f;
-
-insert into windlass.outputs (run_id, idx, output)
-select f.id, 0, 'null' from filled f where not f.is_ready;
-
-insert into windlass.events (run_id, at, kind, idx, from_state, to_state, fence, attempt)
-select f.id, now(), e.kind, e.idx, e.from_state, e.to_state, e.fence, e.fence
+insert into windlass.history (run_id, at, lines)
+select f.id, now(), h.lines
 from filled f
 cross join (values
-    (1, 'run_started', null::integer, null, 'running', null::integer),
-    (2, 'queued', 0, 'pending', 'ready', 0),
-    (3, 'started', 0, 'ready', 'running', 1),
-    (4, 'succeeded', 0, 'running', 'succeeded', 1),
-    (5, 'run_ended', null, 'running', 'succeeded', null)
-) e (number, kind, idx, from_state, to_state, fence)
-where not f.is_ready or e.number <= 2
-order by f.n, e.number;
+    (1, E'- run_started - running - -\\n0 queued pending ready 0 0'),
+    (2, '0 started ready running 1 1'),
+    (3, E'0 succeeded running succeeded 1 1\\n- run_ended running succeeded - -')
+) h (number, lines)
+where not f.is_ready or h.number = 1
+order by f.n, h.number;
 
 insert into windlass.ready (run_id, idx, definition_id, lane_id, level_id, tenant_id, tag, seq,
     fence, attempt, max_attempts)

@@ -47,9 +47,8 @@ async fn an_event_that_is_committed_late_is_not_skipped_by_a_reader() {
         // The claim of the other task is under way: its event has its number.
         let claim = subject.database.client().await;
         let open = "begin; delete from windlass.ready;
-            insert into windlass.events
-                (run_id, at, kind, idx, from_state, to_state, fence, attempt, detail)
-            select run_id, now(), 'started', 1, 'ready', 'running', 1, 1, detail
+            insert into windlass.history (run_id, at, lines)
+            select run_id, now(), E'1 started ready running 1 1\\t' || detail
             from windlass.events where kind = 'started'";
         claim.batch_execute(open).await.expect("the claim is under way");
         succeed(&*store, &first).await;
@@ -75,9 +74,8 @@ async fn the_events_of_a_finish_that_a_claim_overtakes_are_not_skipped_by_a_read
         worker.claim(&*store, 1).await;
         let finish = subject.database.client().await;
         let open = "begin; select from windlass.runs for no key update;
-            insert into windlass.events
-                (run_id, at, kind, idx, from_state, to_state, fence, attempt)
-            select run_id, now(), 'succeeded', 0, 'running', 'succeeded', 1, 1
+            insert into windlass.history (run_id, at, lines)
+            select run_id, now(), '0 succeeded running succeeded 1 1'
             from windlass.events where kind = 'started'";
         finish.batch_execute(open).await.expect("the finish is under way");
         worker.claim(&*store, 1).await;
@@ -98,18 +96,17 @@ async fn a_claim_that_is_newer_than_every_commit_is_waited_for() {
     worker.claim(&*store, 1).await;
     let [finish, claim] = [subject.database.client().await, subject.database.client().await];
     let number = "select pg_current_xact_id()";
-    let event = |kind: &str, idx: i32| {
+    let started = |idx: i32| {
         format!(
-            "insert into windlass.events
-                (run_id, at, kind, idx, from_state, to_state, fence, attempt, detail)
-            select run_id, now(), '{kind}', {idx}, 'ready', 'running', 1, 1, detail
+            "insert into windlass.history (run_id, at, lines)
+            select run_id, now(), E'{idx} started ready running 1 1\\t' || detail
             from windlass.events where kind = 'started' limit 1"
         )
     };
     finish.batch_execute(&format!("begin; {number}")).await.expect("it begins");
-    let open = format!("begin; {number}; delete from windlass.ready; {}", event("started", 1));
+    let open = format!("begin; {number}; delete from windlass.ready; {}", started(1));
     claim.batch_execute(&open).await.expect("the claim is under way");
-    finish.batch_execute(&format!("{}; commit", event("started", 0))).await.expect("it commits");
+    finish.batch_execute(&format!("{}; commit", started(0))).await.expect("it commits");
     let page = read_while_open(&store, run, &claim, "commit").await;
     assert_eq!(page.len(), 6, "{page:?}");
 }

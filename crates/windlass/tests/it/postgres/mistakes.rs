@@ -11,7 +11,8 @@ use windlass::store::{
 };
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
-    ClaimSeq, Decision, DefinitionDraft, Failure, FailureCode, TaskKind, TaskState,
+    ClaimSeq, Decision, DefinitionDraft, Failure, FailureCode, RetryPolicy, RunState, TaskKind,
+    TaskState,
 };
 
 use super::driver::{LEASE, Worker, new_run, start, succeed, success, workflow};
@@ -89,13 +90,14 @@ async fn runs_that_contradict_themselves_keep_no_other_from_moving() {
     let one = workflow("one", &["a"]);
     let [bad, good] = [start(&*store, &sleeper).await, start(&*store, &sleeper).await];
     let [bad_reap, good_reap] = [start(&*store, &one).await, start(&*store, &one).await];
-    let [no_input, worked_on] = [start(&*store, &one).await, start(&*store, &one).await];
+    let [unreadable, worked_on] = [start(&*store, &one).await, start(&*store, &one).await];
     let worker = Worker::join(&*store, &one).await;
     assert_eq!(worker.claim(&*store, 2).await.len(), 2);
     let client = subject.database.client().await;
     let meddle = format!(
         "update windlass.runs set tenant = E'\\x01' where id in ('{bad}', '{bad_reap}');
-         delete from windlass.inputs where run_id = '{no_input}'"
+         update windlass.runs set input = (repeat('[', 999) || repeat(']', 999))::json
+         where id = '{unreadable}'"
     );
     client.batch_execute(&meddle).await.expect("it can be written to");
     subject.clock.advance(Duration::from_secs(1));
@@ -113,10 +115,10 @@ async fn runs_that_contradict_themselves_keep_no_other_from_moving() {
     assert_eq!(state(good_reap, 0).await, TaskState::Ready);
     assert_eq!(state(bad_reap, 0).await, TaskState::Running);
     let leaving = Worker::join(&*store, &one).await;
-    assert_eq!(leaving.claim(&*store, 10).await.len(), 2, "the third has no input");
+    assert_eq!(leaving.claim(&*store, 10).await.len(), 2, "the input of the third cannot be read");
     client
         .batch_execute(&format!(
-            "update windlass.runs set tenant = E'\\x01' where id = '{no_input}'"
+            "update windlass.runs set tenant = E'\\x01' where id = '{unreadable}'"
         ))
         .await
         .expect("it can be written to");
@@ -129,7 +131,9 @@ async fn a_run_that_contradicts_itself_keeps_no_other_from_being_released() {
     // The first cannot be read, the second has a task that cannot be.
     for meddle in [
         "update windlass.runs set tenant = E'\\x01' where id",
-        "update windlass.tasks set state = 'skipped' where run_id",
+        "insert into windlass.task_rows (run_id, idx, state, fence, attempt, pending_parents,
+             failed_parents, skipped_parents)
+         select id, 0, 'skipped', 0, 0, 0, 0, 0 from windlass.runs where id",
     ] {
         let subject = postgres().await;
         let store = subject.store.clone();
@@ -148,6 +152,48 @@ async fn a_run_that_contradicts_itself_keeps_no_other_from_being_released() {
         let tasks = store.list_tasks(good, None, 1).await.expect("reading works");
         assert_eq!(tasks[0].state, TaskState::Ready);
     }
+}
+
+/// Most tasks are written without a look at whether they have a row; one that has is noticed
+/// when it is written.
+#[tokio::test]
+async fn a_row_that_should_not_be_keeps_no_other_run_from_moving() {
+    let subject = postgres().await;
+    let store = subject.store.clone();
+    let chain = {
+        let mut first = TaskDraft::new("first", TaskKind::Handler);
+        first.retry = RetryPolicy::exponential().attempts(1);
+        let last = TaskDraft::new("last", TaskKind::Handler).after("first");
+        Arc::new(DefinitionDraft::new("chain").task(first).task(last).build().unwrap())
+    };
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        runs.push(start(&*store, &chain).await);
+    }
+    let worker = Worker::join(&*store, &chain).await;
+    let claimed = worker.claim(&*store, 4).await;
+    let client = subject.database.client().await;
+    let meddle = format!(
+        "insert into windlass.task_rows (run_id, idx, state, fence, attempt, pending_parents,
+             failed_parents, skipped_parents)
+         values ('{}', 0, 'active', 0, 0, 0, 0, 0), ('{}', 1, 'pending', 0, 0, 1, 0, 0)",
+        runs[0], runs[2]
+    );
+    client.batch_execute(&meddle).await.expect("it can be written to");
+    let answers = store.finish(claimed[..2].iter().map(success).collect()).await;
+    let answers = answers.expect("the store is there");
+    assert_eq!(answers, [Answer::Refused(Refusal::Invalid), Answer::Accepted]);
+    // The others fail with their worker, and the last task of each is skipped.
+    client
+        .batch_execute("delete from windlass.task_rows where idx = 0 and state = 'active'")
+        .await
+        .expect("it can be written to");
+    subject.clock.advance(LEASE);
+    assert_eq!(store.reap(100).await.expect("reaping works").moved, 2);
+    let state = async |run| store.get_run(run).await.expect("reading works").unwrap().state;
+    assert_eq!(state(runs[0]).await, RunState::Failed);
+    assert_eq!(state(runs[2]).await, RunState::Running, "it is left out");
+    assert_eq!(state(runs[3]).await, RunState::Failed);
 }
 
 /// `now()` stands still in a transaction. A lease that was counted from it would be over

@@ -27,7 +27,7 @@ const PLANS: &[(&str, &[&str])] = &[
         &[
             "leases by leases_pkey: idx run_id",
             "ready by ready_pkey: idx run_id",
-            "tasks by tasks_pkey: idx run_id",
+            "task_rows by task_rows_pkey: idx run_id",
             "timers by timers_pkey: idx run_id",
         ],
     ),
@@ -46,13 +46,13 @@ const PLANS: &[(&str, &[&str])] = &[
     ("schedule", &[]),
     ("delete_ready", &["ready by place", "ready by ready_pkey: idx run_id"]),
     ("delete_leases", &["leases by leases_pkey: idx run_id", "leases by place"]),
+    ("take_leases", &["leases by leases_pkey: idx run_id", "leases by place"]),
     ("delete_timers", &["timers by place", "timers by timers_pkey: idx run_id"]),
-    ("delete_outputs", &["outputs by outputs_pkey: idx run_id", "outputs by place"]),
     ("delete_notes", &["notes by notes_pkey: idx run_id", "notes by place"]),
-    ("update_tasks", &["tasks by place", "tasks by tasks_pkey: idx run_id"]),
+    ("update_tasks", &["task_rows by place", "task_rows by task_rows_pkey: idx run_id"]),
+    ("insert_tasks", &[]),
     ("update_runs", &["runs by place", "runs by runs_pkey: id"]),
-    ("insert_outputs", &[]),
-    ("insert_events", &[]),
+    ("insert_history", &[]),
     (
         "claim",
         &[
@@ -72,19 +72,18 @@ const PLANS: &[(&str, &[&str])] = &[
     ),
     ("definitions", &["definitions by definitions_pkey: id"]),
     ("insert_runs", &[]),
-    ("insert_inputs", &[]),
-    ("insert_tasks", &["definition_tasks by definition_tasks_pkey: definition_id"]),
+    ("existing_runs", &["runs by runs_key: key tenant workflow", "runs by runs_pkey: id"]),
+    ("inputs", &["runs by runs_pkey: id"]),
+    ("ends", &["task_rows by task_rows_pkey: idx run_id"]),
     (
-        "existing_runs",
+        "whereabouts",
         &[
-            "inputs by inputs_pkey: run_id",
-            "runs by runs_key: key tenant workflow",
+            "definition_tasks by definition_tasks_pkey: definition_id idx",
             "runs by runs_pkey: id",
+            "task_rows by task_rows_pkey: idx run_id",
         ],
     ),
-    ("inputs", &["inputs by inputs_pkey: run_id"]),
-    ("ends", &["outputs by outputs_pkey: idx run_id", "tasks by tasks_pkey: idx run_id"]),
-    ("failures", &["tasks by tasks_pkey: run_id"]),
+    ("failures", &["task_rows by task_rows_pkey: run_id"]),
     ("lock_worker", &["workers by workers_pkey: id"]),
     (
         "pulses",
@@ -132,7 +131,17 @@ const PLANS: &[(&str, &[&str])] = &[
     ("next_due", &["timers by timers_due: due"]),
     ("take_staged", &["staged by staged_pkey: seq"]),
     ("delete_staged", &["staged by staged_pkey: seq"]),
-    ("get_run", &["inputs by inputs_pkey: run_id", "runs by runs_pkey: id"]),
+    ("get_run", &["runs by runs_pkey: id"]),
+    (
+        "list_events",
+        &[
+            "definition_tasks by definition_tasks_pkey: definition_id idx",
+            "history by history_pkey: id run_id",
+            "ready by ready_pkey: run_id",
+            "runs by runs_pkey: id",
+            "sort",
+        ],
+    ),
 ];
 
 /// A statement of the store.

@@ -110,8 +110,6 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new(include_str!("sql/g18_place.sql")),
     Check::of_little(include_str!("sql/rows_definitions.sql")),
     Check::new(include_str!("sql/rows_definition_of_run.sql")),
-    Check::new(include_str!("sql/rows_inputs.sql")),
-    Check::new(include_str!("sql/rows_tasks.sql")),
     Check::of_everything(include_str!("sql/rows_without_run.sql")),
     Check::of_little(include_str!("sql/schema_constraints.sql")),
     Check::of_little(include_str!("sql/schema_indexes.sql")),

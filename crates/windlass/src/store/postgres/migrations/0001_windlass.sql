@@ -1,13 +1,16 @@
 -- The home of Windlass: definitions, runs and their tasks, queues, workers, history.
 --
--- A task that has not ended is `pending` or `active`. An active task has exactly one
--- row in one of three narrow tables: `ready` (can be claimed), `leases` (a worker runs
--- it) or `timers` (waits for a time). Claiming, finishing and waking move it between
--- them; its row in `tasks` is written when it is made, when a parent ends, and when it
--- ends itself. The view `task_states` shows the states by their words.
+-- A task that has not ended is pending or active. An active task has exactly one row in one
+-- of three narrow tables: `ready` (can be claimed), `leases` (a worker runs it) or `timers`
+-- (waits for a time). Claiming, finishing and waking move it between them. A task has a row
+-- in `task_rows` only if there is something to say of it that its definition and the narrow
+-- tables do not: that it has ended, that some but not all of its parents have, that one of
+-- them did not succeed, or that it failed before.
+-- So starting a run writes no task, and most tasks are written once, when they end. The view
+-- `tasks` shows all of them, and the view `task_states` their states by their words.
 --
--- What the row in the narrow table carries (fence, attempt, the newest answer to a
--- worker) is newer than what `tasks` says, and goes back to `tasks` when the task ends.
+-- What the row in the narrow table carries (fence, attempt, the newest answer to a worker)
+-- is newer than what `task_rows` says, and goes there when the task ends.
 --
 -- Locks are taken in this order: a worker, runs by id, turns (advisory, by number), then
 -- rows of tasks. A claim takes rows of `ready` without their runs and never waits for
@@ -36,9 +39,13 @@ create table windlass.definition_tasks (
     kind text not null check (kind in ('handler', 'sleep', 'on_failure')),
     parents integer not null check (parents >= 0),
     max_attempts integer not null check (max_attempts >= 1),
-    primary key (definition_id, idx),
-    unique (definition_id, name)
+    primary key (definition_id, idx)
 );
+
+-- A lookup by definition and index cannot take this index, which looks as cheap as the primary
+-- key while there are few tasks, and would read all of a definition for one.
+create unique index definition_tasks_name
+    on windlass.definition_tasks (name, (definition_id::bigint));
 
 create table windlass.runs (
     id uuid primary key,
@@ -56,48 +63,42 @@ create table windlass.runs (
     ended_at timestamptz,
     key text check (octet_length(key) between 1 and 400),
     metadata jsonb check (jsonb_typeof(metadata) = 'object'),
+    -- Behind what changes: a change of state logs only what is before it.
+    input json not null,
     constraint a_run_that_ended_has_a_time check ((state = 'running') = (ended_at is null)),
     constraint a_run_that_ended_has_no_open_tasks check (state = 'running' or open_tasks = 0)
-) with (fillfactor = 85);
+-- Runs of one batch lie on one page and end in one transaction: only with room for a second
+-- version of each of them does their end touch no index. Inputs that are not small lie apart,
+-- where a change of state does not copy them.
+) with (fillfactor = 50, toast_tuple_target = 256);
 
 create unique index runs_key on windlass.runs (tenant, workflow, key) where key is not null;
 -- The bytes of the id sort as the id does, and a lookup by id cannot take this index, which
 -- looks as cheap as the primary key while the table is empty.
 create index runs_by_age on windlass.runs (created_at, uuid_send(id));
 
-create table windlass.inputs (
-    run_id uuid primary key,
-    input json not null
-);
-
-create table windlass.tasks (
+create table windlass.task_rows (
     run_id uuid not null,
     idx integer not null check (idx >= 0),
-    state text not null
-        check (state in ('pending', 'active', 'succeeded', 'failed', 'cancelled', 'skipped')),
-    fence bigint not null default 0 check (fence >= 0),
-    attempt integer not null default 0 check (attempt >= 0),
-    max_attempts integer not null check (max_attempts >= 1),
-    pending_parents integer not null check (pending_parents >= 0),
-    failed_parents integer not null default 0 check (failed_parents >= 0),
-    skipped_parents integer not null default 0 check (skipped_parents >= 0),
+    attempt integer not null check (attempt >= 0),
+    fence bigint not null check (fence >= 0),
     -- The newest write of a worker that was applied, to know a repetition by.
     answered_fence bigint,
+    pending_parents integer not null check (pending_parents >= 0),
+    failed_parents integer not null check (failed_parents >= 0),
+    skipped_parents integer not null check (skipped_parents >= 0),
+    state text not null
+        check (state in ('pending', 'active', 'succeeded', 'failed', 'cancelled', 'skipped')),
     answered_verb text check (answered_verb in ('finish', 'release')),
     -- Why the newest failed attempt failed.
     failure json,
+    -- What it gave when it succeeded, unless that is `null`.
+    output json,
     primary key (run_id, idx),
-    constraint attempts_are_bounded check (attempt <= max_attempts),
     constraint an_active_task_waits_for_no_parent check (state <> 'active' or pending_parents = 0),
-    constraint a_failed_task_says_why check (state <> 'failed' or failure is not null)
-) with (fillfactor = 85);
-
-create table windlass.outputs (
-    run_id uuid not null,
-    idx integer not null,
-    output json not null,
-    primary key (run_id, idx)
-);
+    constraint a_failed_task_says_why check (state <> 'failed' or failure is not null),
+    constraint only_success_has_an_output check (state = 'succeeded' or output is null)
+) with (fillfactor = 90);
 
 -- What a handler last said of its progress; of an older fence, it is not shown.
 create table windlass.notes (
@@ -262,21 +263,18 @@ create table windlass.staged (
     delay interval not null default '0' check (delay >= interval '0')
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
-create table windlass.events (
-    id bigint generated always as identity,
+-- History: what one transaction did to one run, an event a line. The view `events` shows
+-- events as rows.
+--
+-- A line is the index of the task or `-` if it is about the run, what happened, the states
+-- before and after, the task's fence and attempt after it, and behind a tab what else there
+-- is to say of it, as JSON; `-` stands for nothing.
+create table windlass.history (
     run_id uuid not null,
+    id bigint generated always as identity check (id < 2251799813685248),
     at timestamptz not null,
-    kind text not null,
-    -- The task, or null if it is the run's event.
-    idx integer,
-    from_state text,
-    to_state text not null,
-    fence bigint,
-    attempt integer,
-    detail json,
-    primary key (run_id, id),
-    constraint a_task_event_has_fence_and_attempt
-        check (idx is null or (fence is not null and attempt is not null))
+    lines text not null,
+    primary key (run_id, id)
 );
 
 -- What is set for the whole database, in one row: what one program writes, all must be able
@@ -290,36 +288,85 @@ create table windlass.settings (
 
 insert into windlass.settings default values;
 
+-- All tasks of all runs.
+create view windlass.tasks as
+select
+    r.id as run_id,
+    d.idx,
+    coalesce(t.state, case when p.run_id is not null then 'active' else 'pending' end) as state,
+    coalesce(t.fence, 0) as fence,
+    coalesce(t.attempt, 0) as attempt,
+    d.max_attempts,
+    coalesce(t.pending_parents, case when p.run_id is not null then 0 else d.parents end)
+        as pending_parents,
+    coalesce(t.failed_parents, 0) as failed_parents,
+    coalesce(t.skipped_parents, 0) as skipped_parents,
+    t.answered_fence,
+    t.answered_verb,
+    t.failure,
+    case when t.state = 'succeeded' and d.kind <> 'sleep' then coalesce(t.output, 'null') end
+        as output
+from windlass.runs r
+join windlass.definition_tasks d on d.definition_id = r.definition_id
+left join windlass.task_rows t on t.run_id = r.id and t.idx = d.idx
+left join windlass.leases l on l.run_id = r.id and l.idx = d.idx
+left join windlass.ready q on q.run_id = r.id and q.idx = d.idx
+left join windlass.timers w on w.run_id = r.id and w.idx = d.idx
+cross join lateral (select coalesce(l.run_id, q.run_id, w.run_id) as run_id) p;
+
 -- The states of tasks by their words, and what only active tasks have.
 create view windlass.task_states as
 select
-    t.run_id,
-    t.idx,
+    r.id as run_id,
+    d.idx,
     d.name,
     case
         when t.state <> 'active' then t.state
         when l.run_id is not null then 'running'
         when q.run_id is not null then 'ready'
         when w.run_id is not null then 'scheduled'
+        when t.state is null then 'pending'
     end as state,
-    coalesce(l.fence, q.fence, w.fence, t.fence) as fence,
-    coalesce(l.attempt, q.attempt, w.attempt, t.attempt) as attempt,
-    t.max_attempts,
-    t.pending_parents,
+    coalesce(l.fence, q.fence, w.fence, t.fence, 0) as fence,
+    coalesce(l.attempt, q.attempt, w.attempt, t.attempt, 0) as attempt,
+    d.max_attempts,
+    case
+        when coalesce(l.run_id, q.run_id, w.run_id) is not null then 0
+        else coalesce(t.pending_parents, d.parents)
+    end as pending_parents,
     w.due as available_at,
     l.worker_id,
-    o.output,
+    case when t.state = 'succeeded' and d.kind <> 'sleep' then coalesce(t.output, 'null') end
+        as output,
     t.failure,
     n.note as progress
-from windlass.tasks t
-join windlass.runs r on r.id = t.run_id
-join windlass.definition_tasks d on d.definition_id = r.definition_id and d.idx = t.idx
-left join windlass.leases l on l.run_id = t.run_id and l.idx = t.idx
-left join windlass.ready q on q.run_id = t.run_id and q.idx = t.idx
-left join windlass.timers w on w.run_id = t.run_id and w.idx = t.idx
-left join windlass.outputs o on o.run_id = t.run_id and o.idx = t.idx
-left join windlass.notes n on n.run_id = t.run_id and n.idx = t.idx
+from windlass.runs r
+join windlass.definition_tasks d on d.definition_id = r.definition_id
+left join windlass.task_rows t on t.run_id = r.id and t.idx = d.idx
+left join windlass.leases l on l.run_id = r.id and l.idx = d.idx
+left join windlass.ready q on q.run_id = r.id and q.idx = d.idx
+left join windlass.timers w on w.run_id = r.id and w.idx = d.idx
+left join windlass.notes n on n.run_id = r.id and n.idx = d.idx
     and n.fence = coalesce(l.fence, q.fence, w.fence, t.fence);
+
+-- Events as rows, in the order of their ids. `entry` is the row of `history`. Each column is
+-- split off by itself, so that those that nobody asks for cost nothing.
+create view windlass.events as
+select
+    h.id * 4096 + l.n - 1 as id,
+    h.run_id,
+    h.at,
+    split_part(l.line, ' ', 2) as kind,
+    -- The task, or null if it is the run's event.
+    nullif(split_part(l.line, ' ', 1), '-')::integer as idx,
+    nullif(split_part(l.line, ' ', 3), '-') as from_state,
+    split_part(l.line, ' ', 4) as to_state,
+    nullif(split_part(l.line, ' ', 5), '-')::bigint as fence,
+    nullif(split_part(split_part(l.line, E'\t', 1), ' ', 6), '-')::integer as attempt,
+    nullif(split_part(l.line, E'\t', 2), '')::json as detail,
+    h.id as entry
+from windlass.history h
+cross join lateral unnest(string_to_array(h.lines, E'\n')) with ordinality as l (line, n);
 
 -- The first tag of a tenant's phase behind its last task in the queue, or behind virtual
 -- time if it has none there. The same arithmetic as `windlass_core::next_tag`.

@@ -314,9 +314,8 @@ $$;
 -- What became of each start of a batch when not all of them made a run: the runs that were
 -- there answer for the others, if they were started the same way.
 --
--- `made` are the ids of the runs that the batch has just made; their inputs are not stored
--- yet. Of starts with one id, the one that made the run need not be the first: an earlier one
--- may have a key that was in use.
+-- `made` are the ids of the runs that the batch has just made. Of starts with one id, the one
+-- that made the run need not be the first: an earlier one may have a key that was in use.
 --
 -- A transaction that sees an older state of the database, without the run that was in its way,
 -- has been refused by PostgreSQL before. Otherwise a run that is not to be found was removed
@@ -365,20 +364,19 @@ begin
             r.tenant is not distinct from n.tenant
                 and r.workflow is not distinct from n.workflow
                 and r.key is not distinct from n.key
-                and coalesce(i.input, b.input)::text is not distinct from n.input::text as is_same
+                and r.input::text is not distinct from n.input::text as is_same
         from batch n
         left join lateral (
-            select r.id, r.tenant, r.workflow, r.key, true as is_named
+            select r.id, r.tenant, r.workflow, r.key, r.input, true as is_named
             from windlass.runs r
             where r.id = n.id
             union all
-            select r.id, r.tenant, r.workflow, r.key, false
+            select r.id, r.tenant, r.workflow, r.key, r.input, false
             from windlass.runs r
             where r.tenant = n.tenant and r.workflow = n.workflow and r.key = n.key
             order by is_named desc
             limit 1
         ) r on not n.is_new
-        left join windlass.inputs i on i.run_id = r.id
         left join batch b on b.id = r.id and b.is_new
         order by n.place
     loop
@@ -540,13 +538,14 @@ begin
     with made_runs as (
         insert into windlass.runs (
             id, definition_id, workflow, version, tenant, open_tasks, priority, created_at,
-            key, metadata
+            key, metadata, input
         )
         select
             s.id, d.id, d.workflow, d.version, s.tenant, d.open_tasks, s.priority, started_at,
-            s.key, nullif(s.metadata, '{}')
-        from unnest(ids, definition_ids, tenants, priorities, keys, metadata) with ordinality
-            as s (id, definition_id, tenant, priority, key, metadata, place)
+            s.key, nullif(s.metadata, '{}'), s.input
+        from unnest(ids, definition_ids, tenants, priorities, keys, metadata, inputs)
+            with ordinality
+            as s (id, definition_id, tenant, priority, key, metadata, input, place)
         join windlass.definitions d on d.id = s.definition_id
         order by
             s.key collate "C" nulls first, s.tenant collate "C", d.workflow collate "C",
@@ -569,22 +568,9 @@ begin
         ) n;
     end if;
 
-    with stored_inputs as (
-        insert into windlass.inputs (run_id, input)
-        select s.id, s.input
-        from unnest(ids, inputs, are_new) as s (id, input, is_new)
-        where s.is_new
-    ),
-    stored_tasks as (
-        insert into windlass.tasks (run_id, idx, state, max_attempts, pending_parents)
-        select s.id, d.idx, 'pending', d.max_attempts, d.parents
-        from unnest(ids, definition_ids, are_new) as s (id, definition_id, is_new)
-        join windlass.definition_tasks d on d.definition_id = s.definition_id
-        where s.is_new
-    ),
-    stored_events as (
-        insert into windlass.events (run_id, at, kind, to_state)
-        select s.id, started_at, 'run_started', 'running'
+    with stored_history as (
+        insert into windlass.history (run_id, at, lines)
+        select s.id, started_at, '- run_started - running - -'
         from unnest(ids, are_new) as s (id, is_new)
         where s.is_new
     )

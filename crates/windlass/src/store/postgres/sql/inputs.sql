@@ -1,4 +1,4 @@
 -- The inputs of runs.
 --
 -- $1 uuid[]: the runs
-select i.run_id, i.input::text from windlass.inputs i where i.run_id = any($1);
+select r.id, r.input::text from windlass.runs r where r.id = any($1);

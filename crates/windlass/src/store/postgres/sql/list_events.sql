@@ -10,6 +10,9 @@
 -- Rows know the lower half of a transaction's number. Those that are alive are less than
 -- 2^31 apart, which tells the upper half.
 --
+-- A row of history has one event or more, and the first may have none behind $2: no more rows
+-- are read than may be needed.
+--
 -- $1 uuid: the run   $2 bigint: the event   $3 bigint: how many
 select e.id, e.at, e.kind, e.idx, e.from_state, e.to_state, e.fence, e.attempt, e.detail::text,
     d.name,
@@ -30,7 +33,24 @@ select e.id, e.at, e.kind, e.idx, e.from_state, e.to_state, e.fence, e.attempt, 
     ) as claims
 from windlass.events e
 join windlass.runs r on r.id = e.run_id
-left join windlass.definition_tasks d on d.definition_id = r.definition_id and d.idx = e.idx
-where e.run_id = $1 and e.id > $2
+left join lateral (
+    select d.name
+    from windlass.definition_tasks d
+    where d.definition_id = r.definition_id and d.idx = e.idx
+    offset 0
+) d on true
+where e.run_id = $1
+    and e.entry >= $2 / 4096
+    and e.entry <= (
+        select max(h.id)
+        from (
+            select h.id
+            from windlass.history h
+            where h.run_id = $1 and h.id >= $2 / 4096
+            order by h.id
+            limit $3 + 1
+        ) h
+    )
+    and e.id > $2
 order by e.id
 limit $3;

@@ -7,11 +7,8 @@
 -- The bytes of ids sort as the ids do; the index by age has the bytes, so that no lookup by id
 -- can take it.
 select r.id, r.workflow, r.version, r.tenant, r.state, r.round, r.open_tasks, r.priority,
-    r.created_at, r.ended_at, r.key, r.metadata::text, i.input
+    r.created_at, r.ended_at, r.key, r.metadata::text, r.input::text
 from windlass.runs r
-cross join lateral (
-    select i.input::text from windlass.inputs i where i.run_id = r.id offset 0
-) i
 where ($1::text is null or r.workflow = $1)
     and ($2::text is null or r.tenant = $2)
     and ($3::text is null or r.state = $3)

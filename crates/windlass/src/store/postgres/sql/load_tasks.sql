@@ -1,12 +1,12 @@
--- Tasks as they are, with what the narrow tables say of the active ones. The caller has
--- locked their runs; only a claim can still move a ready task.
+-- Tasks as they are: their rows, if they have any, and what the narrow tables say of the
+-- active ones. The caller has locked their runs; only a claim can still move a ready task.
 --
 -- `offset 0` makes each lookup one of its own, by the primary key: as joins, a table that
 -- was empty when it was last vacuumed would be read whole.
 --
 -- $1 uuid[], $2 int[]: the tasks, as pairs
 select
-    t.run_id, t.idx, t.state, t.max_attempts,
+    k.run_id, k.idx, t.state,
     t.pending_parents, t.failed_parents, t.skipped_parents,
     coalesce(l.fence, q.fence, w.fence, t.fence) as fence,
     coalesce(l.attempt, q.attempt, w.attempt, t.attempt) as attempt,
@@ -32,13 +32,13 @@ select
     coalesce(l.seq, q.seq) as seq,
     t.failure::text as failure
 from unnest($1::uuid[], $2::integer[]) as k (run_id, idx)
-cross join lateral (
-    select t.run_id, t.idx, t.state, t.max_attempts, t.pending_parents, t.failed_parents,
-        t.skipped_parents, t.fence, t.attempt, t.answered_fence, t.answered_verb, t.failure
-    from windlass.tasks t
+left join lateral (
+    select t.run_id, t.state, t.pending_parents, t.failed_parents, t.skipped_parents,
+        t.fence, t.attempt, t.answered_fence, t.answered_verb, t.failure
+    from windlass.task_rows t
     where t.run_id = k.run_id and t.idx = k.idx
     offset 0
-) t
+) t on true
 left join lateral (
     select l.run_id, l.worker_id, l.claim_seq, l.lane_id, l.level_id, l.tenant_id, l.tag, l.seq,
         l.fence, l.attempt, l.answered_fence, l.answered_verb

@@ -110,7 +110,7 @@ async fn what_is_refused_is_named_and_has_the_code_of_its_error_page() {
         let sql = format!("select windlass.start_run({arguments})");
         assert_eq!(shop.refusal(&sql).await, (state.to_owned(), message.to_owned()), "{arguments}");
     }
-    assert_eq!(shop.rows().await, [0; 5]);
+    assert_eq!(shop.rows().await, [0; 3]);
 }
 
 #[tokio::test]
@@ -415,6 +415,6 @@ async fn a_batch_is_refused_as_a_whole_and_names_the_start_that_is_wrong() {
         assert_eq!(state, "WL002");
         assert_eq!(message, "the arrays of a batch differ in their lengths [WL-0002]");
     }
-    assert_eq!(shop.rows().await, [0; 5]);
+    assert_eq!(shop.rows().await, [0; 3]);
     shop.run(&arrays("array[1]")).await;
 }

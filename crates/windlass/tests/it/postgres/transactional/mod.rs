@@ -62,12 +62,10 @@ impl Shop {
     }
 
     /// How many rows of runs there are in the tables that starts write to.
-    async fn rows(&self) -> [i64; 5] {
+    async fn rows(&self) -> [i64; 3] {
         [
             self.count("windlass.runs").await,
-            self.count("windlass.inputs").await,
-            self.count("windlass.tasks").await,
-            self.count("windlass.events").await,
+            self.count("windlass.history").await,
             self.count("windlass.staged").await,
         ]
     }

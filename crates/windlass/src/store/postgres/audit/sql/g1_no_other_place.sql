@@ -1,8 +1,8 @@
 -- G1.no-other-place: only an active task has a place
 --
 -- A place that outlived its task gives work to a worker that nobody wants done: a task of a
--- cancelled run, a task that has ended, or one whose parents have not. Places of tasks that
--- do not exist at all are found by rows.without-run.
+-- cancelled run, or one that has ended. A place of a task whose parents have not ended is
+-- found by G8.parents, and one of a task that does not exist at all by rows.without-run.
 select
     case
         when t.state <> 'active' then

@@ -2,7 +2,8 @@
 --
 -- A task without a place is lost: no claim, no reaper and no timer will ever find it. One
 -- with two places can run twice at once. The places are three tables, so no constraint
--- counts across them; this does.
+-- counts across them; this does. Without a row that says that it is active, a task that has
+-- no place looks pending; G1.unblocked finds those.
 select
     case
         when num_nonnulls(q.run_id, l.run_id, w.run_id) <> 1 then

@@ -30,5 +30,5 @@ from (
     ) a on a.definition_id = r.definition_id and a.idx = t.idx
     left join windlass.tasks p on p.run_id = t.run_id and p.idx = a.parent
     where {scope t.run_id}
-    group by t.run_id, t.idx
+    group by t.run_id, t.idx, t.pending_parents, t.failed_parents, t.skipped_parents
 ) c

@@ -1,24 +1,20 @@
 -- rows.without-run: whatever belongs to a run or a task belongs to one that exists
 --
 -- The hot tables have no foreign keys. A row whose run is gone is left over from something
--- that was done by half.
+-- that was done by half. A run whose definition is gone is found by rows.definition-of-run.
 select
     case
         when r.id is null then format('%s has a row of run %s, which does not exist', x.relation,
             x.run_id)
-        when x.idx is not null and t.run_id is null then
+        when x.idx is not null and f.id is not null and d.idx is null then
             format('%s has a row of task %s/%s, which does not exist', x.relation, x.run_id, x.idx)
     end as problem
 from (
-    select distinct 'tasks' as relation, t.run_id, null::integer as idx from windlass.tasks t
-    union all
-    select 'inputs', i.run_id, null from windlass.inputs i
+    select 'task_rows' as relation, t.run_id, t.idx from windlass.task_rows t
     union all
     select 'staged', s.run_id, null from windlass.staged s
     union all
-    select distinct 'events', e.run_id, e.idx from windlass.events e
-    union all
-    select 'outputs', o.run_id, o.idx from windlass.outputs o
+    select distinct 'history', e.run_id, e.idx from windlass.events e
     union all
     select 'notes', n.run_id, n.idx from windlass.notes n
     union all
@@ -29,4 +25,5 @@ from (
     select 'timers', w.run_id, w.idx from windlass.timers w
 ) x
 left join windlass.runs r on r.id = x.run_id
-left join windlass.tasks t on t.run_id = x.run_id and t.idx = x.idx
+left join windlass.definitions f on f.id = r.definition_id
+left join windlass.definition_tasks d on d.definition_id = r.definition_id and d.idx = x.idx

@@ -1,0 +1,171 @@
+//! History as it is written: what a verb did to one run is one row, an event a line.
+//!
+//! The format is explained where the table is made; the view `windlass.events` reads it.
+
+use std::collections::HashMap;
+use std::fmt::{Display, Write as _};
+
+use serde::Serialize;
+use uuid::Uuid;
+use windlass_core::{EventBody, RunId, Timestamp};
+
+use super::fault::Fault;
+use super::flush::alike;
+use super::pool::Tx;
+use super::statements as sql;
+use super::time::At;
+use crate::store::StoreError;
+
+/// The most events of one row: the ids of events are that of their row and a number below
+/// this.
+const LINES_MAX: usize = 4096;
+
+/// Writes history, in the order given.
+pub(super) async fn write_history(
+    tx: &Tx<'_>,
+    now: Timestamp,
+    events: &[(RunId, EventBody)],
+) -> Result<(), Fault> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let Entries { runs, lines } = Entries::of(events)?;
+    match alike(&lines) {
+        Some(line) => tx.execute(&sql::INSERT_HISTORY_ALIKE, &[&runs, &At(now), line]).await?,
+        None => tx.execute(&sql::INSERT_HISTORY, &[&runs, &At(now), &lines]).await?,
+    };
+    Ok(())
+}
+
+/// The rows of some events.
+#[derive(Debug, Default)]
+struct Entries {
+    runs: Vec<Uuid>,
+    lines: Vec<String>,
+}
+
+impl Entries {
+    fn of(events: &[(RunId, EventBody)]) -> Result<Entries, Fault> {
+        let mut entries = Entries::default();
+        // The newest row of each run, and how many lines it has.
+        let mut newest: HashMap<RunId, (usize, usize)> = HashMap::new();
+        for (run, body) in events {
+            let (row, count) = newest.entry(*run).or_insert((usize::MAX, LINES_MAX));
+            if *count == LINES_MAX {
+                (*row, *count) = (entries.runs.len(), 0);
+                entries.runs.push(*run.as_uuid());
+                entries.lines.push(String::new());
+            }
+            let lines = &mut entries.lines[*row];
+            if *count > 0 {
+                lines.push('\n');
+            }
+            *count += 1;
+            write_line(lines, body)?;
+        }
+        Ok(entries)
+    }
+}
+
+fn write_line(line: &mut String, body: &EventBody) -> Result<(), Fault> {
+    match body {
+        EventBody::Task(event) => {
+            let (kind, from, to) = (event.kind.word(), event.from.word(), event.to.word());
+            let (index, fence, attempt) = (event.task.0, event.fence.0, event.attempt);
+            write(line, format_args!("{index} {kind} {from} {to} {fence} {attempt}"));
+            write_detail(line, &event.kind)
+        }
+        EventBody::Run(event) => {
+            let from = event.from.map_or("-", |state| state.word());
+            let (kind, to) = (event.kind.word(), event.to.word());
+            write(line, format_args!("- {kind} {from} {to} - -"));
+            write_detail(line, &event.kind)
+        }
+    }
+}
+
+fn write(line: &mut String, text: impl Display) {
+    // Writing to a string cannot fail.
+    let _ = write!(line, "{text}");
+}
+
+/// What an event's kind says besides its word: serde writes a kind that says no more as
+/// `"word"`, and others as `{"word":{…}}`.
+fn write_detail(line: &mut String, kind: &impl Serialize) -> Result<(), Fault> {
+    let wrong = |error: String| StoreError::Corrupt(format!("an event cannot be written: {error}"));
+    let text = serde_json::to_string(kind).map_err(|error| wrong(error.to_string()))?;
+    if text.starts_with('"') {
+        return Ok(());
+    }
+    let detail = text.split_once(':').and_then(|(_, rest)| rest.strip_suffix('}'));
+    match detail {
+        Some(detail) => {
+            write(line, format_args!("\t{detail}"));
+            Ok(())
+        }
+        None => Err(wrong(text).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::{
+        Fence, RunEvent, RunEventKind, RunState, TaskEvent, TaskEventKind, TaskIndex, TaskName,
+        TaskState, WorkerId,
+    };
+
+    fn started() -> EventBody {
+        EventBody::Task(TaskEvent {
+            task: TaskIndex(3),
+            name: TaskName::new("ship").unwrap(),
+            kind: TaskEventKind::Started { worker: WorkerId::from_random(7) },
+            from: TaskState::Ready,
+            to: TaskState::Running,
+            fence: Fence(2),
+            attempt: 1,
+        })
+    }
+
+    fn cancelled(reason: &str) -> EventBody {
+        let kind = RunEventKind::Cancelled { reason: Some(reason.to_owned()) };
+        let (from, to) = (Some(RunState::Running), RunState::Cancelled);
+        EventBody::Run(RunEvent { kind, from, to })
+    }
+
+    #[test]
+    fn what_happened_to_a_run_is_one_row_whatever_came_in_between() {
+        let [one, other] = [1, 2].map(|n| RunId::from_uuid(Uuid::from_u128(n)));
+        let begun = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
+        let events = [
+            (one, EventBody::Run(begun.clone())),
+            (other, EventBody::Run(begun)),
+            (one, started()),
+        ];
+        let entries = Entries::of(&events).unwrap();
+        assert_eq!(entries.runs, [*one.as_uuid(), *other.as_uuid()]);
+        let lines: Vec<&str> = entries.lines[0].lines().collect();
+        assert_eq!(lines[0], "- run_started - running - -");
+        assert!(lines[1].starts_with("3 started ready running 2 1\t{\"worker\":\""), "{lines:?}");
+        assert!(lines[1].ends_with("\"}"), "{lines:?}");
+        assert_eq!(entries.lines[1], "- run_started - running - -");
+    }
+
+    #[test]
+    fn what_people_write_does_not_end_a_line() {
+        let run = RunId::from_uuid(Uuid::from_u128(1));
+        let entries = Entries::of(&[(run, cancelled("one\ntwo\tthree: }"))]).unwrap();
+        let expected = "- run_cancelled running cancelled - -\t\
+                        {\"reason\":\"one\\ntwo\\tthree: }\"}";
+        assert_eq!(entries.lines, [expected]);
+    }
+
+    #[test]
+    fn a_row_has_no_more_events_than_their_ids_have_room_for() {
+        let run = RunId::from_uuid(Uuid::from_u128(1));
+        let events = vec![(run, started()); LINES_MAX + 1];
+        let entries = Entries::of(&events).unwrap();
+        let counts: Vec<usize> = entries.lines.iter().map(|lines| lines.lines().count()).collect();
+        assert_eq!(counts, [LINES_MAX, 1]);
+    }
+}

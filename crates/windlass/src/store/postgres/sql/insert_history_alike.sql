@@ -1,0 +1,7 @@
+-- Writes that the same happened to runs, in the order given.
+--
+-- $1 uuid[]: runs   $2 timestamptz: the time   $3 text: what happened to them, an event a line
+insert into windlass.history (run_id, at, lines)
+select k.run_id, $2, $3
+from unnest($1::uuid[]) with ordinality as k (run_id, n)
+order by k.n;
