@@ -17,6 +17,7 @@ use crate::duties::Duties;
 use crate::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use crate::error::{Error, ErrorKind};
 use crate::run::RunHandle;
+use crate::starter::Starter;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::{BATCH_MAX, MemoryStore, NewRun, RunFilter, RunPage, Store};
@@ -47,6 +48,7 @@ use crate::workflow::Workflow;
 pub struct Windlass {
     store: Arc<dyn Store>,
     shared: Arc<Mutex<Shared>>,
+    starter: Arc<Starter>,
     /// The private server that this engine started.
     #[cfg(all(feature = "embedded", feature = "postgres", unix))]
     server: Option<Arc<EmbeddedPostgres>>,
@@ -73,6 +75,7 @@ impl Windlass {
         Windlass {
             store,
             shared: Arc::new(Mutex::new(shared)),
+            starter: Arc::default(),
             #[cfg(all(feature = "embedded", feature = "postgres", unix))]
             server: None,
         }
@@ -148,7 +151,7 @@ impl Windlass {
     /// `Unavailable` if the server does not end in time.
     #[cfg(all(feature = "embedded", feature = "postgres", unix))]
     pub async fn shutdown(self) -> Result<(), Error> {
-        let Windlass { store, shared: _, server } = self;
+        let Windlass { store, server, .. } = self;
         drop(store);
         match server.and_then(Arc::into_inner) {
             Some(server) => server.stop().await,
@@ -403,10 +406,15 @@ impl IntoFuture for Start {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let windlass = self.windlass.clone();
-            let answer = windlass.start_all([self]).await?.pop();
-            answer.unwrap_or_else(|| {
-                Err(Error::new(ErrorKind::Corrupt, "the store left a start unanswered"))
-            })
+            windlass.register(&self.definition).await?;
+            let run = self.prepare()?;
+            let started = match windlass.store.gathers_starts() {
+                true => windlass.starter.start(&windlass.store, run).await?,
+                false => windlass.store.start_runs(vec![run]).await?.pop().ok_or_else(|| {
+                    Error::new(ErrorKind::Corrupt, "the store left a start unanswered")
+                })??,
+            };
+            Ok(windlass.run(started.run))
         })
     }
 }

@@ -51,6 +51,7 @@ mod error;
 mod planted;
 mod process;
 mod run;
+mod starter;
 pub mod store;
 mod task_error;
 #[cfg(feature = "testing")]

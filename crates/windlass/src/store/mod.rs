@@ -171,6 +171,12 @@ pub trait Store: WorkerLink {
     /// Hints that a run ended.
     fn run_hints(&self) -> Hints;
 
+    /// Whether many starts cost little more than one, so that single ones which come at the
+    /// same time had better go together.
+    fn gathers_starts(&self) -> bool {
+        false
+    }
+
     /// Says that a transaction of a user's that starts runs is about to be committed: this
     /// process looks soon whether it was. For stores in which there are such transactions.
     fn expect_staged(&self) {}

@@ -408,6 +408,10 @@ impl Store for PostgresStore {
         self.notifier.runs()
     }
 
+    fn gathers_starts(&self) -> bool {
+        true
+    }
+
     fn expect_staged(&self) {
         if self.staged_watch.expect() {
             self.notifier.notify_here(Kinds::TIMERS);
