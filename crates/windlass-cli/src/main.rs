@@ -3,6 +3,8 @@
 //! This crate parses arguments and prints; what it does is done by the library.
 
 mod audit;
+#[cfg(unix)]
+mod bench;
 mod database;
 #[cfg(unix)]
 mod demo;
@@ -49,6 +51,10 @@ enum Command {
 
     /// Check on a live database what Windlass guarantees.
     Audit(audit::Arguments),
+
+    /// Measure how fast Windlass is here, on a private PostgreSQL or on a server of yours.
+    #[cfg(unix)]
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +80,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Dev(arguments) => runtime()?.block_on(dev::run(arguments)),
         Command::Migrate(arguments) => runtime()?.block_on(migrate::run(arguments)),
         Command::Audit(arguments) => Ok(runtime()?.block_on(audit::run(arguments))),
+        #[cfg(unix)]
+        Command::Bench(arguments) => runtime()?.block_on(bench::run(arguments)),
     }
 }
 

@@ -164,6 +164,29 @@ impl PostgresOptions {
         self
     }
 
+    /// Opens a connection of its own to the database, for statements beside the engine's. It
+    /// is closed when the client is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `Argument` if the address cannot be understood, `Unavailable` if nobody answers there,
+    /// and `Database` if the server does not let us in.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn client(&self) -> Result<tokio_postgres::Client, Error> {
+        let target = self.target()?;
+        let opened = super::pool::open(&target, self.open_max()).await;
+        let (client, driver) = opened.map_err(|fault| super::check::refused(&target, fault))?;
+        tokio::spawn(async move {
+            if let Err(error) = driver.await {
+                tracing::warn!(%error, "a connection beside the engine's was lost");
+            }
+        });
+        Ok(client)
+    }
+
     /// Lets a test decide when each statement of this store is sent.
     #[cfg(feature = "testing")]
     pub fn steps(mut self, steps: super::step::Steps) -> Self {

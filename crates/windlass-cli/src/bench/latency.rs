@@ -1,0 +1,100 @@
+//! How soon an idle worker begins what is started, and goes on to the next task.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use windlass::{Ctx, TaskError, Workflow};
+
+use super::ground::Ground;
+use super::report::Report;
+
+/// How long a start may take before the benchmark is given up.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// How many runs to start, one after the other.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    runs: u32,
+
+    /// How long to rest between them, in milliseconds.
+    #[arg(long, default_value_t = 5)]
+    rest_ms: u64,
+}
+
+/// When the two tasks of the newest run began.
+#[derive(Debug, Default)]
+struct Times {
+    begun: Mutex<[Option<Instant>; 2]>,
+    is_over: Notify,
+}
+
+impl Times {
+    fn begin(&self, task: usize) {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)[task] = Some(Instant::now());
+        if task == 1 {
+            self.is_over.notify_one();
+        }
+    }
+
+    fn take(&self) -> Option<[Instant; 2]> {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let [first, second] = std::mem::take(&mut *begun);
+        Some([first?, second?])
+    }
+}
+
+pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Report> {
+    let times = Arc::new(Times::default());
+    let workflow = pair(&times)?;
+    // Two engines, as if two processes: the worker hears of starts as it would elsewhere.
+    let (starter, working) = (ground.engine().await?, ground.engine().await?);
+    let worker = working.worker().register(&workflow).spawn()?;
+    let (mut starts, mut hops) = (Vec::new(), Vec::new());
+    // The first ones are not measured: they open connections and make plans.
+    for number in 0..arguments.runs + 20 {
+        let began = Instant::now();
+        starter.start(&workflow, ()).await?;
+        tokio::time::timeout(WAIT_MAX, times.is_over.notified()).await?;
+        let Some([first, second]) = times.take() else { continue };
+        if number >= 20 {
+            starts.push(first - began);
+            hops.push(second - first);
+        }
+        tokio::time::sleep(Duration::from_millis(arguments.rest_ms)).await;
+    }
+    worker.drain().await?;
+    let mut report = Report::new("latency");
+    for (key, label, times) in
+        [("start", "start to first task", &mut starts), ("hop", "task to next task", &mut hops)]
+    {
+        times.sort_unstable();
+        for percent in [50, 99] {
+            let at = (times.len() * percent / 100).min(times.len().saturating_sub(1));
+            let millis = times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e3);
+            report.add(
+                format!("{key}_p{percent}_ms"),
+                format!("{label}, p{percent}"),
+                millis,
+                "ms",
+            );
+        }
+    }
+    Ok(report)
+}
+
+/// Two tasks, one after the other, that note when they begin.
+fn pair(times: &Arc<Times>) -> anyhow::Result<Workflow<()>> {
+    let handler = |task: usize| {
+        let times = Arc::clone(times);
+        move |_: Ctx<()>| {
+            times.begin(task);
+            async { Ok::<_, TaskError>(()) }
+        }
+    };
+    let mut pair = Workflow::<()>::builder("bench-latency");
+    let first = pair.task("first").run(handler(0));
+    pair.task("second").after(&first).run(handler(1));
+    Ok(pair.build()?)
+}

@@ -1,0 +1,76 @@
+//! `windlass bench`: how fast it is here, on this machine and this PostgreSQL.
+
+mod ground;
+mod idle;
+mod latency;
+mod meter;
+mod raw;
+mod report;
+mod start;
+mod throughput;
+mod work;
+mod workflows;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use self::ground::{Ground, GroundArguments};
+use self::report::Report;
+
+/// What `windlass bench` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+
+    #[command(flatten)]
+    ground: GroundArguments,
+
+    /// Print the figures as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Benchmark {
+    /// Tasks that do nothing, from a backlog, beside the raw SQL of the same rows.
+    Throughput(throughput::Arguments),
+
+    /// Whole workflows: chains of three tasks, and fan-outs from one to a hundred to one.
+    Workflows(workflows::Arguments),
+
+    /// Starts: one at a time, many at once, in bulk.
+    Start(start::Arguments),
+
+    /// How soon an idle worker begins what is started, and the next task after it.
+    Latency(latency::Arguments),
+
+    /// What a worker costs that has nothing to do.
+    Idle(idle::Arguments),
+}
+
+/// Makes the database, measures, audits, prints and removes the database.
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let ground = Ground::prepare(&arguments.ground).await?;
+    let measured = measure(&arguments, &ground).await;
+    ground.remove().await?;
+    measured
+}
+
+async fn measure(arguments: &Arguments, ground: &Ground) -> anyhow::Result<ExitCode> {
+    let report: Report = match &arguments.benchmark {
+        Benchmark::Throughput(arguments) => throughput::run(arguments, ground).await?,
+        Benchmark::Workflows(arguments) => workflows::run(arguments, ground).await?,
+        Benchmark::Start(arguments) => start::run(arguments, ground).await?,
+        Benchmark::Latency(arguments) => latency::run(arguments, ground).await?,
+        Benchmark::Idle(arguments) => idle::run(arguments, ground).await?,
+    };
+    let audit = ground.audit().await?;
+    report.print(&audit, arguments.json)?;
+    if !audit.is_clean() {
+        eprint!("{}", crate::audit::render(&audit, false));
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}

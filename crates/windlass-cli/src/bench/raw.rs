@@ -1,0 +1,101 @@
+//! The rows that draining a task moves, moved by bare SQL: no fence, no fairness, no lease
+//! that is kept, nothing that looks before it writes. What an engine can be measured by.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::ground::Ground;
+
+/// How many tasks are moved at once.
+const BATCH: i64 = 500;
+
+/// How many connections move them.
+const CONNECTIONS: usize = 3;
+
+/// As the engine's connections have it.
+const SETTINGS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set jit = off; \
+     set plan_cache_mode = force_generic_plan";
+
+/// Off the queue, leased, and noted in the history.
+const CLAIM: &str = "
+with picked as materialized (
+    select r.ctid as place from windlass.ready r order by r.lane_id, r.tag, r.seq
+    limit $1 for update skip locked
+),
+taken as (
+    delete from windlass.ready r where r.ctid = any(array(select p.place from picked p))
+    returning r.*
+),
+leased as (
+    insert into windlass.leases (
+        run_id, idx, worker_id, claim_seq, claimed_at, definition_id, lane_id, level_id,
+        tenant_id, tag, seq, fence, attempt, max_attempts
+    )
+    select t.run_id, t.idx, $2, 1, clock_timestamp(), t.definition_id, t.lane_id, t.level_id,
+        t.tenant_id, t.tag, t.seq, t.fence + 1, t.attempt + 1, t.max_attempts
+    from taken t
+),
+told as (
+    insert into windlass.history (run_id, at, lines)
+    select t.run_id, clock_timestamp(), $3 from taken t
+)
+select t.run_id from taken t";
+
+/// No longer leased, task and run ended, and noted in the history.
+const FINISH: &str = "
+with unleased as (
+    delete from windlass.leases l where l.run_id = any($1) returning l.run_id, l.idx, l.fence
+),
+tasks as (
+    insert into windlass.task_rows (
+        run_id, idx, state, fence, attempt, pending_parents, failed_parents, skipped_parents,
+        answered_fence, answered_verb
+    )
+    select u.run_id, u.idx, 'succeeded', u.fence, 1, 0, 0, 0, u.fence, 'finish' from unleased u
+),
+runs as (
+    update windlass.runs r
+    set state = 'succeeded', open_tasks = 0, ended_at = clock_timestamp()
+    where r.id = any($1)
+)
+insert into windlass.history (run_id, at, lines)
+select u.run_id, clock_timestamp(), $2 from unleased u";
+
+/// Moves this many tasks from the queue to their end, and answers how long it took.
+pub(crate) async fn drain(ground: &Ground, tasks: u64) -> anyhow::Result<Duration> {
+    let mut clients = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let client = ground.options().client().await?;
+        client.batch_execute(SETTINGS).await?;
+        clients.push(client);
+    }
+    let began = Instant::now();
+    let moved = clients.into_iter().map(|client| tokio::spawn(move_all(client)));
+    let mut total = 0;
+    for moved in moved.collect::<Vec<_>>() {
+        total += moved.await??;
+    }
+    let time = began.elapsed();
+    anyhow::ensure!(total == tasks, "raw SQL moved {total} of {tasks} tasks");
+    Ok(time)
+}
+
+async fn move_all(client: Client) -> anyhow::Result<u64> {
+    let claim = client.prepare(CLAIM).await?;
+    let finish = client.prepare(FINISH).await?;
+    let worker = Uuid::from_u128(7);
+    let started = format!("0 started ready running 1 1\t{{\"worker\":\"{worker}\"}}");
+    let ended = "0 succeeded running succeeded 1 1\n- run_ended running succeeded - -";
+    let mut total = 0;
+    loop {
+        let rows = client.query(&claim, &[&BATCH, &worker, &started]).await?;
+        if rows.is_empty() {
+            return Ok(total);
+        }
+        let runs: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+        client.execute(&finish, &[&runs, &ended]).await?;
+        total += runs.len() as u64;
+    }
+}

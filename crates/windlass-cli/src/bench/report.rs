@@ -1,0 +1,87 @@
+//! What a benchmark says: figures by their names, for people and for programs.
+
+use std::io::Write as _;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Map, Value};
+use windlass::store::postgres::AuditReport;
+
+use crate::text::{count, thousands};
+
+/// One figure.
+#[derive(Clone, Debug)]
+struct Figure {
+    key: String,
+    label: String,
+    value: f64,
+    unit: &'static str,
+}
+
+/// The figures of one benchmark, in their order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    name: &'static str,
+    figures: Vec<Figure>,
+}
+
+impl Report {
+    pub(crate) fn new(name: &'static str) -> Self {
+        Report { name, figures: Vec::new() }
+    }
+
+    /// Adds a figure. The key is for programs, the label and the unit are for people.
+    pub(crate) fn add(
+        &mut self,
+        key: impl Into<String>,
+        label: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+    ) {
+        self.figures.push(Figure { key: key.into(), label: label.into(), value, unit });
+    }
+
+    /// Prints it, with what the audit found.
+    pub(crate) fn print(&self, audit: &AuditReport, is_json: bool) -> anyhow::Result<()> {
+        let text = if is_json { self.json(audit)? } else { self.table(audit) };
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(())
+    }
+
+    fn json(&self, audit: &AuditReport) -> anyhow::Result<String> {
+        let mut object = Map::new();
+        object.insert("benchmark".to_owned(), self.name.into());
+        for figure in &self.figures {
+            object.insert(figure.key.clone(), figure.value.into());
+        }
+        object.insert("audit_clean".to_owned(), audit.is_clean().into());
+        Ok(serde_json::to_string_pretty(&Value::Object(object))? + "\n")
+    }
+
+    fn table(&self, audit: &AuditReport) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        for figure in &self.figures {
+            table.add_row([&figure.label, &shown(figure.value), figure.unit]);
+        }
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let checks = count(audit.checks.len(), "check");
+        let rows = thousands(audit.checks.iter().map(|check| check.checked).sum());
+        let verdict = if audit.is_clean() { "clean" } else { "VIOLATED" };
+        format!("{table}\naudit: {verdict}, {checks} of {rows} rows\n")
+    }
+}
+
+/// A figure with as many digits as it deserves.
+fn shown(value: f64) -> String {
+    if value.abs() >= 1000.0 {
+        thousands(value.round().abs() as u64)
+    } else if value.abs() >= 100.0 {
+        format!("{value:.0}")
+    } else if value.abs() >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.3}")
+    }
+}

@@ -1,0 +1,94 @@
+//! The workflows that are measured, and how they are started and counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+use windlass::{Ctx, TaskError, Windlass, Workflow};
+
+/// How many runs are started at once.
+pub(crate) const START_BATCH: usize = 5_000;
+
+/// Counts handlers that ran, and wakes whoever waits for a number of them.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    count: AtomicU64,
+    wanted: AtomicU64,
+    reached: Notify,
+}
+
+impl Counter {
+    pub(crate) fn expecting(wanted: u64) -> Arc<Counter> {
+        Arc::new(Counter { wanted: AtomicU64::new(wanted), ..Counter::default() })
+    }
+
+    fn add(&self) {
+        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        if count >= self.wanted.load(Ordering::Relaxed) {
+            self.reached.notify_one();
+        }
+    }
+
+    /// Waits until as many have run as are expected.
+    pub(crate) async fn reached(&self) {
+        self.reached.notified().await;
+    }
+}
+
+/// A workflow of tasks one after the other that do nothing.
+pub(crate) fn chain(name: &str, length: usize, counter: &Arc<Counter>) -> Workflow<()> {
+    let mut chain = Workflow::<()>::builder(name);
+    let mut last = None;
+    for index in 0..length {
+        let counter = Arc::clone(counter);
+        let mut task = chain.task(format!("task-{index}"));
+        if let Some(last) = &last {
+            task = task.after(last);
+        }
+        last = Some(task.run(move |_: Ctx<()>| {
+            counter.add();
+            async { Ok::<_, TaskError>(()) }
+        }));
+    }
+    chain.build().expect("a chain is a valid workflow")
+}
+
+/// A workflow from one task to many and back to one, which all do nothing.
+pub(crate) fn fan_out(name: &str, width: usize, counter: &Arc<Counter>) -> Workflow<()> {
+    let handler = || {
+        let counter = Arc::clone(counter);
+        move |_: Ctx<()>| {
+            counter.add();
+            async { Ok::<_, TaskError>(()) }
+        }
+    };
+    let mut fan = Workflow::<()>::builder(name);
+    let first = fan.task("first").run(handler());
+    let middle: Vec<_> = (0..width)
+        .map(|index| fan.task(format!("middle-{index}")).after(&first).run(handler()))
+        .collect();
+    let last = middle.iter().fold(fan.task("last"), |last, one| last.after(one));
+    last.run(handler());
+    fan.build().expect("a fan-out is a valid workflow")
+}
+
+/// Starts runs of a workflow, of tenants in turn.
+pub(crate) async fn start(
+    windlass: &Windlass,
+    workflow: &Workflow<()>,
+    count: usize,
+    tenants: usize,
+) -> anyhow::Result<()> {
+    let mut begun = 0;
+    while begun < count {
+        let end = count.min(begun + START_BATCH);
+        let start =
+            |n: usize| windlass.start(workflow, ()).tenant(format!("tenant-{}", n % tenants));
+        let starts: Vec<_> = (begun..end).map(start).collect();
+        for started in windlass.start_all(starts).await? {
+            started?;
+        }
+        begun = end;
+    }
+    Ok(())
+}
