@@ -442,7 +442,7 @@ async fn a_server_that_does_not_come_up_is_quoted() {
 async fn starts_that_fail_take_nothing_from_those_that_do_not() {
     let place = Place::new();
     let mut starts = tokio::task::JoinSet::new();
-    for _ in 0..4 {
+    for _ in 0..2 {
         let options = place.options().setting("no_such_setting", "1");
         starts.spawn(async move { (false, options.start().await) });
     }
@@ -450,7 +450,7 @@ async fn starts_that_fail_take_nothing_from_those_that_do_not() {
     let lock = place.directory().join("windlass.lock");
     let wait = move || wait_until("a start has its lock", || lock.exists());
     tokio::task::spawn_blocking(wait).await.unwrap();
-    for _ in 0..4 {
+    for _ in 0..2 {
         let options = place.options();
         starts.spawn(async move { (true, options.start().await) });
     }
@@ -465,7 +465,7 @@ async fn starts_that_fail_take_nothing_from_those_that_do_not() {
             }
         }
     }
-    assert!(sound.len() >= 4);
+    assert!(sound.len() >= 2);
     for postgres in &sound {
         assert_eq!(query(postgres, "select 1"), ["1"]);
         assert!(postgres.is_shared().await.unwrap());

@@ -47,7 +47,9 @@ const PRIVATE: &[&str] = &[
     "forgotten_workers",
     "inputs",
     "insert_history",
+    "insert_history_alike",
     "insert_tasks",
+    "insert_tasks_alike",
     "lanes",
     "next_due",
     "next_lease_end",
@@ -58,6 +60,7 @@ const PRIVATE: &[&str] = &[
     "take_leases",
     "tenants_by_id",
     "update_runs",
+    "update_runs_alike",
     "update_tasks",
     "virtual_times",
 ];
