@@ -57,7 +57,7 @@ impl Ground {
                 admin.batch_execute(&format!("create database {name}")).await.with_context(
                     || format!("database {name} cannot be made beside that of --database-url"),
                 )?;
-                (with_database(url, &name)?, Kind::Database { admin, name })
+                (with_database(url, &name), Kind::Database { admin, name })
             }
             None => {
                 let directory = match &arguments.data {
@@ -127,15 +127,32 @@ impl Ground {
 }
 
 /// The address with another database in it.
-fn with_database(url: &str, name: &str) -> anyhow::Result<String> {
+fn with_database(url: &str, name: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         // Keywords and values: the last one counts.
-        return Ok(format!("{url} dbname={name}"));
+        return format!("{url} dbname={name}");
     };
     let (before, parameters) = match rest.split_once('?') {
         Some((before, parameters)) => (before, format!("?{parameters}")),
         None => (rest, String::new()),
     };
     let host = before.split('/').next().unwrap_or_default();
-    Ok(format!("{scheme}://{host}/{name}{parameters}"))
+    format!("{scheme}://{host}/{name}{parameters}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_database_of_an_address_is_replaced_and_nothing_else() {
+        for (address, expected) in [
+            ("postgres://me:secret@host:5432/app", "postgres://me:secret@host:5432/b"),
+            ("postgres://host", "postgres://host/b"),
+            ("postgres://%2Ftmp/app?sslmode=disable", "postgres://%2Ftmp/b?sslmode=disable"),
+            ("host=/tmp dbname=app", "host=/tmp dbname=app dbname=b"),
+        ] {
+            assert_eq!(with_database(address, "b"), expected);
+        }
+    }
 }

@@ -17,6 +17,7 @@ use clap::Subcommand;
 
 use self::ground::{Ground, GroundArguments};
 use self::report::Report;
+use crate::signals::Signals;
 
 /// What `windlass bench` can be told.
 #[derive(Clone, Debug, clap::Args)]
@@ -52,10 +53,18 @@ enum Benchmark {
 
 /// Makes the database, measures, audits, prints and removes the database.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    // Whatever ends it, the database goes.
+    let mut signals = Signals::new()?;
     let ground = Ground::prepare(&arguments.ground).await?;
-    let measured = measure(&arguments, &ground).await;
-    ground.remove().await?;
-    measured
+    let measured = tokio::select! {
+        biased;
+        exit_code = signals.next() => Ok(ExitCode::from(exit_code)),
+        measured = measure(&arguments, &ground) => measured,
+    };
+    let removed = ground.remove().await;
+    let exit_code = measured?;
+    removed?;
+    Ok(exit_code)
 }
 
 async fn measure(arguments: &Arguments, ground: &Ground) -> anyhow::Result<ExitCode> {

@@ -85,3 +85,31 @@ fn shown(value: f64) -> String {
         format!("{value:.3}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn audit() -> AuditReport {
+        serde_json::from_str(r#"{"at": 0, "since": null, "checks": []}"#).unwrap()
+    }
+
+    #[test]
+    fn figures_are_shown_with_as_many_digits_as_they_deserve() {
+        let values = [0.0123, 1.5, 12.34, 123.4, 12345.6];
+        assert_eq!(values.map(shown), ["0.012", "1.500", "12.3", "123", "12,346"]);
+    }
+
+    #[test]
+    fn programs_find_figures_by_their_keys_and_people_by_their_labels() {
+        let mut report = Report::new("start");
+        report.add("starts_per_second", "starts in bulk", 52_143.2, "per second");
+        let json: Value = serde_json::from_str(&report.json(&audit()).unwrap()).unwrap();
+        assert_eq!(json["benchmark"], "start");
+        assert_eq!(json["starts_per_second"], 52_143.2);
+        assert_eq!(json["audit_clean"], true);
+        let table = report.table(&audit());
+        assert!(table.contains("starts in bulk") && table.contains("52,143"), "{table}");
+        assert!(table.ends_with("audit: clean, 0 checks of 0 rows\n"), "{table}");
+    }
+}

@@ -5,6 +5,8 @@
 #[cfg(unix)]
 mod audit;
 #[cfg(unix)]
+mod bench;
+#[cfg(unix)]
 mod demo;
 #[cfg(unix)]
 mod dev;

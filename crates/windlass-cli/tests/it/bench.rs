@@ -1,0 +1,66 @@
+//! `windlass bench`, with little to do: that it measures and cleans up, not how fast it is.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::place::{Place, Running, wait_until};
+use crate::{assert_line, text, windlass};
+
+/// The figures of a benchmark on a private server in a directory of its own.
+fn bench(arguments: &[&str]) -> Value {
+    let place = Place::new();
+    let data = place.data();
+    let all = [&["bench", "--json", "--data", &data], arguments].concat();
+    let out = windlass(&all);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert_eq!(place.list(), [""; 0], "nothing is left");
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+#[track_caller]
+fn assert_positive(figures: &Value, keys: &[&str]) {
+    assert_eq!(figures["audit_clean"], true, "{figures}");
+    for key in keys {
+        assert!(figures[key].as_f64().is_some_and(|value| value > 0.0), "{key} in {figures}");
+    }
+}
+
+#[test]
+fn tasks_are_measured_beside_the_raw_sql_of_the_same_rows() {
+    let figures = bench(&["throughput", "--tasks", "300"]);
+    let keys = ["tasks_per_second", "raw_tasks_per_second", "ratio", "transactions_per_task"];
+    assert_positive(&figures, &keys);
+    assert_positive(&figures, &["wal_bytes_per_task"]);
+}
+
+#[test]
+fn workflows_starts_and_latencies_are_measured() {
+    let figures = bench(&["workflows", "--chains", "50", "--fan-outs", "2"]);
+    assert_positive(&figures, &["workflows_per_second", "fan_outs_per_second"]);
+    let figures = bench(&["start", "--runs", "400"]);
+    assert_positive(&figures, &["starts_per_second", "concurrent_starts_per_second"]);
+    let figures = bench(&["latency", "--runs", "10"]);
+    let keys = ["start_p50_ms", "start_p99_ms", "hop_p50_ms", "hop_p99_ms"];
+    assert_positive(&figures, &keys);
+}
+
+#[test]
+fn a_benchmark_that_is_interrupted_removes_its_database() {
+    let place = Place::new();
+    let running = Running::spawn(&["bench", "--data", &place.data(), "idle", "--seconds", "600"]);
+    wait_until("the server is there", || place.server().is_some());
+    running.signal(Signal::INT);
+    let (status, out) = running.end();
+    assert_eq!(status.code(), Some(130), "{out}");
+    assert_eq!(place.list(), [""; 0], "nothing is left");
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_named() {
+    let url = "postgres://nobody:secret@127.0.0.1:1/none";
+    let out = windlass(&["bench", "--database-url", url, "idle"]);
+    assert!(!out.status.success());
+    let complaint = text(&out.stderr);
+    assert_line(&complaint, &["127.0.0.1:1"]);
+    assert!(!complaint.contains("secret"), "{complaint}");
+}
