@@ -20,7 +20,7 @@ use crate::run::RunHandle;
 use crate::starter::Starter;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresOptions, PostgresStore};
-use crate::store::{BATCH_MAX, MemoryStore, NewRun, RunFilter, RunPage, Store};
+use crate::store::{BATCH_MAX, MemoryStore, NewRun, RunFilter, RunPage, Store, batch_len};
 use crate::worker::WorkerBuilder;
 use crate::workflow::Workflow;
 
@@ -199,8 +199,8 @@ impl Windlass {
         }
     }
 
-    /// Starts many runs in few operations, of up to 10,000 each. Each run is judged
-    /// alone: the answers are in the order of the starts.
+    /// Starts many runs in few operations, of up to 10,000 each and 16 MiB of inputs. Each
+    /// run is judged alone: the answers are in the order of the starts.
     ///
     /// # Errors
     ///
@@ -227,7 +227,8 @@ impl Windlass {
         }
         let mut started = Vec::with_capacity(batch.len());
         while !batch.is_empty() {
-            let rest = batch.split_off(batch.len().min(BATCH_MAX));
+            let bytes = batch.iter().map(|run: &NewRun| run.input.as_str().len());
+            let rest = batch.split_off(batch_len(bytes, BATCH_MAX));
             started.extend(self.store.start_runs(std::mem::replace(&mut batch, rest)).await?);
         }
         let mut started = started.into_iter();
@@ -407,8 +408,11 @@ impl IntoFuture for Start {
         Box::pin(async move {
             let windlass = self.windlass.clone();
             windlass.register(&self.definition).await?;
+            // One with a key, or an id that the caller has chosen, may have to wait for a
+            // transaction that has used it: nobody is to wait along.
+            let is_alone = self.key.is_some() || self.id.is_some();
             let run = self.prepare()?;
-            let started = match windlass.store.gathers_starts() {
+            let started = match windlass.store.gathers_starts() && !is_alone {
                 true => windlass.starter.start(&windlass.store, run).await?,
                 false => windlass.store.start_runs(vec![run]).await?.pop().ok_or_else(|| {
                     Error::new(ErrorKind::Corrupt, "the store left a start unanswered")

@@ -2,13 +2,14 @@
 //!
 //! A start that comes alone leaves at once. Those that come while it is under way gather,
 //! and leave together with the next operation: one commit serves them all, and none waits
-//! for more than one operation besides its own.
+//! for more than one operation besides its own. Starts that may have to wait for others'
+//! transactions, because they have a key, do not come here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::store::{NewRun, Started, Store, StoreError};
+use crate::store::{NewRun, Started, Store, StoreError, batch_len};
 
 /// The most starts of one operation.
 const GATHER_MAX: usize = 1_000;
@@ -78,7 +79,8 @@ impl Busy {
             self.has_left = true;
             return None;
         }
-        let count = waiting.starts.len().min(GATHER_MAX);
+        let bytes = waiting.starts.iter().map(|(run, _)| run.input.as_str().len());
+        let count = batch_len(bytes, GATHER_MAX);
         Some(waiting.starts.drain(..count).unzip())
     }
 }

@@ -16,12 +16,18 @@ pub(crate) struct GroundArguments {
     /// A server to measure, by the address of a database on it: the benchmark makes a
     /// database of its own beside it and drops it at the end. A private PostgreSQL if not
     /// said.
-    #[arg(long, value_name = "URL", env = "WINDLASS_BENCH_URL", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "WINDLASS_BENCH_URL",
+        hide_env_values = true,
+        global = true
+    )]
     database_url: Option<String>,
 
     /// The directory for the private PostgreSQL, which must be empty or not there, and is
     /// removed at the end: a benchmark is one of the disk below it.
-    #[arg(long, value_name = "DIR", conflicts_with = "database_url")]
+    #[arg(long, value_name = "DIR", conflicts_with = "database_url", global = true)]
     data: Option<PathBuf>,
 }
 
@@ -50,33 +56,39 @@ enum Kind {
 impl Ground {
     /// Makes the database.
     pub(crate) async fn prepare(arguments: &GroundArguments) -> anyhow::Result<Ground> {
-        let (url, kind) = match &arguments.database_url {
+        match &arguments.database_url {
             Some(url) => {
                 let admin = PostgresOptions::new(url).client().await?;
-                let name = format!("windlass_bench_{}", std::process::id());
+                let name = unique("windlass_bench_");
                 admin.batch_execute(&format!("create database {name}")).await.with_context(
                     || format!("database {name} cannot be made beside that of --database-url"),
                 )?;
-                (with_database(url, &name), Kind::Database { admin, name })
+                let made = with_database(url, &name);
+                match migrated(&made, Some(&name)).await {
+                    Ok(client) => {
+                        let kind = Kind::Database { admin, name };
+                        Ok(Ground { url: made, client, kind })
+                    }
+                    Err(error) => {
+                        drop_database(&admin, &name).await?;
+                        Err(error)
+                    }
+                }
             }
             None => {
                 let directory = match &arguments.data {
                     Some(directory) => directory.clone(),
-                    None => {
-                        std::env::temp_dir().join(format!("windlass-bench-{}", std::process::id()))
-                    }
+                    None => std::env::temp_dir().join(unique("windlass-bench-")),
                 };
                 let server = EmbeddedOptions::new(directory).temporary(true).start().await?;
                 if server.is_adopted() {
                     bail!("a server is running in {:?}; choose another --data", server.directory());
                 }
-                (server.url(), Kind::Private(server))
+                let url = server.url();
+                let client = migrated(&url, None).await?;
+                Ok(Ground { url, client, kind: Kind::Private(server) })
             }
-        };
-        let options = PostgresOptions::new(&url);
-        windlass::store::postgres::migrate(&options).await?;
-        let client = options.client().await?;
-        Ok(Ground { url, client, kind })
+        }
     }
 
     /// How to connect to it.
@@ -118,12 +130,34 @@ impl Ground {
         drop(self.client);
         match self.kind {
             Kind::Private(server) => Ok(server.stop().await?),
-            Kind::Database { admin, name } => {
-                let drop = format!("drop database if exists {name} with (force)");
-                Ok(admin.batch_execute(&drop).await?)
-            }
+            Kind::Database { admin, name } => drop_database(&admin, &name).await,
         }
     }
+}
+
+/// A name that nobody has thought of before.
+fn unique(prefix: &str) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanos = now.map(|now| now.subsec_nanos()).unwrap_or_default();
+    format!("{prefix}{}_{nanos:09}", std::process::id())
+}
+
+async fn drop_database(admin: &Client, name: &str) -> anyhow::Result<()> {
+    let sql = format!("drop database if exists {name} with (force)");
+    admin.batch_execute(&sql).await.with_context(|| format!("database {name} is left"))
+}
+
+/// Makes the schema in a database, and makes sure that it is the one that was meant.
+async fn migrated(url: &str, name: Option<&str>) -> anyhow::Result<Client> {
+    let options = PostgresOptions::new(url);
+    let client = options.client().await?;
+    let row = client.query_one("select current_database()::text", &[]).await?;
+    let current: String = row.get(0);
+    if name.is_some_and(|name| name != current) {
+        bail!("--database-url leads to database {current:?} whatever database it is to name");
+    }
+    windlass::store::postgres::migrate(&options).await?;
+    Ok(client)
 }
 
 /// The address with another database in it.
@@ -132,12 +166,12 @@ fn with_database(url: &str, name: &str) -> String {
         // Keywords and values: the last one counts.
         return format!("{url} dbname={name}");
     };
-    let (before, parameters) = match rest.split_once('?') {
-        Some((before, parameters)) => (before, format!("?{parameters}")),
-        None => (rest, String::new()),
-    };
+    let (before, parameters) = rest.split_once('?').unwrap_or((rest, ""));
     let host = before.split('/').next().unwrap_or_default();
-    format!("{scheme}://{host}/{name}{parameters}")
+    let others = parameters.split('&').filter(|one| !one.is_empty() && !one.starts_with("dbname="));
+    let others: Vec<&str> = others.collect();
+    let mark = if others.is_empty() { "" } else { "?" };
+    format!("{scheme}://{host}/{name}{mark}{}", others.join("&"))
 }
 
 #[cfg(test)]
@@ -150,6 +184,8 @@ mod tests {
             ("postgres://me:secret@host:5432/app", "postgres://me:secret@host:5432/b"),
             ("postgres://host", "postgres://host/b"),
             ("postgres://%2Ftmp/app?sslmode=disable", "postgres://%2Ftmp/b?sslmode=disable"),
+            ("postgres://h/?dbname=app&sslmode=disable", "postgres://h/b?sslmode=disable"),
+            ("postgres://h?dbname=app", "postgres://h/b"),
             ("host=/tmp dbname=app", "host=/tmp dbname=app dbname=b"),
         ] {
             assert_eq!(with_database(address, "b"), expected);

@@ -10,7 +10,7 @@ use crate::{assert_line, text, windlass};
 fn bench(arguments: &[&str]) -> Value {
     let place = Place::new();
     let data = place.data();
-    let all = [&["bench", "--json", "--data", &data], arguments].concat();
+    let all = [&["bench"], arguments, &["--json", "--data", &data]].concat();
     let out = windlass(&all);
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert_eq!(place.list(), [""; 0], "nothing is left");

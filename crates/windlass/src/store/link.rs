@@ -147,6 +147,14 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// The bytes of its output.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.decision {
+            Decision::Succeed(output) => output.as_str().len(),
+            Decision::Skip | Decision::Fail(_) | Decision::Retry { .. } => 0,
+        }
+    }
+
     /// Whether its output is larger than the limit.
     pub(crate) fn is_over(&self, limit: PayloadLimit) -> bool {
         match &self.decision {

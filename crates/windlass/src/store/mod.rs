@@ -37,6 +37,21 @@ pub use records::{
 /// apply, timers to promote.
 pub const BATCH_MAX: usize = 10_000;
 
+/// The most bytes of inputs or outputs in one batch that has more than one of them: it must
+/// be stored in a fraction of a lease.
+pub(crate) const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// How many items go together: up to `most`, with no more bytes than [`BATCH_BYTES_MAX`],
+/// and at least one.
+pub(crate) fn batch_len(bytes: impl IntoIterator<Item = usize>, most: usize) -> usize {
+    let mut total = 0_usize;
+    let fits = |(place, bytes): &(usize, usize)| {
+        total = total.saturating_add(*bytes);
+        *place == 0 || total <= BATCH_BYTES_MAX
+    };
+    bytes.into_iter().take(most.max(1)).enumerate().take_while(fits).count()
+}
+
 /// The most rows of one page of a list.
 pub const PAGE_MAX: usize = 1_000;
 
@@ -214,4 +229,20 @@ pub(crate) fn check_batch(len: usize) -> Result<(), StoreError> {
 /// Why a run in this state cannot be retried or cancelled.
 pub(crate) fn wrong_state(run: RunId, state: RunState, wanted: &str, done: &str) -> StoreError {
     StoreError::Conflict(format!("run {run} is {state}, only a {wanted} run can be {done}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_cut_by_count_and_by_bytes_and_has_at_least_one() {
+        assert_eq!(batch_len([1; 10], 4), 4);
+        assert_eq!(batch_len([1; 3], 4), 3);
+        assert_eq!(batch_len([BATCH_BYTES_MAX / 2; 3], 4), 2);
+        assert_eq!(batch_len([BATCH_BYTES_MAX + 1, 1], 4), 1);
+        assert_eq!(batch_len([1, BATCH_BYTES_MAX, 1], 4), 1);
+        assert_eq!(batch_len([usize::MAX, usize::MAX], 4), 1);
+        assert_eq!(batch_len([], 4), 0);
+    }
 }

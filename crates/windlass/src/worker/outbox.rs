@@ -13,7 +13,7 @@ use super::call::{Call, limited};
 use super::held::HeldTasks;
 use super::{Parts, Point};
 use crate::backoff::Backoff;
-use crate::store::{Answer, BATCH_MAX, Completion, Held, Refusal, Release, StoreError};
+use crate::store::{Answer, BATCH_MAX, Completion, Held, Refusal, Release, StoreError, batch_len};
 
 /// The most completions that wait for their answer before claiming pauses.
 const PARCELS_MAX: usize = BATCH_MAX;
@@ -25,6 +25,9 @@ pub(super) struct Outbox {
     releases: Vec<Release>,
     flush: Call<Answers>,
     flushing: Flushing,
+    /// The most parcels of a flush: half of those of the last one if it failed, since it may
+    /// have been too much for the time it had.
+    flush_max: usize,
     pub(super) flush_at: Instant,
     backoff: Backoff,
 }
@@ -42,6 +45,7 @@ impl Outbox {
             releases: Vec::new(),
             flush: None,
             flushing: Flushing::Finishes(Vec::new()),
+            flush_max: BATCH_MAX,
             flush_at: now,
             backoff: Backoff::default(),
         }
@@ -79,12 +83,14 @@ impl Outbox {
         }
         let link = Arc::clone(&parts.link);
         if !self.releases.is_empty() {
-            let batch: Vec<_> = self.releases.drain(..self.releases.len().min(BATCH_MAX)).collect();
+            let batch: Vec<_> =
+                self.releases.drain(..self.releases.len().min(self.flush_max)).collect();
             self.flushing = Flushing::Releases(batch.clone());
             self.flush = Some(limited(limit, async move { link.release(batch).await }));
             return;
         }
-        let batch: Vec<_> = self.finishes.drain(..self.finishes.len().min(BATCH_MAX)).collect();
+        let count = batch_len(self.finishes.iter().map(Completion::bytes), self.flush_max);
+        let batch: Vec<_> = self.finishes.drain(..count).collect();
         self.flushing = Flushing::Finishes(batch.clone());
         let names = if parts.probe.is_some() { names_of(&batch, held) } else { Vec::new() };
         let parts = parts.clone();
@@ -124,12 +130,14 @@ impl Outbox {
         match answers {
             Ok(answers) => {
                 self.backoff.reset();
+                self.flush_max = (self.flush_max * 2).min(BATCH_MAX);
                 self.take_answers(batch, answers, held)
             }
             Err(error) if error.is_retryable() => {
                 let pause = self.backoff.next_pause().mul_f64(1.0 - jitter / 4.0);
                 tracing::warn!(%error, ?pause, "flush failed");
                 self.flush_at = Instant::now() + pause;
+                self.flush_max = (batch.len() / 2).max(1);
                 match batch {
                     Flushing::Finishes(batch) => drop(self.finishes.splice(..0, batch)),
                     Flushing::Releases(batch) => drop(self.releases.splice(..0, batch)),

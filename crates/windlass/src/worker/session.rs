@@ -56,6 +56,9 @@ pub(crate) struct Session {
     claim_seq: ClaimSeq,
     settled: ClaimSeq,
     claim_limit: usize,
+    /// The most tasks of a claim: half of those of the last one if it failed, since it may
+    /// have been too much for the time it had.
+    claim_max: usize,
     look_at: Instant,
     claim_backoff: Backoff,
 
@@ -110,6 +113,7 @@ impl Session {
             claim_seq: ClaimSeq(0),
             settled: ClaimSeq(0),
             claim_limit: 0,
+            claim_max: CLAIM_MAX,
             look_at: now,
             claim_backoff: Backoff::default(),
             beat: None,
@@ -303,7 +307,7 @@ impl Session {
         self.claim_seq = self.claim_seq.next();
         let is_greedy = self.parts.planted.has(PlantedBug::ClaimsOverSlots);
         let busy = if is_greedy { 0 } else { self.running.len() };
-        self.claim_limit = (self.config.slots - busy).min(CLAIM_MAX);
+        self.claim_limit = (self.config.slots - busy).min(self.claim_max);
         let request = ClaimRequest {
             worker: self.worker,
             seq: self.claim_seq,
@@ -390,6 +394,7 @@ impl Session {
         match claimed {
             Ok(claimed) => {
                 self.claim_backoff.reset();
+                self.claim_max = (self.claim_max * 2).min(CLAIM_MAX);
                 let is_full = claimed.len() == self.claim_limit;
                 self.look_at = if is_full { now } else { now + self.jittered(self.config.poll) };
                 // Sooner, never later: a heartbeat that every claim put off would never
@@ -409,6 +414,7 @@ impl Session {
             Err(error @ StoreError::LeaseLost(_)) => Some(error),
             Err(error) => {
                 let pause = self.claim_backoff.next_pause();
+                self.claim_max = (self.claim_limit / 2).max(1);
                 tracing::warn!(%error, ?pause, "claim failed");
                 self.look_at = now + self.jittered(pause);
                 self.lost_claim = Some(self.claim_seq);

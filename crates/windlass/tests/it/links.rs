@@ -38,6 +38,8 @@ enum Mood {
     Terse,
     /// Every heartbeat is answered that the lease is lost.
     Forgetful,
+    /// More than this many tasks are too much for one claim or one flush.
+    Weak(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,13 @@ impl MoodyLink {
         match (self.mood(), verb) {
             (Mood::Cut, _) => Err(StoreError::Unavailable("cut".to_owned())),
             (Mood::Hangs(hangs), Some(verb)) if hangs == verb => std::future::pending().await,
+            _ => Ok(()),
+        }
+    }
+
+    fn lift(&self, tasks: usize) -> Result<(), StoreError> {
+        match self.mood() {
+            Mood::Weak(most) if tasks > most => Err(StoreError::Unavailable("late".to_owned())),
             _ => Ok(()),
         }
     }
@@ -100,6 +109,7 @@ impl WorkerLink for MoodyLink {
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
         self.pass(Some(Verb::Claim)).await?;
+        self.lift(request.limit)?;
         let mut claimed = self.store.claim(request.clone()).await?;
         if !claimed.is_empty() && self.was(Mood::Twice) {
             claimed = self.store.claim(request).await?;
@@ -114,6 +124,7 @@ impl WorkerLink for MoodyLink {
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
         self.pass(None).await?;
+        self.lift(completions.len())?;
         match self.mood() {
             Mood::Hostile => Err(StoreError::Corrupt("no".to_owned())),
             Mood::Picky => {
@@ -138,7 +149,8 @@ impl WorkerLink for MoodyLink {
             | Mood::Slow(_)
             | Mood::Twice
             | Mood::Deaf
-            | Mood::Forgetful => self.store.finish(completions).await,
+            | Mood::Forgetful
+            | Mood::Weak(_) => self.store.finish(completions).await,
         }
     }
 
@@ -201,6 +213,20 @@ async fn an_outcome_that_cannot_be_stored_fails_its_task_and_no_other() {
     assert_eq!(words(&poison).await, ["queued", "started", "failed"]);
     let failure = poison.tasks().await.unwrap()[0].failure.clone().unwrap();
     assert_eq!(failure.to_string(), "payload: the outcome cannot be stored");
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_much_for_one_call_comes_in_smaller_ones() {
+    let (windlass, link) = moody(Mood::Weak(3));
+    let echo = echo(SECOND);
+    let worker = windlass.worker().register(&echo).slots(50).through(link).spawn().unwrap();
+    let starts = (0..50).map(|n| windlass.start(&echo, n.to_string()));
+    for run in windlass.start_all(starts).await.unwrap() {
+        let run = run.unwrap();
+        assert_eq!(run.wait_timeout(600 * SECOND).await.unwrap().state, RunState::Succeeded);
+        assert_eq!(words(&run).await, ["queued", "started", "succeeded"]);
+    }
     worker.drain().await.unwrap();
 }
 

@@ -21,7 +21,7 @@ use super::names::{Lane, LaneKey};
 use super::pool::Tx;
 use super::statements as sql;
 use super::time::At;
-use super::work::{corrupt, pairs, task_state};
+use super::work::{corrupt, pairs, task_id, task_state};
 use crate::store::{ClaimRequest, Claimed, ParentEnd, StoreError};
 
 /// A task that was taken off its queue and leased.
@@ -38,9 +38,8 @@ struct Taken {
 
 impl Taken {
     fn of(row: &Row) -> Self {
-        let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
         Taken {
-            id: TaskId { run: RunId::from_uuid(row.get("run_id")), index },
+            id: task_id(row),
             definition: row.get("definition_id"),
             lane: row.get("lane_id"),
             tenant: row.get("tenant_id"),

@@ -13,7 +13,7 @@ use super::run::{Narrow, Run, Task, is_active};
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
-use super::work::{Work, corrupt, pairs};
+use super::work::{Work, corrupt, pairs, task_id};
 use crate::store::StoreError;
 
 /// How many locks the turns of all tenants in all levels share. Two that share one wait for
@@ -108,10 +108,14 @@ impl Work {
                 continue;
             }
             let (runs, indices) = pairs(&gone);
-            let deleted = tx.execute(statement, &[&runs, &indices]).await?;
-            if deleted != gone.len() as u64 {
-                let text = format!("{deleted} of {} tasks were where they stood", gone.len());
-                return Err(StoreError::Corrupt(text).into());
+            let deleted = tx.query(statement, &[&runs, &indices]).await?;
+            if deleted.len() != gone.len() {
+                let deleted: BTreeSet<TaskId> = deleted.iter().map(task_id).collect();
+                let missing = gone.into_iter().find(|id| !deleted.contains(id));
+                return Err(match missing {
+                    Some(id) => corrupt(id, "it is not where it stood"),
+                    None => StoreError::Corrupt("a task stood in two places".to_owned()).into(),
+                });
             }
         }
         Ok(())

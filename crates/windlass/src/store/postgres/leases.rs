@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use uuid::Uuid;
-use windlass_core::{ClaimSeq, Fence, RunId, TaskId, TaskIndex, TaskState, Timestamp, WorkerId};
+use windlass_core::{ClaimSeq, Fence, TaskId, TaskState, Timestamp, WorkerId};
 
 use super::PostgresStore;
 use super::fault::Fault;
@@ -12,7 +12,7 @@ use super::pool::{Sql, Tx};
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
-use super::work::{Busy, Work};
+use super::work::{Busy, Work, task_id};
 use crate::store::{
     Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ProgressNote, Refusal, StoreError, Sweep,
 };
@@ -158,8 +158,7 @@ async fn leases_of(tx: &Tx<'_>, life: &Life) -> Result<Vec<Lease>, Fault> {
     let from = life.oldest_claim.0.cast_signed();
     let rows = tx.query(&sql::WORKER_LEASES, &[life.worker.as_uuid(), &from]).await?;
     let lease = |row: &tokio_postgres::Row| {
-        let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
-        let task = TaskId { run: RunId::from_uuid(row.get("run_id")), index };
+        let task = task_id(row);
         let fence = Fence(row.get::<_, i64>("fence").cast_unsigned());
         let seq = ClaimSeq(row.get::<_, i64>("claim_seq").cast_unsigned());
         Lease { held: Held { task, fence }, seq }
@@ -298,7 +297,12 @@ impl PostgresStore {
         let mut work = Work::lock(tx, &self.names, runs, Busy::LeaveOut).await?;
         work.now = now;
         work.load(tx, tasks.iter().map(|(task, ..)| *task)).await?;
-        let ends: Vec<_> = tasks.iter().map(|(task, ..)| (*task, TaskState::Failed)).collect();
+        let is_held = |(task, worker, _): &&(TaskId, WorkerId, Timestamp)| {
+            let holder = work.task(*task).and_then(|task| task.holder);
+            holder.is_some_and(|(holder, _)| holder == *worker)
+        };
+        let ends = tasks.iter().filter(is_held).map(|(task, ..)| (*task, TaskState::Failed));
+        let ends: Vec<_> = ends.collect();
         work.load_for_ends(tx, &ends).await?;
         let mut taken: BTreeMap<WorkerId, usize> = BTreeMap::new();
         let mut is_short = left_out > 0;
@@ -358,11 +362,9 @@ async fn lost(tx: &Tx<'_>, leases: &[Lease], held: &[Held]) -> Result<Vec<Lost>,
     let (runs, indices) = super::work::pairs(gone.iter().map(|held| &held.task));
     let mut refusals = BTreeMap::new();
     for row in tx.query(&sql::WHEREABOUTS, &[&runs, &indices]).await? {
-        let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
-        let task = TaskId { run: RunId::from_uuid(row.get("run_id")), index };
         let is_cancelled: bool = row.get("is_cancelled");
         let refusal = if is_cancelled { Refusal::RunCancelled } else { Refusal::LeaseLost };
-        refusals.insert(task, refusal);
+        refusals.insert(task_id(&row), refusal);
     }
     let lost = |held: Held| {
         let refusal = refusals.get(&held.task).copied().unwrap_or(Refusal::UnknownTask);

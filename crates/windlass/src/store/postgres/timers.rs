@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass_core::{Effect, Progress, RunId, TaskId, TaskIndex, TaskKind, TaskState, Timestamp};
+use windlass_core::{Effect, Progress, RunId, TaskId, TaskKind, TaskState, Timestamp};
 
 use super::PostgresStore;
 use super::fault::Fault;
@@ -13,7 +13,7 @@ use super::pool::Tx;
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
-use super::work::{Busy, Work};
+use super::work::{Busy, Work, task_id};
 use crate::store::Sweep;
 
 /// How long ago a timer may have been due that a transaction commits only now. One that
@@ -44,11 +44,10 @@ impl PostgresStore {
         let mut moved = 0;
         work.load(&tx, due.iter().copied()).await?;
         // A sleep ends when it is due, and ends well; whatever else is due ends nothing.
-        let is_sleep = |task: &TaskId| {
-            let run = work.runs.get(&task.run);
-            run.is_some_and(|run| {
-                matches!(run.definition.task(task.index).kind, TaskKind::Sleep(_))
-            })
+        let is_sleep = |id: &TaskId| {
+            let task = work.task(*id).filter(|task| task.state == TaskState::Scheduled);
+            let run = work.runs.get(&id.run).filter(|_| task.is_some());
+            run.is_some_and(|run| matches!(run.definition.task(id.index).kind, TaskKind::Sleep(_)))
         };
         let sleeps = due.iter().copied().filter(is_sleep);
         let mut ends: Vec<_> = sleeps.map(|task| (task, TaskState::Succeeded)).collect();
@@ -111,11 +110,7 @@ impl PostgresStore {
         let since = Timestamp::from_micros(now.as_micros().saturating_sub(late));
         let first = rows.first().map_or(since, |row| row.get::<_, At>("due").0);
         self.floors.learn(look, first.as_micros(), rows.is_empty());
-        let task = |row: &tokio_postgres::Row| {
-            let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
-            TaskId { run: RunId::from_uuid(row.get("run_id")), index }
-        };
-        Ok((rows.iter().map(task).collect(), first))
+        Ok((rows.iter().map(task_id).collect(), first))
     }
 
     /// Runs that wait for their admission, the oldest first, and whether there are more.

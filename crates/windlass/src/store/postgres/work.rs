@@ -115,8 +115,7 @@ impl Work {
     }
 
     fn remember(&mut self, row: &Row) -> Result<(), Fault> {
-        let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
-        let id = TaskId { run: RunId::from_uuid(row.get("run_id")), index };
+        let id @ TaskId { index, .. } = task_id(row);
         let Some(run) = self.runs.get_mut(&id.run) else { return Ok(()) };
         if run.tasks.contains_key(&index) {
             return Ok(());
@@ -165,9 +164,8 @@ impl Work {
         let (runs, indices) = pairs(wanted.iter().map(|held| &held.task));
         let fences: Vec<i64> = wanted.iter().map(|held| held.fence.0.cast_signed()).collect();
         for row in tx.query(&sql::TAKE_LEASES, &[&runs, &indices, &fences]).await? {
-            let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
-            let id = TaskId { run: RunId::from_uuid(row.get("run_id")), index };
-            let Some(run) = self.runs.get_mut(&id.run) else { continue };
+            let TaskId { run, index } = task_id(&row);
+            let Some(run) = self.runs.get_mut(&run) else { continue };
             let seq = ClaimSeq(row.get::<_, i64>("claim_seq").cast_unsigned());
             let task = Task {
                 state: TaskState::Running,
@@ -334,6 +332,12 @@ pub(super) fn task_state(word: &str) -> Result<TaskState, String> {
 pub(super) fn run_state(word: &str) -> Result<RunState, String> {
     let state = RunState::ALL.into_iter().find(|state| state.word() == word);
     state.ok_or_else(|| format!("{word:?} is not a state of a run"))
+}
+
+/// The task that a row is about.
+pub(super) fn task_id(row: &Row) -> TaskId {
+    let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
+    TaskId { run: RunId::from_uuid(row.get("run_id")), index }
 }
 
 /// Tasks as two columns.

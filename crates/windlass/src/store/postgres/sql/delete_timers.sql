@@ -13,4 +13,5 @@ where ctid = any(array(
         where x.run_id = k.run_id and x.idx = k.idx
         offset 0
     ) p
-));
+))
+returning run_id, idx;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_postgres::Client;
 use uuid::Uuid;
 use windlass::store::{MemoryStore, NewRun, Store};
-use windlass::{RunId, Tenant};
+use windlass::{Ctx, RunId, TaskError, Tenant, Windlass, Workflow};
 use windlass_core::{IdempotencyKey, Payload, Version};
 
 use super::super::driver::{Worker, new_run, workflow};
@@ -102,6 +102,30 @@ async fn an_open_start_keeps_only_those_with_its_own_key_waiting() {
     };
     tokio::time::timeout(PATIENCE, others).await.expect("nobody waits");
     shop.run("commit").await;
+}
+
+#[tokio::test]
+async fn a_start_that_waits_for_its_key_keeps_no_other_of_its_engine_waiting() {
+    let shop = Shop::open().await;
+    let mut greet = Workflow::<()>::builder("greet");
+    greet.task("hello").run(async |_: Ctx<()>| Ok::<_, TaskError>(()));
+    let greet = greet.build().expect("one task is a workflow");
+    let windlass = Windlass::with_store(shop.store.clone());
+    windlass.start(&greet, ()).await.expect("it is known from now on");
+    shop.run("begin").await;
+    shop.start("'greet', key => 'k'").await;
+    let (engine, workflow) = (windlass.clone(), greet.clone());
+    let waiting = tokio::spawn(async move { engine.start(&workflow, ()).key("k").await });
+    wait_until_someone_is_blocked(&shop.database.client().await).await;
+    for _ in 0..3 {
+        let start = |_| windlass.start(&greet, ()).into_future();
+        let others = futures_util::future::join_all((0..5).map(start));
+        let others = tokio::time::timeout(PATIENCE, others).await.expect("nobody waits");
+        assert!(others.iter().all(Result::is_ok));
+    }
+    assert!(!waiting.is_finished());
+    shop.run("commit").await;
+    waiting.await.expect("no panic").expect("the run that has the key");
 }
 
 #[tokio::test]
