@@ -115,6 +115,9 @@ impl Staff {
         let spawned = Command::new(&self.program)
             .args(["demo-worker", "--name", &name, "--url", &self.url])
             .args(["--speed", &self.pace.speed.to_string()])
+            // A group of its own: what ends the demo's group is for the demo to pass on, also
+            // while a worker has just begun and would not know what to do about it.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
