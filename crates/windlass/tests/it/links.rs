@@ -73,10 +73,12 @@ impl MoodyLink {
     }
 
     fn lift(&self, tasks: usize) -> Result<(), StoreError> {
-        match self.mood() {
-            Mood::Weak(most) if tasks > most => Err(StoreError::Unavailable("late".to_owned())),
-            _ => Ok(()),
+        if let Mood::Weak(most) = self.mood()
+            && tasks > most
+        {
+            return Err(StoreError::Unavailable("late".to_owned()));
         }
+        Ok(())
     }
 
     /// Whether the link is in this mood; if so it is sound from now on.
