@@ -1,6 +1,8 @@
 //! How many tasks a second one worker drains from a backlog.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use windlass::Workflow;
 
 use super::ground::Ground;
 use super::meter::Spent;
@@ -60,14 +62,23 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     Ok(report)
 }
 
-/// Makes a backlog and lets the engine drain it.
+/// Makes a backlog.
+async fn fill(
+    arguments: &Arguments,
+    ground: &Ground,
+    workflow: &Workflow<()>,
+) -> anyhow::Result<()> {
+    let windlass = ground.engine().await?;
+    start(&windlass, workflow, arguments.tasks as usize, arguments.tenants as usize).await?;
+    drop(windlass);
+    ground.settle().await
+}
+
+/// Lets the engine drain a backlog.
 async fn drain(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Spent> {
     let counter = Counter::expecting(u64::from(arguments.tasks));
     let workflow = chain("bench-noop", 1, &counter);
-    let windlass = ground.engine().await?;
-    start(&windlass, &workflow, arguments.tasks as usize, arguments.tenants as usize).await?;
-    drop(windlass);
-    ground.settle().await?;
+    fill(arguments, ground, &workflow).await?;
     let before = ground.meter().await?;
     let windlass = ground.engine().await?;
     let began = Instant::now();
@@ -79,15 +90,10 @@ async fn drain(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Spent> 
     Ok(ground.meter().await?.since(&before, time))
 }
 
-/// Makes the same backlog again and moves its rows as the engine did.
+/// Moves the rows of the same backlog as the engine did.
 async fn drain_raw(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Spent> {
-    let counter = Counter::expecting(u64::MAX);
-    let workflow = chain("bench-noop", 1, &counter);
-    let windlass = ground.engine().await?;
-    start(&windlass, &workflow, arguments.tasks as usize, arguments.tenants as usize).await?;
-    drop(windlass);
-    ground.settle().await?;
+    fill(arguments, ground, &chain("bench-noop", 1, &Counter::expecting(u64::MAX))).await?;
     let before = ground.meter().await?;
-    let time: Duration = raw::drain(ground, u64::from(arguments.tasks)).await?;
+    let time = raw::drain(ground, u64::from(arguments.tasks)).await?;
     Ok(ground.meter().await?.since(&before, time))
 }

@@ -45,6 +45,12 @@ fn workflows_starts_and_latencies_are_measured() {
 }
 
 #[test]
+fn an_idle_worker_is_watched() {
+    let figures = bench(&["idle", "--seconds", "3"]);
+    assert_positive(&figures, &["transactions_per_second"]);
+}
+
+#[test]
 fn a_benchmark_that_is_interrupted_removes_its_database() {
     let place = Place::new();
     let running = Running::spawn(&["bench", "--data", &place.data(), "idle", "--seconds", "600"]);
