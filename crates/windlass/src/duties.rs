@@ -13,6 +13,10 @@ use crate::store::{BATCH_MAX, Hints, Store, StoreError, Sweep};
 const SWEEP_MAX: usize = 1_000;
 const _: () = assert!(SWEEP_MAX <= BATCH_MAX);
 
+/// The longest pause between two sweeps of a duty, whatever its interval is: a lease that is
+/// longer is seen before it ends, without a hint that it began.
+pub(crate) const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(10);
+
 /// A background duty. Any number of processes may do it at the same time: each
 /// sweep is one verb of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,7 @@ impl Duties {
 
 /// Does every duty until `shutdown`, looking at least once per `interval`.
 pub(crate) async fn run(store: Arc<dyn Store>, interval: Duration, shutdown: CancellationToken) {
+    let interval = interval.min(SWEEP_PAUSE_MAX);
     let each = |duty| repeat(duty, &*store, store.timer_hints(), interval);
     let [promote, reap] = Duty::ALL.map(each);
     tokio::select! {

@@ -75,7 +75,8 @@ async fn found_version(pool: &Pool, target: &Target) -> Result<i32, Refusal> {
 
 async fn found_version_once(pool: &Pool, target: &Target) -> Result<i32, Refusal> {
     let mut connection = pool.get().await?;
-    let tx = connection.begin().await?;
+    let tx = connection.begin();
+    tx.open().await?;
     let rows = tx.query(&CHECK_SERVER, &[]).await?;
     let row = rows.first().expect("a select without a from has one row");
     let name = target.name();
@@ -100,7 +101,6 @@ async fn found_version_once(pool: &Pool, target: &Target) -> Result<i32, Refusal
         return Ok(0);
     }
     let rows = tx.query(&SCHEMA_VERSION, &[]).await?;
-    tx.commit().await?;
     Ok(rows.first().expect("an aggregate has one row").get("version"))
 }
 

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
     Definition, EventBody, Failure, Fence, Payload, Priority, QueueName, RunId, TaskEvent,
-    TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Tenant, Timestamp, WorkerId,
+    TaskEventKind, TaskId, TaskIndex, TaskKind, TaskSpec, TaskState, Tenant, Timestamp, WorkerId,
 };
 
 use super::PostgresStore;
@@ -18,10 +18,12 @@ use super::floors::{Found, Front, Look};
 use super::history::write_history;
 use super::leases::Life;
 use super::names::{Lane, LaneKey};
-use super::pool::Tx;
+use super::pool::{Params, Tx};
 use super::statements as sql;
 use super::time::At;
-use super::work::{corrupt, pairs, task_id, task_state};
+use super::work::{pairs, task_id, task_state};
+use super::writes::{Writes, params};
+use crate::duties::SWEEP_PAUSE_MAX;
 use crate::store::{ClaimRequest, Claimed, ParentEnd, StoreError};
 
 /// A task that was taken off its queue and leased.
@@ -132,22 +134,30 @@ impl PostgresStore {
     /// `None` if the number of the claim has been used.
     async fn claim_once(&self, request: &ClaimRequest) -> Result<Option<Vec<Claimed>>, Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
-        let Some(mut life) = Life::lock(&tx, request.worker).await?.filter(Life::is_live) else {
+        let tx = connection.begin();
+        let lanes = self.names.serving(&request.queues, &request.handlers);
+        let levels = self.levels_to_read(&lanes);
+        let params: Params<'_> = &[&levels];
+        let times = [(&sql::VIRTUAL_TIMES, params)];
+        let times = if levels.is_empty() { &[] } else { times.as_slice() };
+        let (life, now, times) = self.lock_worker_and(&tx, request.worker, times).await?;
+        let Some(mut life) = life.filter(Life::is_live) else {
             return Err(StoreError::LeaseLost(request.worker).into());
         };
         if request.seq <= life.last_claim {
             return Ok(None);
         }
-        let now = self.now_in(&tx).await?;
         let holds = life.holds_tasks();
         if holds && life.lease_until <= now {
             return Ok(Some(Vec::new()));
         }
-        let mut taken = self.take(&tx, request).await?;
-        if taken.len() < request.limit && self.names.read_lanes(&tx).await? {
+        let times = times.into_iter().flatten().map(|row| (row.get(0), row.get(1))).collect();
+        let mut taken = self.take(&tx, request, &lanes, &times).await?;
+        let is_short = taken.len() < request.limit;
+        if is_short && self.names.read_lanes(&tx, taken.is_empty()).await? {
             let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
-            taken.extend(self.take(&tx, &rest).await?);
+            let lanes = self.names.serving(&request.queues, &request.handlers);
+            taken.extend(self.take(&tx, &rest, &lanes, &times).await?);
         }
         let taken_at = taken.iter().map(|one| one.at).max();
         let begins = taken_at.filter(|_| !holds);
@@ -155,33 +165,47 @@ impl PostgresStore {
         if let Some(at) = begins {
             life.lease_until = at + life.lease;
         }
-        life.beat(&tx).await?;
-        let (claimed, events) = self.tell(&tx, request.worker, taken).await?;
-        write_history(&tx, taken_at.unwrap_or(now), &events).await?;
-        tx.commit().await?;
-        if begins.is_some() {
+        let names = self.names_of(&tx, &taken).await?;
+        let mut writes = Writes::default();
+        life.beat(&mut writes);
+        let at = taken_at.unwrap_or(now);
+        write_history(&mut writes, at, &names.started(&taken, request.worker))?;
+        let questions = Questions::of(&names, &taken);
+        let count = questions.ask(&mut writes);
+        let mut rows = tx.commit(writes).await?;
+        // Whoever reaps looks at least so often, and sees longer leases in time.
+        if begins.is_some() && life.lease < SWEEP_PAUSE_MAX {
             self.hint_timers();
         }
-        Ok(Some(claimed))
+        let answers = rows.split_off(rows.len().saturating_sub(count));
+        Ok(Some(Facts::of(names, &questions, &answers).tell_all(&taken)))
     }
 
     /// Takes tasks off their queues and leases them, in the order in which they are to be
     /// handed out.
-    async fn take(&self, tx: &Tx<'_>, request: &ClaimRequest) -> Result<Vec<Taken>, Fault> {
-        let lanes = self.names.serving(&request.queues, &request.handlers);
+    ///
+    /// Virtual times were read before.
+    async fn take(
+        &self,
+        tx: &Tx<'_>,
+        request: &ClaimRequest,
+        lanes: &[(LaneKey, Lane)],
+        virtual_times: &HashMap<i32, i64>,
+    ) -> Result<Vec<Taken>, Fault> {
         if lanes.is_empty() || request.limit == 0 {
             return Ok(Vec::new());
         }
-        let virtual_times = self.virtual_times(tx, &lanes).await?;
-        let mut looked = Vec::new();
+        let mut looked: Vec<i64> = Vec::new();
         let mut taken = Vec::new();
         for found in [Found::Nothing, Found::TooLittle] {
             let floor = |(_, lane): &(LaneKey, Lane)| self.floors.get(Front::Lane(lane.id), found);
             let floors: Vec<i64> = lanes.iter().map(floor).collect();
-            if taken.len() < request.limit && floors != looked {
+            // The second look is of use where it begins before the first.
+            let is_lower = looked.is_empty() || floors.iter().zip(&looked).any(|(a, b)| a < b);
+            if taken.len() < request.limit && is_lower {
                 let began = Instant::now();
                 let rest = request.limit - taken.len();
-                let catch = self.take_from(tx, request, &lanes, &floors, rest).await?;
+                let catch = self.take_from(tx, request, lanes, &floors, rest).await?;
                 let took = began.elapsed();
                 for (((_, lane), from), left) in lanes.iter().zip(&floors).zip(&catch.left) {
                     let tags = catch.taken.iter().filter(|one| one.lane == lane.id);
@@ -244,22 +268,14 @@ impl PostgresStore {
         Ok(Catch { taken, left })
     }
 
-    /// The virtual times of the levels of lanes that were dry before, or are to be swept.
-    async fn virtual_times(
-        &self,
-        tx: &Tx<'_>,
-        lanes: &[(LaneKey, Lane)],
-    ) -> Result<HashMap<i32, i64>, Fault> {
+    /// The levels whose virtual times are of use: of lanes that were dry before, or are to be
+    /// swept.
+    fn levels_to_read(&self, lanes: &[(LaneKey, Lane)]) -> Vec<i32> {
         let is_wanted =
             |front| self.floors.is_dry(front) || self.floors.get(front, Found::Nothing) == i64::MIN;
         let wanted = lanes.iter().filter(|(_, lane)| is_wanted(Front::Lane(lane.id)));
         let levels: BTreeSet<i32> = wanted.map(|(_, lane)| lane.level).collect();
-        if levels.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let levels: Vec<i32> = levels.into_iter().collect();
-        let rows = tx.query(&sql::VIRTUAL_TIMES, &[&levels]).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        levels.into_iter().collect()
     }
 
     /// How many to take of each lane, by looking at what stands first in each.
@@ -296,91 +312,157 @@ impl PostgresStore {
         Ok(ids.iter().map(wanted).collect())
     }
 
-    /// Gathers what the worker must know of the tasks it was given.
-    async fn tell(
-        &self,
-        tx: &Tx<'_>,
-        worker: WorkerId,
-        taken: Vec<Taken>,
-    ) -> Result<(Vec<Claimed>, Vec<(RunId, EventBody)>), Fault> {
-        if taken.is_empty() {
-            return Ok((Vec::new(), Vec::new()));
-        }
+    /// What the numbers of tasks that were taken stand for.
+    async fn names_of(&self, tx: &Tx<'_>, taken: &[Taken]) -> Result<Named, Fault> {
         let definitions = taken.iter().map(|one| one.definition);
         let definitions = self.names.definitions(tx, definitions).await?;
         let tenants: BTreeSet<i32> = taken.iter().map(|one| one.tenant).collect();
         let tenants = self.names.tenant_names(tx, &tenants).await?;
-        let runs: BTreeSet<RunId> = taken.iter().map(|one| one.id.run).collect();
-        let inputs = inputs(tx, &runs).await?;
-        let spec_of = |one: &Taken| definitions[&one.definition].task(one.id.index);
-        let parents: BTreeSet<TaskId> = taken
-            .iter()
-            .flat_map(|one| {
-                let parent = |index: &TaskIndex| TaskId { run: one.id.run, index: *index };
-                spec_of(one).parents.iter().map(parent).collect::<Vec<_>>()
-            })
-            .collect();
-        let ends = ends(tx, &parents).await?;
-        let is_on_failure = |one: &&Taken| spec_of(one).kind == TaskKind::OnFailure;
-        let failed: BTreeSet<RunId> =
-            taken.iter().filter(is_on_failure).map(|one| one.id.run).collect();
-        let failures = failures(tx, &failed).await?;
-        let facts = Facts { definitions, tenants, inputs, ends, failures };
-        let mut claimed = Vec::with_capacity(taken.len());
-        let mut events = Vec::with_capacity(taken.len());
-        for one in taken {
-            let spec = facts.definitions[&one.definition].task(one.id.index);
+        Ok(Named { definitions, tenants })
+    }
+}
+
+/// The definitions and tenants of tasks that were taken.
+struct Named {
+    definitions: HashMap<i32, Arc<Definition>>,
+    tenants: HashMap<i32, Tenant>,
+}
+
+impl Named {
+    fn spec(&self, one: &Taken) -> &Arc<TaskSpec> {
+        self.definitions[&one.definition].task(one.id.index)
+    }
+
+    /// What is written down of their beginning.
+    fn started(&self, taken: &[Taken], worker: WorkerId) -> Vec<(RunId, EventBody)> {
+        let event = |one: &Taken| {
             let event = TaskEvent {
                 task: one.id.index,
-                name: spec.name.clone(),
+                name: self.spec(one).name.clone(),
                 kind: TaskEventKind::Started { worker },
                 from: TaskState::Ready,
                 to: TaskState::Running,
                 fence: one.fence,
                 attempt: one.attempt,
             };
-            events.push((one.id.run, EventBody::Task(event)));
-            match facts.tell(&one) {
-                Ok(told) => claimed.push(told),
-                // The worker does not know of it, and its next heartbeat hands it back. It
-                // must not keep the others from being worked on.
-                Err(Fault::Unsound { run, error }) => {
-                    tracing::error!(%run, %error, "a task cannot be handed out");
-                }
-                Err(fault) => return Err(fault),
-            }
+            (one.id.run, EventBody::Task(event))
+        };
+        taken.iter().map(event).collect()
+    }
+}
+
+/// What must be looked up for a worker to run the tasks it was given.
+struct Questions {
+    /// Whose inputs.
+    runs: BTreeSet<RunId>,
+    /// Whose ends.
+    parents: BTreeSet<TaskId>,
+    /// Whose failures.
+    failed: BTreeSet<RunId>,
+}
+
+impl Questions {
+    fn of(names: &Named, taken: &[Taken]) -> Self {
+        let parents = taken.iter().flat_map(|one| {
+            let parent = |index: &TaskIndex| TaskId { run: one.id.run, index: *index };
+            names.spec(one).parents.iter().map(parent).collect::<Vec<_>>()
+        });
+        let is_on_failure = |one: &&Taken| names.spec(one).kind == TaskKind::OnFailure;
+        Questions {
+            runs: taken.iter().map(|one| one.id.run).collect(),
+            parents: parents.collect(),
+            failed: taken.iter().filter(is_on_failure).map(|one| one.id.run).collect(),
         }
-        Ok((claimed, events))
+    }
+
+    /// Puts a statement behind others for each question there is, in the order of the fields;
+    /// answers how many.
+    fn ask(&self, writes: &mut Writes<'_>) -> usize {
+        if !self.runs.is_empty() {
+            writes.push(&sql::INPUTS, params![uuids(&self.runs)]);
+        }
+        if !self.parents.is_empty() {
+            let (runs, indices) = pairs(&self.parents);
+            writes.push(&sql::ENDS, params![runs, indices]);
+        }
+        if !self.failed.is_empty() {
+            writes.push(&sql::FAILURES, params![uuids(&self.failed)]);
+        }
+        [self.runs.is_empty(), self.parents.is_empty(), self.failed.is_empty()]
+            .into_iter()
+            .filter(|is_empty| !is_empty)
+            .count()
     }
 }
 
 /// What is known of tasks that were taken.
 struct Facts {
-    definitions: HashMap<i32, Arc<Definition>>,
-    tenants: HashMap<i32, Tenant>,
-    inputs: Inputs,
-    ends: HashMap<TaskId, (TaskState, Option<String>)>,
+    names: Named,
+    inputs: HashMap<RunId, Result<Payload, String>>,
+    ends: HashMap<TaskId, (Result<TaskState, String>, Option<String>)>,
     failures: HashMap<RunId, Vec<(TaskIndex, String)>>,
 }
 
 impl Facts {
-    fn tell(&self, one: &Taken) -> Result<Claimed, Fault> {
+    /// Reads the answers to the questions that were asked.
+    fn of(names: Named, questions: &Questions, answers: &[Vec<Row>]) -> Self {
+        let mut answers = answers.iter();
+        let mut rows = |is_asked: bool| {
+            let rows = is_asked.then(|| answers.next()).flatten();
+            rows.map(Vec::as_slice).unwrap_or_default()
+        };
+        let input = |row: &Row| {
+            let input = Payload::from_json(row.get::<_, &str>(1));
+            (RunId::from_uuid(row.get(0)), input.map_err(|error| error.to_string()))
+        };
+        let inputs = rows(!questions.runs.is_empty()).iter().map(input).collect();
+        let end = |row: &Row| {
+            let index = TaskIndex(row.get::<_, i32>(1).cast_unsigned());
+            let id = TaskId { run: RunId::from_uuid(row.get(0)), index };
+            (id, (task_state(row.get(2)), row.get(3)))
+        };
+        let ends = rows(!questions.parents.is_empty()).iter().map(end).collect();
+        let mut failures: HashMap<RunId, Vec<(TaskIndex, String)>> = HashMap::new();
+        for row in rows(!questions.failed.is_empty()) {
+            let (run, index) = (RunId::from_uuid(row.get(0)), row.get::<_, i32>(1));
+            failures.entry(run).or_default().push((TaskIndex(index.cast_unsigned()), row.get(2)));
+        }
+        Facts { names, inputs, ends, failures }
+    }
+
+    /// What the worker is told of the tasks it was given.
+    fn tell_all(&self, taken: &[Taken]) -> Vec<Claimed> {
+        let told = |one: &Taken| match self.tell(one) {
+            Ok(told) => Some(told),
+            // The worker does not know of it, and its next heartbeat hands it back. It must not
+            // keep the others from being worked on.
+            Err(error) => {
+                let run = one.id.run;
+                tracing::error!(%run, task = %one.id, error, "a task cannot be handed out");
+                None
+            }
+        };
+        taken.iter().filter_map(told).collect()
+    }
+
+    fn tell(&self, one: &Taken) -> Result<Claimed, String> {
         let id = one.id;
-        let definition = &self.definitions[&one.definition];
-        let spec = definition.task(id.index);
-        let missing = |what: &str| corrupt(id, format!("it has no {what}"));
+        let definition = &self.names.definitions[&one.definition];
+        let spec = self.names.spec(one);
+        let missing = |what: &str| format!("it has no {what}");
         let parent = |index: &TaskIndex| {
             let parent = TaskId { run: id.run, index: *index };
             let (state, output) = self.ends.get(&parent).ok_or_else(|| missing("parents"))?;
+            let state = state.clone()?;
             let has_output = match definition.task(*index).kind {
-                TaskKind::Handler | TaskKind::OnFailure => *state == TaskState::Succeeded,
+                TaskKind::Handler | TaskKind::OnFailure => state == TaskState::Succeeded,
                 TaskKind::Sleep(_) => false,
             };
             let output =
                 has_output.then(|| Payload::from_json(output.as_deref().unwrap_or("null")));
-            let output = output.transpose();
-            let output = output.map_err(|error| corrupt(parent, format!("output {error}")))?;
-            Ok::<_, Fault>(ParentEnd { index: *index, state: *state, output })
+            let wrong = |error| format!("the output of task {parent}: {error}");
+            let output = output.transpose().map_err(wrong)?;
+            Ok::<_, String>(ParentEnd { index: *index, state, output })
         };
         let failed = match spec.kind {
             TaskKind::OnFailure => {
@@ -389,12 +471,12 @@ impl Facts {
             TaskKind::Handler | TaskKind::Sleep(_) => &[],
         };
         let failure = |(index, text): &(TaskIndex, String)| {
-            let failure: Failure =
-                serde_json::from_str(text).map_err(|error| corrupt(id, error))?;
-            Ok::<_, Fault>((definition.task(*index).name.clone(), failure))
+            let failure: Failure = serde_json::from_str(text).map_err(|error| error.to_string())?;
+            Ok::<_, String>((definition.task(*index).name.clone(), failure))
         };
         let input = self.inputs.get(&id.run).ok_or_else(|| missing("input"))?;
-        let input = input.clone().map_err(|error| corrupt(id, format!("input {error}")))?;
+        let input = input.clone().map_err(|error| format!("its input: {error}"))?;
+        let tenant = self.names.tenants.get(&one.tenant).cloned();
         Ok(Claimed {
             task: id,
             fence: one.fence,
@@ -402,7 +484,7 @@ impl Facts {
             workflow: definition.name().clone(),
             version: definition.version(),
             spec: spec.clone(),
-            tenant: self.tenants.get(&one.tenant).cloned().ok_or_else(|| missing("tenant"))?,
+            tenant: tenant.ok_or_else(|| missing("tenant"))?,
             input,
             parents: spec.parents.iter().map(parent).collect::<Result<_, _>>()?,
             failures: failed.iter().map(failure).collect::<Result<_, _>>()?,
@@ -412,51 +494,6 @@ impl Facts {
 
 fn uuids(runs: &BTreeSet<RunId>) -> Vec<Uuid> {
     runs.iter().map(|run| *run.as_uuid()).collect()
-}
-
-/// The inputs of runs, each shared by its tasks, or what is wrong with one.
-type Inputs = HashMap<RunId, Result<Payload, String>>;
-
-async fn inputs(tx: &Tx<'_>, runs: &BTreeSet<RunId>) -> Result<Inputs, Fault> {
-    let rows = tx.query(&sql::INPUTS, &[&uuids(runs)]).await?;
-    let input = |row: &Row| {
-        let input = Payload::from_json(row.get::<_, &str>(1));
-        (RunId::from_uuid(row.get(0)), input.map_err(|error| error.to_string()))
-    };
-    Ok(rows.iter().map(input).collect())
-}
-
-async fn ends(
-    tx: &Tx<'_>,
-    tasks: &BTreeSet<TaskId>,
-) -> Result<HashMap<TaskId, (TaskState, Option<String>)>, Fault> {
-    let mut ends = HashMap::new();
-    if tasks.is_empty() {
-        return Ok(ends);
-    }
-    let (runs, indices) = pairs(tasks);
-    for row in tx.query(&sql::ENDS, &[&runs, &indices]).await? {
-        let index = TaskIndex(row.get::<_, i32>(1).cast_unsigned());
-        let id = TaskId { run: RunId::from_uuid(row.get(0)), index };
-        let state = task_state(row.get(2)).map_err(|error| corrupt(id, error))?;
-        ends.insert(id, (state, row.get(3)));
-    }
-    Ok(ends)
-}
-
-async fn failures(
-    tx: &Tx<'_>,
-    runs: &BTreeSet<RunId>,
-) -> Result<HashMap<RunId, Vec<(TaskIndex, String)>>, Fault> {
-    let mut failures: HashMap<RunId, Vec<(TaskIndex, String)>> = HashMap::new();
-    if runs.is_empty() {
-        return Ok(failures);
-    }
-    for row in tx.query(&sql::FAILURES, &[&uuids(runs)]).await? {
-        let (run, index) = (RunId::from_uuid(row.get(0)), row.get::<_, i32>(1).cast_unsigned());
-        failures.entry(run).or_default().push((TaskIndex(index), row.get(2)));
-    }
-    Ok(failures)
 }
 
 /// A stored JSON text.

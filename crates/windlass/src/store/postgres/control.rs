@@ -12,23 +12,22 @@ use super::PostgresStore;
 use super::fault::Fault;
 use super::pool::Tx;
 use super::statements as sql;
-use super::work::{Busy, Work};
+use super::work::Work;
 use crate::store::{StoreError, wrong_state};
 
 impl PostgresStore {
     /// Locks one run.
     async fn lock_run(&self, tx: &Tx<'_>, id: RunId) -> Result<Work, Fault> {
-        let mut work = Work::lock(tx, &self.names, [id], Busy::Wait).await?;
+        let work = self.lock_runs(tx, [id]).await?;
         if work.runs.is_empty() {
             return Err(StoreError::NotFound(format!("run {id}")).into());
         }
-        work.now = self.now_in(tx).await?;
         Ok(work)
     }
 
     pub(super) async fn cancel_once(&self, id: RunId, reason: Option<&str>) -> Result<(), Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
+        let tx = connection.begin();
         let mut work = self.lock_run(&tx, id).await?;
         let state = work.runs[&id].state;
         match state {
@@ -57,15 +56,13 @@ impl PostgresStore {
             let reason = reason.map(|reason| storable(reason, MESSAGE_BYTES_MAX));
             run.move_run(moves, now, RunCommand::Cancel, RunEventKind::Cancelled { reason })?;
         }
-        work.flush(&tx, &self.names).await?;
-        tx.commit().await?;
-        self.send_hints(&work);
+        self.conclude(tx, &work).await?;
         Ok(())
     }
 
     pub(super) async fn retry_once(&self, id: RunId, round: u32) -> Result<u32, Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
+        let tx = connection.begin();
         let mut work = self.lock_run(&tx, id).await?;
         let (state, present) = (work.runs[&id].state, work.runs[&id].round);
         if round > 0 && Some(present) == round.checked_add(1) {
@@ -102,9 +99,7 @@ impl PostgresStore {
             run.progress = progress;
             run.apply_effects(moves, now, effects, Duration::ZERO)?;
         }
-        work.flush(&tx, &self.names).await?;
-        tx.commit().await?;
-        self.send_hints(&work);
+        self.conclude(tx, &work).await?;
         Ok(round + 1)
     }
 }

@@ -6,7 +6,7 @@ use super::PostgresStore;
 use super::fault::Fault;
 use super::run::Verb;
 use super::unsound;
-use super::work::{Busy, Work};
+use super::work::Work;
 use crate::store::{Answer, Completion, Held, Refusal, Release};
 
 impl PostgresStore {
@@ -15,10 +15,8 @@ impl PostgresStore {
         completions: &[Completion],
     ) -> Result<Vec<Answer>, Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
-        let runs = completions.iter().map(|one| one.task.run);
-        let mut work = Work::lock(&tx, &self.names, runs, Busy::Wait).await?;
-        work.now = self.now_in(&tx).await?;
+        let tx = connection.begin();
+        let mut work = self.lock_runs(&tx, completions.iter().map(|one| one.task.run)).await?;
         let held = completions.iter().map(|one| Held { task: one.task, fence: one.fence });
         work.take_first_claims(&tx, held).await?;
         work.load(&tx, completions.iter().map(|one| one.task)).await?;
@@ -41,18 +39,14 @@ impl PostgresStore {
             }
             answers.push(Answer::Accepted);
         }
-        work.flush(&tx, &self.names).await?;
-        tx.commit().await?;
-        self.send_hints(&work);
+        self.conclude(tx, &work).await?;
         Ok(answers)
     }
 
     pub(super) async fn release_once(&self, releases: &[Release]) -> Result<Vec<Answer>, Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
-        let runs = releases.iter().map(|one| one.task.run);
-        let mut work = Work::lock(&tx, &self.names, runs, Busy::Wait).await?;
-        work.now = self.now_in(&tx).await?;
+        let tx = connection.begin();
+        let mut work = self.lock_runs(&tx, releases.iter().map(|one| one.task.run)).await?;
         work.load(&tx, releases.iter().map(|one| one.task)).await?;
         let mut answers = Vec::with_capacity(releases.len());
         for release in releases {
@@ -67,9 +61,7 @@ impl PostgresStore {
             }
             answers.push(Answer::Accepted);
         }
-        work.flush(&tx, &self.names).await?;
-        tx.commit().await?;
-        self.send_hints(&work);
+        self.conclude(tx, &work).await?;
         Ok(answers)
     }
 }

@@ -101,6 +101,8 @@ impl Floors {
         self.with(|floors| {
             let Some(floor) = floors.get(&front) else { return i64::MIN };
             let wait = match found {
+                // Where nothing was left, one look from the front does for both.
+                Found::Nothing if floor.is_dry => floor.rest,
                 Found::Nothing => floor.rest.max(SWEEP_EVERY),
                 Found::TooLittle => floor.rest,
             };

@@ -8,12 +8,13 @@ use windlass_core::{Payload, RunId, TaskId, TaskState};
 use super::fault::Fault;
 use super::history::write_history;
 use super::names::{Names, Unnamed};
-use super::pool::{Params, Sql, Tx};
+use super::pool::Sql;
 use super::run::{Narrow, Run, Task, is_active};
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
 use super::work::{Work, corrupt, pairs, task_id};
+use super::writes::{Writes, params};
 use crate::store::StoreError;
 
 /// How many locks the turns of all tenants in all levels share. Two that share one wait for
@@ -44,11 +45,31 @@ impl Carried {
         self.answered_fences.push(task.answered.map(|(fence, _)| fence.0.cast_signed()));
         self.answered_verbs.push(task.answered.map(|(_, verb)| verb.word()));
     }
+
+    /// What all tasks are, if they are alike.
+    fn alike(&self) -> Option<Shared> {
+        Some(Shared {
+            fence: *alike(&self.fences)?,
+            attempt: *alike(&self.attempts)?,
+            max_attempts: *alike(&self.max_attempts)?,
+            answered_fence: *alike(&self.answered_fences)?,
+            answered_verb: *alike(&self.answered_verbs)?,
+        })
+    }
+}
+
+/// What active tasks that are alike have in common.
+struct Shared {
+    fence: i64,
+    attempt: i32,
+    max_attempts: i32,
+    answered_fence: Option<i64>,
+    answered_verb: Option<&'static str>,
 }
 
 /// What a task that must have no row, and has one, says of its run: that it contradicts
 /// itself. The key that is there already is all that the server tells of it.
-fn stray_row(fault: Fault) -> Fault {
+pub(super) fn stray_row(fault: Fault) -> Fault {
     let Fault::Database(error) = &fault else { return fault };
     let answer = error.as_db_error().filter(|one| one.constraint() == Some("task_rows_pkey"));
     let detail = answer.and_then(|one| one.detail()).unwrap_or_default();
@@ -64,17 +85,19 @@ fn stray_row(fault: Fault) -> Fault {
 }
 
 impl Work {
-    /// Writes everything. The caller commits.
-    pub(super) async fn flush(&self, tx: &Tx<'_>, names: &Names) -> Result<(), Fault> {
-        self.flush_removals(tx).await?;
-        self.flush_tasks(tx).await?;
-        self.flush_runs(tx).await?;
-        self.flush_timers(tx).await?;
-        self.flush_resets(tx).await?;
-        write_history(tx, self.now, &self.moves.events).await?;
-        self.flush_put_back(tx).await?;
+    /// Everything that is to be written.
+    pub(super) fn writes(&self, names: &Names) -> Result<Writes<'_>, Fault> {
+        let mut writes = Writes::default();
+        self.write_removals(&mut writes);
+        self.write_tasks(&mut writes)?;
+        self.write_runs(&mut writes);
+        self.write_timers(&mut writes)?;
+        self.write_resets(&mut writes);
+        write_history(&mut writes, self.now, &self.moves.events)?;
+        self.write_put_back(&mut writes)?;
         // Last, so that the turns are locked for as short a time as can be.
-        self.flush_enqueued(tx, names).await
+        self.write_enqueued(&mut writes, names)?;
+        Ok(writes)
     }
 
     fn changed(&self) -> impl Iterator<Item = (&Run, TaskId, &Task)> {
@@ -94,7 +117,7 @@ impl Work {
     }
 
     /// Takes tasks out of the narrow tables that have them no more.
-    async fn flush_removals(&self, tx: &Tx<'_>) -> Result<(), Fault> {
+    fn write_removals(&self, writes: &mut Writes<'_>) {
         let removals = [
             (Narrow::Ready, TaskState::Ready, &sql::DELETE_READY),
             (Narrow::Leases, TaskState::Running, &sql::DELETE_LEASES),
@@ -108,20 +131,20 @@ impl Work {
                 continue;
             }
             let (runs, indices) = pairs(&gone);
-            let deleted = tx.query(statement, &[&runs, &indices]).await?;
-            if deleted.len() != gone.len() {
+            writes.push_checked(statement, params![runs, indices], move |deleted| {
+                if deleted.len() == gone.len() {
+                    return Ok(());
+                }
                 let deleted: BTreeSet<TaskId> = deleted.iter().map(task_id).collect();
-                let missing = gone.into_iter().find(|id| !deleted.contains(id));
-                return Err(match missing {
-                    Some(id) => corrupt(id, "it is not where it stood"),
+                Err(match gone.iter().find(|id| !deleted.contains(id)) {
+                    Some(id) => corrupt(*id, "it is not where it stood"),
                     None => StoreError::Corrupt("a task stood in two places".to_owned()).into(),
-                });
-            }
+                })
+            });
         }
-        Ok(())
     }
 
-    async fn flush_tasks(&self, tx: &Tx<'_>) -> Result<(), Fault> {
+    fn write_tasks<'a>(&'a self, writes: &mut Writes<'a>) -> Result<(), Fault> {
         let (mut new, mut changed) = (TaskColumns::default(), TaskColumns::default());
         for (run, id, task) in self.changed() {
             if !task.is_to_write(run.progress.parents(id.index)) {
@@ -129,16 +152,17 @@ impl Work {
             }
             if task.has_row { &mut changed } else { &mut new }.push(run, id, task)?;
         }
-        if !new.insert_alike(tx).await? {
-            new.write(tx, &sql::INSERT_TASKS).await?;
+        if let Some(new) = new.insert_alike(writes) {
+            new.write(writes, &sql::INSERT_TASKS);
         }
-        changed.write(tx, &sql::UPDATE_TASKS).await
+        changed.write(writes, &sql::UPDATE_TASKS);
+        Ok(())
     }
 
-    async fn flush_runs(&self, tx: &Tx<'_>) -> Result<(), Fault> {
+    fn write_runs(&self, writes: &mut Writes<'_>) {
         let changed: Vec<&Run> = self.runs.values().filter(|run| run.is_changed).collect();
         if changed.is_empty() {
-            return Ok(());
+            return;
         }
         let open = |run: &&Run| if run.state.is_final() { 0 } else { run.progress.open() };
         let ids: Vec<Uuid> = changed.iter().map(|run| *run.id.as_uuid()).collect();
@@ -150,16 +174,14 @@ impl Work {
         let ends: Vec<Option<At>> = changed.iter().map(|run| run.ended_at.map(At)).collect();
         let is_alike = (alike(&states), alike(&rounds), alike(&open), alike(&failed), alike(&ends));
         if let (Some(state), Some(round), Some(open), Some(failed), Some(end)) = is_alike {
-            let params: Params<'_> = &[&ids, state, round, open, failed, end];
-            tx.execute(&sql::UPDATE_RUNS_ALIKE, params).await?;
+            let params = params![ids, *state, *round, *open, *failed, *end];
+            writes.push(&sql::UPDATE_RUNS_ALIKE, params);
         } else {
-            let params: Params<'_> = &[&ids, &states, &rounds, &open, &failed, &ends];
-            tx.execute(&sql::UPDATE_RUNS, params).await?;
+            writes.push(&sql::UPDATE_RUNS, params![ids, states, rounds, open, failed, ends]);
         }
-        Ok(())
     }
 
-    async fn flush_timers(&self, tx: &Tx<'_>) -> Result<(), Fault> {
+    fn write_timers(&self, writes: &mut Writes<'_>) -> Result<(), Fault> {
         if self.moves.scheduled.is_empty() {
             return Ok(());
         }
@@ -170,32 +192,30 @@ impl Work {
             carried.push(run, *id, task);
             dues.push(At(*due));
         }
-        tx.execute(
+        writes.push(
             &sql::SCHEDULE,
-            &[
-                &carried.runs,
-                &carried.indices,
-                &dues,
-                &carried.fences,
-                &carried.attempts,
-                &carried.max_attempts,
-                &carried.answered_fences,
-                &carried.answered_verbs,
+            params![
+                carried.runs,
+                carried.indices,
+                dues,
+                carried.fences,
+                carried.attempts,
+                carried.max_attempts,
+                carried.answered_fences,
+                carried.answered_verbs,
             ],
-        )
-        .await?;
+        );
         Ok(())
     }
 
-    async fn flush_resets(&self, tx: &Tx<'_>) -> Result<(), Fault> {
+    fn write_resets(&self, writes: &mut Writes<'_>) {
         if !self.moves.reset.is_empty() {
             let (runs, indices) = pairs(&self.moves.reset);
-            tx.execute(&sql::DELETE_NOTES, &[&runs, &indices]).await?;
+            writes.push(&sql::DELETE_NOTES, params![runs, indices]);
         }
-        Ok(())
     }
 
-    async fn flush_put_back(&self, tx: &Tx<'_>) -> Result<(), Fault> {
+    fn write_put_back(&self, writes: &mut Writes<'_>) -> Result<(), Fault> {
         if self.moves.put_back.is_empty() {
             return Ok(());
         }
@@ -210,29 +230,28 @@ impl Work {
             tags.push(place.tag);
             ages.push(place.seq);
         }
-        tx.execute(
+        writes.push(
             &sql::PUT_BACK,
-            &[
-                &carried.runs,
-                &carried.indices,
-                &places.definitions,
-                &places.lanes,
-                &places.levels,
-                &places.tenants,
-                &tags,
-                &ages,
-                &carried.fences,
-                &carried.attempts,
-                &carried.max_attempts,
-                &carried.answered_fences,
-                &carried.answered_verbs,
+            params![
+                carried.runs,
+                carried.indices,
+                places.definitions,
+                places.lanes,
+                places.levels,
+                places.tenants,
+                tags,
+                ages,
+                carried.fences,
+                carried.attempts,
+                carried.max_attempts,
+                carried.answered_fences,
+                carried.answered_verbs,
             ],
-        )
-        .await?;
+        );
         Ok(())
     }
 
-    async fn flush_enqueued(&self, tx: &Tx<'_>, names: &Names) -> Result<(), Fault> {
+    fn write_enqueued(&self, writes: &mut Writes<'_>, names: &Names) -> Result<(), Fault> {
         if self.moves.enqueued.is_empty() {
             return Ok(());
         }
@@ -265,29 +284,48 @@ impl Work {
         };
         let turns: BTreeSet<i32> = places.levels.iter().zip(&places.tenants).map(turn).collect();
         let turns: Vec<i32> = turns.into_iter().collect();
-        tx.execute(&sql::LOCK_TURNS, &[&turns]).await?;
-        let written = tx
-            .execute(
-                &sql::ENQUEUE,
-                &[
-                    &carried.runs,
-                    &carried.indices,
-                    &places.definitions,
-                    &places.lanes,
-                    &places.levels,
-                    &places.tenants,
-                    &carried.fences,
-                    &carried.attempts,
-                    &carried.max_attempts,
-                    &carried.answered_fences,
-                    &carried.answered_verbs,
-                ],
-            )
-            .await?;
-        if written != carried.runs.len() as u64 {
-            let text = format!("{written} of {} tasks were enqueued", carried.runs.len());
-            return Err(StoreError::Corrupt(text).into());
+        writes.push(&sql::LOCK_TURNS, params![turns]);
+        let place = (
+            alike(&places.definitions),
+            alike(&places.lanes),
+            alike(&places.levels),
+            alike(&places.tenants),
+        );
+        if let (
+            (Some(&definition), Some(&lane), Some(&level), Some(&tenant)),
+            Some(Shared { fence, attempt, max_attempts, answered_fence, answered_verb }),
+        ) = (place, carried.alike())
+        {
+            let params = params![
+                carried.runs,
+                carried.indices,
+                definition,
+                lane,
+                level,
+                tenant,
+                fence,
+                attempt,
+                max_attempts,
+                answered_fence,
+                answered_verb,
+            ];
+            writes.push(&sql::ENQUEUE_ALIKE, params);
+            return Ok(());
         }
+        let params = params![
+            carried.runs,
+            carried.indices,
+            places.definitions,
+            places.lanes,
+            places.levels,
+            places.tenants,
+            carried.fences,
+            carried.attempts,
+            carried.max_attempts,
+            carried.answered_fences,
+            carried.answered_verbs,
+        ];
+        writes.push(&sql::ENQUEUE, params);
         Ok(())
     }
 }
@@ -336,45 +374,48 @@ impl<'a> TaskColumns<'a> {
         self.outputs.push(output.filter(|output| *output != "null"));
         Ok(())
     }
-    async fn write(&self, tx: &Tx<'_>, statement: &Sql) -> Result<(), Fault> {
+
+    fn write(self, writes: &mut Writes<'a>, statement: &'static Sql) {
         let TaskColumns { carried, states, pending, failed, skipped, failures, outputs } = self;
         if carried.runs.is_empty() {
-            return Ok(());
+            return;
         }
-        let params: Params<'_> = &[
-            &carried.runs,
-            &carried.indices,
+        let params = params![
+            carried.runs,
+            carried.indices,
             states,
-            &carried.fences,
-            &carried.attempts,
+            carried.fences,
+            carried.attempts,
             pending,
             failed,
             skipped,
-            &carried.answered_fences,
-            &carried.answered_verbs,
+            carried.answered_fences,
+            carried.answered_verbs,
             failures,
             outputs,
         ];
-        tx.execute(statement, params).await.map_err(stray_row)?;
-        Ok(())
+        writes.push(statement, params);
     }
 
     /// Writes rows that differ in nothing but their tasks, which costs two thirds of what the
-    /// same rows cost otherwise. Answers whether they were.
-    async fn insert_alike(&self, tx: &Tx<'_>) -> Result<bool, Fault> {
-        let TaskColumns { carried, states, pending, failed, skipped, failures, outputs } = self;
+    /// same rows cost otherwise. Gives them back if they are not alike.
+    fn insert_alike(self, writes: &mut Writes<'a>) -> Option<Self> {
+        let TaskColumns { carried, states, pending, failed, skipped, failures, outputs } = &self;
         let is_bare = alike(failures) == Some(&None) && alike(outputs) == Some(&None);
         let parents = (alike(pending), alike(failed), alike(skipped));
-        let (Some(pending), Some(failed), Some(skipped)) = parents else { return Ok(false) };
-        let answered = (alike(&carried.answered_fences), alike(&carried.answered_verbs));
-        let (Some(answered_fence), Some(answered_verb)) = answered else { return Ok(false) };
-        let rest = (alike(states), alike(&carried.fences), alike(&carried.attempts));
-        let ((Some(state), Some(fence), Some(attempt)), true) = (rest, is_bare) else {
-            return Ok(false);
+        let (
+            (Some(&pending), Some(&failed), Some(&skipped)),
+            Some(&state),
+            Some(Shared { fence, attempt, answered_fence, answered_verb, .. }),
+            true,
+        ) = (parents, alike(states), carried.alike(), is_bare)
+        else {
+            return Some(self);
         };
-        let params: Params<'_> = &[
-            &carried.runs,
-            &carried.indices,
+        let Carried { runs, indices, .. } = self.carried;
+        let params = params![
+            runs,
+            indices,
             state,
             fence,
             attempt,
@@ -384,8 +425,8 @@ impl<'a> TaskColumns<'a> {
             answered_fence,
             answered_verb,
         ];
-        tx.execute(&sql::INSERT_TASKS_ALIKE, params).await.map_err(stray_row)?;
-        Ok(true)
+        writes.push(&sql::INSERT_TASKS_ALIKE, params);
+        None
     }
 }
 

@@ -11,9 +11,9 @@ use windlass_core::{EventBody, RunId, Timestamp};
 
 use super::fault::Fault;
 use super::flush::alike;
-use super::pool::Tx;
 use super::statements as sql;
 use super::time::At;
+use super::writes::{Writes, params};
 use crate::store::StoreError;
 
 /// The most events of one row: the ids of events are that of their row and a number below
@@ -21,19 +21,21 @@ use crate::store::StoreError;
 const LINES_MAX: usize = 4096;
 
 /// Writes history, in the order given.
-pub(super) async fn write_history(
-    tx: &Tx<'_>,
+pub(super) fn write_history(
+    writes: &mut Writes<'_>,
     now: Timestamp,
     events: &[(RunId, EventBody)],
 ) -> Result<(), Fault> {
     if events.is_empty() {
         return Ok(());
     }
-    let Entries { runs, lines } = Entries::of(events)?;
-    match alike(&lines) {
-        Some(line) => tx.execute(&sql::INSERT_HISTORY_ALIKE, &[&runs, &At(now), line]).await?,
-        None => tx.execute(&sql::INSERT_HISTORY, &[&runs, &At(now), &lines]).await?,
-    };
+    let Entries { runs, mut lines } = Entries::of(events)?;
+    if alike(&lines).is_some() {
+        let line = lines.swap_remove(0);
+        writes.push(&sql::INSERT_HISTORY_ALIKE, params![runs, At(now), line]);
+    } else {
+        writes.push(&sql::INSERT_HISTORY, params![runs, At(now), lines]);
+    }
     Ok(())
 }
 

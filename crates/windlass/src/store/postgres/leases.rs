@@ -3,16 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{ClaimSeq, Fence, TaskId, TaskState, Timestamp, WorkerId};
 
 use super::PostgresStore;
 use super::fault::Fault;
-use super::pool::{Sql, Tx};
+use super::names::Names;
+use super::pool::{Ask, Params, Sql, Tx};
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
-use super::work::{Busy, Work, task_id};
+use super::work::{Work, task_id};
+use super::writes::{Writes, params};
 use crate::store::{
     Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ProgressNote, Refusal, StoreError, Sweep,
 };
@@ -61,13 +64,12 @@ impl Alive {
 }
 
 impl Life {
-    pub(super) async fn lock(tx: &Tx<'_>, worker: WorkerId) -> Result<Option<Life>, Fault> {
-        let rows = tx.query(&sql::LOCK_WORKER, &[worker.as_uuid()]).await?;
+    /// A locked worker, of the rows of [`sql::LOCK_WORKER`] and [`sql::PULSES`].
+    fn of(worker: WorkerId, rows: &[Row], pulses: &[Row]) -> Result<Option<Life>, Fault> {
         let Some(row) = rows.first() else { return Ok(None) };
         let state = Alive::of(worker, row.get("state"))?;
         let lease = Duration::from_micros(row.get::<_, i64>("lease_micros").unsigned_abs());
-        let life = Life::read(tx, &BTreeMap::from([(worker, state)])).await?.pop();
-        match life {
+        match Life::read(&BTreeMap::from([(worker, state)]), pulses).pop() {
             Some(life) => Ok(Some(Life { lease, ..life })),
             None if state == Alive::Dead => Ok(Some(Life::dead(worker))),
             None => {
@@ -78,14 +80,9 @@ impl Life {
     }
 
     /// The last signs of life of workers that were locked before.
-    async fn read(tx: &Tx<'_>, workers: &BTreeMap<WorkerId, Alive>) -> Result<Vec<Life>, Fault> {
-        if workers.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ids: Vec<Uuid> = workers.keys().map(|worker| *worker.as_uuid()).collect();
-        let rows = tx.query(&sql::PULSES, &[&ids]).await?;
+    fn read(workers: &BTreeMap<WorkerId, Alive>, pulses: &[Row]) -> Vec<Life> {
         let claim = |number: i64| ClaimSeq(number.cast_unsigned());
-        let life = |row: &tokio_postgres::Row| {
+        let life = |row: &Row| {
             let worker = WorkerId::from_uuid(row.get("worker_id"));
             let last_claim = claim(row.get("last_claim"));
             let oldest_lease: Option<i64> = row.get("oldest_lease");
@@ -101,7 +98,7 @@ impl Life {
                 ..Life::dead(worker)
             }
         };
-        Ok(rows.iter().map(life).collect())
+        pulses.iter().map(life).collect()
     }
 
     fn dead(worker: WorkerId) -> Life {
@@ -126,24 +123,21 @@ impl Life {
     }
 
     /// Writes a sign of life.
-    pub(super) async fn beat(&self, tx: &Tx<'_>) -> Result<(), Fault> {
+    pub(super) fn beat(&self, writes: &mut Writes<'_>) {
         let (lease_until, last_claim) = (At(self.lease_until), self.last_claim.0.cast_signed());
-        let oldest_claim = self.oldest_claim.0.cast_signed();
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-            [self.worker.as_uuid(), &self.pulse, &lease_until, &last_claim, &oldest_claim];
-        tx.execute(&sql::BEAT, &params).await?;
-        Ok(())
+        let (worker, oldest_claim) = (*self.worker.as_uuid(), self.oldest_claim.0.cast_signed());
+        writes.push(&sql::BEAT, params![worker, self.pulse, lease_until, last_claim, oldest_claim]);
     }
 
     /// Ends the life, or leaves it to be ended once its tasks are taken away.
-    async fn end(&self, tx: &Tx<'_>, state: Alive) -> Result<(), Fault> {
-        let worker = self.worker.as_uuid();
+    fn end(&self, writes: &mut Writes<'_>, state: Alive) {
+        let worker = *self.worker.as_uuid();
         if state != self.state {
-            tx.execute(&sql::SET_WORKER_STATE, &[worker, &state.word()]).await?;
+            writes.push(&sql::SET_WORKER_STATE, params![worker, state.word()]);
         }
         match state {
-            Alive::Dead => tx.execute(&sql::BURY_WORKER, &[worker]).await.map(drop),
-            Alive::Live | Alive::Dying => self.beat(tx).await,
+            Alive::Dead => writes.push(&sql::BURY_WORKER, params![worker]),
+            Alive::Live | Alive::Dying => self.beat(writes),
         }
     }
 }
@@ -169,8 +163,8 @@ async fn leases_of(tx: &Tx<'_>, life: &Life) -> Result<Vec<Lease>, Fault> {
 impl PostgresStore {
     pub(super) async fn join_once(&self, hello: &Hello) -> Result<(), Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
-        let life = Life::lock(&tx, hello.worker).await?;
+        let tx = connection.begin();
+        let (life, _) = self.lock_worker(&tx, hello.worker).await?;
         if life.is_some_and(|life| !life.is_live()) {
             return Err(StoreError::LeaseLost(hello.worker).into());
         }
@@ -179,10 +173,39 @@ impl PostgresStore {
         let lease = i64::try_from(hello.lease.as_micros()).unwrap_or(i64::MAX);
         let slots = i32::try_from(hello.slots).unwrap_or(i32::MAX);
         let until = At(now + hello.lease);
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-            [hello.worker.as_uuid(), &hello.name, &slots, &lease, &until, &At(now)];
-        tx.execute(&sql::JOIN_WORKER, &params).await?;
-        tx.commit().await
+        let mut writes = Writes::default();
+        let params =
+            params![*hello.worker.as_uuid(), hello.name.as_str(), slots, lease, until, At(now)];
+        writes.push(&sql::JOIN_WORKER, params);
+        tx.commit(writes).await.map(drop)
+    }
+
+    /// Locks a worker, and reads the time once it has it.
+    async fn lock_worker(
+        &self,
+        tx: &Tx<'_>,
+        worker: WorkerId,
+    ) -> Result<(Option<Life>, Timestamp), Fault> {
+        let (life, now, _) = self.lock_worker_and(tx, worker, &[]).await?;
+        Ok((life, now))
+    }
+
+    /// Locks a worker, reads the time once it has it, and asks something else at once.
+    pub(super) async fn lock_worker_and(
+        &self,
+        tx: &Tx<'_>,
+        worker: WorkerId,
+        also: &[Ask<'_>],
+    ) -> Result<(Option<Life>, Timestamp, Vec<Vec<Row>>), Fault> {
+        let id = worker.as_uuid();
+        let ids = vec![*id];
+        let (lock, pulses): (Params<'_>, Params<'_>) = (&[id], &[&ids]);
+        let mut asks: Vec<Ask<'_>> =
+            vec![(&sql::LOCK_WORKER, lock), (&sql::PULSES, pulses), (&sql::CLOCK, &[])];
+        asks.extend(also);
+        let mut rows = tx.query_each(&asks).await?;
+        let others = rows.split_off(3);
+        Ok((Life::of(worker, &rows[0], &rows[1])?, self.now_of(&rows[2])?, others))
     }
 
     pub(super) async fn extend_once(
@@ -190,15 +213,14 @@ impl PostgresStore {
         heartbeat: &Heartbeat,
     ) -> Result<HeartbeatAnswer, Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
-        let Some(mut life) = Life::lock(&tx, heartbeat.worker).await?.filter(Life::is_live) else {
+        let tx = connection.begin();
+        let (life, now) = self.lock_worker(&tx, heartbeat.worker).await?;
+        let Some(mut life) = life.filter(Life::is_live) else {
             return Err(StoreError::LeaseLost(heartbeat.worker).into());
         };
-        let now = self.now_in(&tx).await?;
         life.lease_until = now + life.lease;
         life.last_claim = life.last_claim.max(heartbeat.settled);
         let leases = leases_of(&tx, &life).await?;
-        life.beat(&tx).await?;
         let held: BTreeSet<Held> = heartbeat.held.iter().copied().collect();
         let is_orphan =
             |lease: &&Lease| lease.seq <= heartbeat.settled && !held.contains(&lease.held);
@@ -206,12 +228,10 @@ impl PostgresStore {
             leases.iter().filter(is_orphan).map(|lease| lease.held.task).collect();
         let orphans: Vec<TaskId> = self.sound(orphans, |task| task.run);
         let lost = lost(&tx, &leases, &heartbeat.held).await?;
-        note_progress(&tx, &heartbeat.progress).await?;
         // A run that someone has locked is left to the next heartbeat: this one must not
         // wait, the worker's lease depends on it.
         let runs = orphans.iter().map(|task| task.run);
-        let mut work = Work::lock(&tx, &self.names, runs, Busy::LeaveOut).await?;
-        work.now = now;
+        let mut work = Work::lock_free(&tx, &self.names, now, runs).await?;
         work.load(&tx, orphans.iter().copied()).await?;
         for task in orphans {
             let is_held = work.task(task).is_some_and(|task| {
@@ -221,38 +241,33 @@ impl PostgresStore {
                 run.hand_back(moves, task.index, None).map_err(unsound::of(task.run))?;
             }
         }
-        work.flush(&tx, &self.names).await?;
-        tx.commit().await?;
-        self.send_hints(&work);
+        let mut writes = work.writes(&self.names)?;
+        life.beat(&mut writes);
+        note_progress(&mut writes, &heartbeat.progress);
+        self.conclude_with(tx, &work, writes).await?;
         Ok(HeartbeatAnswer { lost })
     }
 
     pub(super) async fn leave_once(&self, worker: WorkerId) -> Result<(), Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
-        let Some(mut life) = Life::lock(&tx, worker).await?.filter(|one| one.state != Alive::Dead)
-        else {
-            return Ok(());
-        };
-        let now = self.now_in(&tx).await?;
+        let tx = connection.begin();
+        let (life, now) = self.lock_worker(&tx, worker).await?;
+        let Some(mut life) = life.filter(|one| one.state != Alive::Dead) else { return Ok(()) };
         life.lease_until = life.lease_until.min(now);
         let reaped = self.take_away(&tx, now, vec![life], usize::MAX).await?;
-        tx.commit().await?;
-        self.send_hints(&reaped.work);
+        let writes = reaped.writes(&self.names)?;
+        self.conclude_with(tx, &reaped.work, writes).await?;
         Ok(())
     }
 
     pub(super) async fn reap_once(&self, limit: usize) -> Result<Sweep, Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
+        let tx = connection.begin();
         let now = self.now_in(&tx).await?;
         let kept = i64::try_from(IDLE_WORKER_KEPT.as_micros()).unwrap_or(i64::MAX);
         let since = At(Timestamp::from_micros(now.as_micros().saturating_sub(kept)));
-        for life in locked(&tx, &sql::FORGOTTEN_WORKERS, since).await? {
-            if life.lease_until < since.0 && !life.holds_tasks {
-                life.end(&tx, Alive::Dead).await?;
-            }
-        }
+        let forgotten = locked(&tx, &sql::FORGOTTEN_WORKERS, since).await?;
+        let is_forgotten = |life: &&Life| life.lease_until < since.0 && !life.holds_tasks;
         let is_expired = |life: &Life| match life.state {
             Alive::Live => life.lease_until <= now && life.holds_tasks,
             Alive::Dying => true,
@@ -261,10 +276,14 @@ impl PostgresStore {
         let expired = locked(&tx, &sql::EXPIRED_WORKERS, At(now)).await?;
         let expired = expired.into_iter().filter(is_expired).collect();
         let reaped = self.take_away(&tx, now, expired, limit).await?;
-        let next = tx.query(&sql::NEXT_LEASE_END, &[&At(now)]).await?;
+        let mut writes = reaped.writes(&self.names)?;
+        for life in forgotten.iter().filter(is_forgotten) {
+            life.end(&mut writes, Alive::Dead);
+        }
+        writes.push(&sql::NEXT_LEASE_END, params![At(now)]);
+        let rows = self.conclude_with(tx, &reaped.work, writes).await?;
+        let next = rows.last().map(Vec::as_slice).unwrap_or_default();
         let next: Option<At> = next.first().and_then(|row| row.get(0));
-        tx.commit().await?;
-        self.send_hints(&reaped.work);
         let mut next_at = next.map(|at| at.0);
         if reaped.is_short {
             next_at = next_at.map(|at| at.max(now + self.busy_pause()));
@@ -294,8 +313,7 @@ impl PostgresStore {
         let tasks = self.sound(tasks, |(task, ..)| task.run);
         let left_out = left_out - tasks.len();
         let runs = tasks.iter().map(|(task, ..)| task.run);
-        let mut work = Work::lock(tx, &self.names, runs, Busy::LeaveOut).await?;
-        work.now = now;
+        let mut work = Work::lock_free(tx, &self.names, now, runs).await?;
         work.load(tx, tasks.iter().map(|(task, ..)| *task)).await?;
         let is_held = |(task, worker, _): &&(TaskId, WorkerId, Timestamp)| {
             let holder = work.task(*task).and_then(|task| task.holder);
@@ -324,12 +342,12 @@ impl PostgresStore {
                 moved += 1;
             }
         }
-        work.flush(tx, &self.names).await?;
-        for (life, count) in lives.into_iter().zip(counts) {
+        let end = |(life, count): (Life, usize)| {
             let is_over = taken.get(&life.worker).copied().unwrap_or_default() == count;
-            life.end(tx, if is_over { Alive::Dead } else { Alive::Dying }).await?;
-        }
-        Ok(Reaped { work, moved, is_short })
+            (life, if is_over { Alive::Dead } else { Alive::Dying })
+        };
+        let lives = lives.into_iter().zip(counts).map(end).collect();
+        Ok(Reaped { work, lives, moved, is_short })
     }
 }
 
@@ -340,15 +358,31 @@ async fn locked(tx: &Tx<'_>, find: &Sql, time: At) -> Result<Vec<Life>, Fault> {
         let worker = WorkerId::from_uuid(row.get("id"));
         workers.insert(worker, Alive::of(worker, row.get("state"))?);
     }
-    Life::read(tx, &workers).await
+    if workers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<Uuid> = workers.keys().map(|worker| *worker.as_uuid()).collect();
+    Ok(Life::read(&workers, &tx.query(&sql::PULSES, &[&ids]).await?))
 }
 
 /// What was taken away from dying workers.
 struct Reaped {
     work: Work,
+    /// The workers, and what becomes of them.
+    lives: Vec<(Life, Alive)>,
     moved: usize,
     /// Whether runs that others have locked were left out.
     is_short: bool,
+}
+
+impl Reaped {
+    fn writes(&self, names: &Names) -> Result<Writes<'_>, Fault> {
+        let mut writes = self.work.writes(names)?;
+        for (life, state) in &self.lives {
+            life.end(&mut writes, *state);
+        }
+        Ok(writes)
+    }
 }
 
 /// What of `held` is not the worker's any more, and why.
@@ -374,15 +408,14 @@ async fn lost(tx: &Tx<'_>, leases: &[Lease], held: &[Held]) -> Result<Vec<Lost>,
 }
 
 /// Keeps notes on progress of tasks that are held; the newest of each.
-async fn note_progress(tx: &Tx<'_>, notes: &[ProgressNote]) -> Result<(), Fault> {
+fn note_progress<'a>(writes: &mut Writes<'a>, notes: &'a [ProgressNote]) {
     let newest: BTreeMap<TaskId, &ProgressNote> =
         notes.iter().map(|note| (note.held.task, note)).collect();
     if newest.is_empty() {
-        return Ok(());
+        return;
     }
     let (runs, indices) = super::work::pairs(newest.keys());
     let fences: Vec<i64> = newest.values().map(|note| note.held.fence.0.cast_signed()).collect();
     let texts: Vec<&str> = newest.values().map(|note| note.note.as_str()).collect();
-    tx.execute(&sql::NOTE_PROGRESS, &[&runs, &indices, &fences, &texts]).await?;
-    Ok(())
+    writes.push(&sql::NOTE_PROGRESS, params![runs, indices, fences, texts]);
 }

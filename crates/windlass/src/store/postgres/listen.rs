@@ -15,7 +15,7 @@ use tokio_postgres::AsyncMessage;
 
 use super::address::Target;
 use super::fault::Fault;
-use super::notify::{Kinds, Senders, send};
+use super::notify::{Kinds, Origin, Senders, send};
 use super::options::PostgresOptions;
 use super::pool::{Pool, open};
 use crate::backoff::Backoff;
@@ -35,6 +35,7 @@ pub(super) struct Listener {
     open_max: Duration,
     pool: Pool,
     senders: Arc<Senders>,
+    origin: Origin,
     echo: Echo,
     backoff: Backoff,
     /// Whether people were told that nothing is heard.
@@ -63,12 +64,14 @@ impl Listener {
         options: &PostgresOptions,
         pool: Pool,
         senders: Arc<Senders>,
+        origin: Origin,
     ) -> Self {
         Listener {
             target,
             open_max: options.open_max(),
             pool,
             senders,
+            origin,
             echo: Echo::default(),
             backoff: Backoff::default(),
             is_reported: false,
@@ -103,13 +106,14 @@ impl Listener {
     /// Connects and listens until that fails.
     async fn session(&mut self) -> Result<std::convert::Infallible, Deaf> {
         let (client, mut driver) = open(&self.target, self.open_max).await?;
-        let (senders, echo) = (Arc::clone(&self.senders), &self.echo);
+        let (senders, echo, origin) = (Arc::clone(&self.senders), &self.echo, self.origin);
         let mut messages = poll_fn(|context| driver.poll_message(context));
         let hear = async {
             while let Some(message) = messages.next().await {
                 match message {
                     Ok(AsyncMessage::Notification(it)) => match it.payload() {
                         payload if payload.starts_with(ECHO_MARK) => echo.hear(payload),
+                        payload if origin.is_of(payload) => {}
                         payload => senders.send(Kinds::parse(payload)),
                     },
                     Ok(_) => {}

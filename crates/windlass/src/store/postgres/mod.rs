@@ -39,6 +39,7 @@ mod tls;
 mod transactional;
 mod unsound;
 mod work;
+mod writes;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -64,6 +65,7 @@ use self::time::At;
 use self::timers::StagedWatch;
 use self::unsound::Unsound;
 use self::work::Work;
+use self::writes::Writes;
 use super::{
     Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, Hints, NewRun,
     Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep, TaskRecord,
@@ -160,6 +162,12 @@ impl PostgresStore {
         })
     }
 
+    /// How many statements this store has sent, those that begin and end transactions among
+    /// them; those of its listener are not.
+    pub fn statements(&self) -> u64 {
+        self.pool.statements()
+    }
+
     /// The same store on a clock of a test's.
     #[cfg(feature = "testing")]
     #[must_use]
@@ -190,12 +198,30 @@ impl PostgresStore {
 
     /// The time, after whatever the transaction has waited for.
     async fn now_in(&self, tx: &Tx<'_>) -> Result<Timestamp, Fault> {
+        self.now_of(&tx.query(&statements::CLOCK, &[]).await?)
+    }
+
+    /// The time that [`statements::CLOCK`] answered, or that of a test's clock.
+    fn now_of(&self, rows: &[Row]) -> Result<Timestamp, Fault> {
         if let Some(clock) = &self.clock {
             return Ok(clock.now());
         }
-        let rows = tx.query(&statements::CLOCK, &[]).await?;
         let now: Option<At> = rows.first().map(|row| row.get(0));
         now.map(|now| now.0).ok_or_else(|| Fault::Unavailable("no time of day".to_owned()))
+    }
+
+    /// Locks runs, waiting for those that others have, and reads the time once it has them.
+    /// Those that do not exist are left out.
+    async fn lock_runs(
+        &self,
+        tx: &Tx<'_>,
+        runs: impl IntoIterator<Item = RunId>,
+    ) -> Result<Work, Fault> {
+        let ids = work::sorted_ids(runs);
+        let params: Params<'_> = &[&ids];
+        let all = [(&statements::LOCK_RUNS, params), (&statements::CLOCK, &[])];
+        let [rows, clock] = tx.query_all(all).await?;
+        Work::of(tx, &self.names, self.now_of(&clock)?, &rows).await
     }
 
     /// One statement that changes nothing.
@@ -203,24 +229,32 @@ impl PostgresStore {
         self.pool.get().await?.query(sql, params).await
     }
 
-    /// Tells whoever waits what a verb that was committed has changed.
-    fn send_hints(&self, work: &Work) {
+    /// Writes what a verb changed, commits, and tells whoever waits.
+    async fn conclude(&self, tx: Tx<'_>, work: &Work) -> Result<(), Fault> {
+        self.conclude_with(tx, work, work.writes(&self.names)?).await.map(drop)
+    }
+
+    /// Does the same with what else is to be written, and answers the rows of each.
+    async fn conclude_with(
+        &self,
+        tx: Tx<'_>,
+        work: &Work,
+        writes: Writes<'_>,
+    ) -> Result<Vec<Vec<Row>>, Fault> {
+        let kinds = kinds_of(work);
+        let news = self.notifier.news(kinds);
+        let committed = tx.commit_and_tell(writes, news.as_deref()).await;
+        let rows = committed.map_err(flush::stray_row)?;
         for id in &work.moves.put_back {
             if let Some(place) = work.task(*id).and_then(|task| task.place) {
                 self.floors.lower(Front::Lane(place.lane), place.tag);
             }
         }
-        let mut kinds = Kinds::NONE;
-        if !work.moves.enqueued.is_empty() || !work.moves.put_back.is_empty() {
-            kinds = kinds | Kinds::WORK;
+        match news {
+            Some(_) => self.notifier.notify_here(kinds),
+            None => self.notifier.notify(kinds),
         }
-        if !work.moves.scheduled.is_empty() {
-            kinds = kinds | Kinds::TIMERS;
-        }
-        if work.moves.has_ended_runs {
-            kinds = kinds | Kinds::RUNS;
-        }
-        self.notifier.notify(kinds);
+        Ok(rows)
     }
 
     fn hint_timers(&self) {
@@ -242,10 +276,23 @@ impl PostgresStore {
     }
 
     async fn now_once(&self) -> Result<Timestamp, Fault> {
-        let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
-        self.now_in(&tx).await
+        self.now_of(&self.read(&statements::CLOCK, &[]).await?)
     }
+}
+
+/// What others may want to hear of the changes of a verb.
+fn kinds_of(work: &Work) -> Kinds {
+    let mut kinds = Kinds::NONE;
+    if !work.moves.enqueued.is_empty() || !work.moves.put_back.is_empty() {
+        kinds = kinds | Kinds::WORK;
+    }
+    if !work.moves.scheduled.is_empty() {
+        kinds = kinds | Kinds::TIMERS;
+    }
+    if work.moves.has_ended_runs {
+        kinds = kinds | Kinds::RUNS;
+    }
+    kinds
 }
 
 impl std::fmt::Debug for PostgresStore {

@@ -14,15 +14,18 @@ use windlass_core::{
 };
 
 use super::fault::Fault;
-use super::pool::{Pool, Tx};
+use super::pool::{Params, Pool, Tx};
 use super::statements as sql;
+use super::writes::Writes;
 use crate::store::{HandlerKey, StoreError};
 
 /// How many tenants and how many definitions are remembered before all are forgotten.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// How soon a claim that found too little looks for lanes that others made.
-const LANES_LOOKED_UP_EVERY: Duration = Duration::from_millis(10);
+/// How soon a claim that found nothing looks for lanes that others made, and how soon one that
+/// found too little.
+const LANES_LOOKED_UP_EVERY: [Duration; 2] =
+    [Duration::from_millis(10), Duration::from_millis(100)];
 
 /// What a lane is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,10 +105,10 @@ impl Names {
     }
 
     /// Reads the lanes anew if that was not done just now. Answers whether there are more.
-    pub(super) async fn read_lanes(&self, tx: &Tx<'_>) -> Result<bool, Fault> {
-        let is_fresh = |known: &Known| {
-            known.lanes_read.is_some_and(|read| read.elapsed() < LANES_LOOKED_UP_EVERY)
-        };
+    pub(super) async fn read_lanes(&self, tx: &Tx<'_>, is_urgent: bool) -> Result<bool, Fault> {
+        let [urgent, other] = LANES_LOOKED_UP_EVERY;
+        let every = if is_urgent { urgent } else { other };
+        let is_fresh = |known: &Known| known.lanes_read.is_some_and(|read| read.elapsed() < every);
         if self.read(is_fresh) {
             return Ok(false);
         }
@@ -146,12 +149,13 @@ impl Names {
     /// Gives names their numbers, in a transaction of its own.
     pub(super) async fn make(&self, pool: &Pool, unnamed: &Unnamed) -> Result<(), Fault> {
         let mut connection = pool.get().await?;
-        let tx = connection.begin().await?;
+        let tx = connection.begin();
         let mut tenants = Vec::new();
         if !unnamed.tenants.is_empty() {
             let names: Vec<&str> = unnamed.tenants.iter().map(Tenant::as_str).collect();
-            tx.execute(&sql::MAKE_TENANTS, &[&names]).await?;
-            tenants = tx.query(&sql::TENANTS_BY_NAME, &[&names]).await?;
+            let params: Params<'_> = &[&names];
+            let all = [(&sql::MAKE_TENANTS, params), (&sql::TENANTS_BY_NAME, params)];
+            [_, tenants] = tx.query_all(all).await?;
         }
         let mut lanes = Vec::new();
         if !unnamed.lanes.is_empty() {
@@ -161,12 +165,12 @@ impl Names {
             let workflows: Vec<&str> = keys().map(|key| key.handler.workflow.as_str()).collect();
             let versions: Vec<i32> =
                 keys().map(|key| key.handler.version.get().cast_signed()).collect();
-            tx.execute(&sql::MAKE_LEVELS, &[&queues, &priorities]).await?;
-            let params = &[&queues as _, &priorities as _, &workflows as _, &versions as _];
-            tx.execute(&sql::MAKE_LANES, params).await?;
-            lanes = tx.query(&sql::LANES, &[]).await?;
+            let levels: Params<'_> = &[&queues, &priorities];
+            let params: Params<'_> = &[&queues, &priorities, &workflows, &versions];
+            let all = [(&sql::MAKE_LEVELS, levels), (&sql::MAKE_LANES, params), (&sql::LANES, &[])];
+            [_, _, lanes] = tx.query_all(all).await?;
         }
-        tx.commit().await?;
+        tx.commit(Writes::default()).await?;
         self.remember_tenants(&tenants)?;
         self.remember_lanes(&lanes)?;
         Ok(())

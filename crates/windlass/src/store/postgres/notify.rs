@@ -5,11 +5,12 @@
 //! changes while one is under way goes with the next.
 
 use std::ops::BitOr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::fault::Fault;
@@ -20,11 +21,34 @@ use crate::Error;
 use crate::backoff::Backoff;
 use crate::store::{HintSender, Hints};
 
-/// How long changes are gathered before they are told: the notifications of all
-/// processes wait for each other when they commit.
+/// How soon after one notification the next follows, with all that has changed in between: the
+/// notifications of all processes wait for each other when they commit.
 const GATHER: Duration = Duration::from_millis(2);
 
+/// What stands between the letters of a notification and whom it is from.
+const ORIGIN_MARK: char = '@';
+
 sql!(NOTIFY, "notify.sql", [TEXT]);
+
+/// Whom notifications are from: a store knows its own, which tell it nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin(u64);
+
+impl Origin {
+    pub(super) fn new() -> Self {
+        Origin(fastrand::u64(..))
+    }
+
+    fn sign(self, kinds: Kinds) -> String {
+        format!("{}{ORIGIN_MARK}{:x}", kinds.payload(), self.0)
+    }
+
+    /// Whether a notification is from here.
+    pub(super) fn is_of(self, payload: &str) -> bool {
+        let origin = payload.split_once(ORIGIN_MARK).map(|(_, origin)| origin);
+        origin.is_some_and(|origin| u64::from_str_radix(origin, 16) == Ok(self.0))
+    }
+}
 
 /// What a hint is about: any of three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +82,7 @@ impl Kinds {
 
     /// Reads a notification. Letters of later versions are passed over.
     pub(super) fn parse(payload: &str) -> Kinds {
+        let payload = payload.split(ORIGIN_MARK).next().unwrap_or_default();
         let is_said = |letter: char| payload.contains(letter);
         let said = Kinds::LETTERS.iter().filter(|(_, letter)| is_said(*letter));
         said.fold(Kinds::NONE, |all, (kind, _)| all | *kind)
@@ -99,14 +124,44 @@ impl Senders {
 pub(super) struct Notifier {
     senders: Arc<Senders>,
     pending: Arc<Pending>,
+    /// `None` if nobody is told.
+    origin: Option<Origin>,
     _ends: DropGuard,
 }
 
 /// What is to be told to others.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pending {
     kinds: AtomicU8,
     is_there: Notify,
+    /// When others may be told again.
+    next_at: Mutex<Instant>,
+}
+
+impl Pending {
+    fn new() -> Self {
+        let next_at = Mutex::new(Instant::now());
+        Pending { kinds: AtomicU8::new(0), is_there: Notify::new(), next_at }
+    }
+
+    /// When others may be told again.
+    fn next_at(&self) -> MutexGuard<'_, Instant> {
+        self.next_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether others may be told now, by whoever asks.
+    fn take_turn(&self) -> bool {
+        let (mut next_at, now) = (self.next_at(), Instant::now());
+        let is_time = *next_at <= now;
+        if is_time {
+            *next_at = now + GATHER;
+        }
+        is_time
+    }
+
+    fn take(&self) -> Kinds {
+        Kinds(self.kinds.swap(0, Ordering::SeqCst))
+    }
 }
 
 impl Notifier {
@@ -115,17 +170,28 @@ impl Notifier {
     pub(super) fn start(options: &PostgresOptions, pool: &Pool) -> Result<Notifier, Error> {
         let ends = CancellationToken::new();
         let senders = Arc::new(Senders::default());
-        let pending = Arc::new(Pending::default());
+        let pending = Arc::new(Pending::new());
+        let origin = Origin::new();
         let target = options.listen_target()?;
         if !options.is_stepped() {
             if let Some(target) = target {
-                let listener = Listener::new(target, options, pool.clone(), Arc::clone(&senders));
+                let listener =
+                    Listener::new(target, options, pool.clone(), Arc::clone(&senders), origin);
                 tokio::spawn(ends.clone().run_until_cancelled_owned(listener.run()));
             }
-            let tell = tell(pool.clone(), Arc::clone(&pending));
+            let tell = tell(pool.clone(), Arc::clone(&pending), origin);
             tokio::spawn(ends.clone().run_until_cancelled_owned(tell));
         }
-        Ok(Notifier { senders, pending, _ends: ends.drop_guard() })
+        let origin = (!options.is_stepped()).then_some(origin);
+        Ok(Notifier { senders, pending, origin, _ends: ends.drop_guard() })
+    }
+
+    /// The statement that tells others what a transaction changes, to be sent right behind its
+    /// commit; `None` if they were told something a moment ago, and hear of this soon.
+    pub(super) fn news(&self, kinds: Kinds) -> Option<String> {
+        let origin = self.origin.filter(|_| !kinds.is_none() && self.pending.take_turn())?;
+        // Letters, a mark and digits.
+        Some(format!("notify windlass, '{}'", origin.sign(kinds | self.pending.take())))
     }
 
     /// Says that something changed: here at once, elsewhere soon.
@@ -160,21 +226,24 @@ impl Notifier {
 }
 
 /// Tells other processes, for ever. What could not be told they find by polling.
-async fn tell(pool: Pool, pending: Arc<Pending>) {
+async fn tell(pool: Pool, pending: Arc<Pending>, origin: Origin) {
     let mut backoff = Backoff::default();
     loop {
         pending.is_there.notified().await;
-        tokio::time::sleep(GATHER).await;
-        let kinds = Kinds(pending.kinds.swap(0, Ordering::SeqCst));
+        while !pending.take_turn() {
+            let next_at = *pending.next_at();
+            sleep_until(next_at).await;
+        }
+        let kinds = pending.take();
         if kinds.is_none() {
             continue;
         }
-        match send(&pool, &kinds.payload()).await {
+        match send(&pool, &origin.sign(kinds)).await {
             Ok(()) => backoff.reset(),
             Err(error) => {
                 let pause = backoff.next_pause();
                 tracing::debug!(%error, ?pause, "other processes were not told of a change");
-                tokio::time::sleep(pause).await;
+                sleep(pause).await;
             }
         }
     }
@@ -197,6 +266,15 @@ mod tests {
             assert_eq!(Kinds::parse(&kinds.payload()), kinds);
         }
         assert_eq!((Kinds::WORK | Kinds::RUNS).payload(), "wr");
+    }
+
+    #[test]
+    fn a_store_knows_its_own_notifications() {
+        let (own, other) = (Origin(0xabc), Origin(7));
+        let payload = own.sign(Kinds::WORK | Kinds::TIMERS);
+        assert_eq!(Kinds::parse(&payload), Kinds::WORK | Kinds::TIMERS);
+        assert!(own.is_of(&payload) && !other.is_of(&payload));
+        assert!(!own.is_of("w"), "sent by a transaction of a user's");
     }
 
     #[test]

@@ -1,12 +1,18 @@
 //! Connections, and the transactions that verbs are.
 //!
+//! Statements that do not need each other's answers are sent one behind the other without
+//! waiting: a verb waits for the server two or three times, not once for each of its
+//! statements. Those that a verb ends with go together with its commit, and the server
+//! answers such a commit with a rollback if one of them failed.
+//!
 //! A transaction that is not committed is rolled back, also when the future that runs
 //! it is dropped in the middle. A connection goes back to the pool only when nothing of
 //! its last user is under way on it; one that was given up in the middle of a statement
 //! is closed, and the server told to stop working for it.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
@@ -14,15 +20,17 @@ use deadpool_postgres::{
     TimeoutType,
 };
 use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Row, Socket};
+use tokio_postgres::{Row, Socket, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::address::Target;
 use super::fault::{Fault, Remedy, Retries, remedy};
 use super::options::PostgresOptions;
 use super::tls::Tls;
+use super::writes::Writes;
 use crate::Error;
 
 /// How much longer than the server a client waits for a statement before it takes the
@@ -59,6 +67,9 @@ pub(super) const fn stem(file: &str) -> &str {
 /// The parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
+/// A statement and its parameters.
+pub(super) type Ask<'a> = (&'a Sql, Params<'a>);
+
 /// What keeps plans from flipping. Every hot statement is a few lookups by index, whatever
 /// the tables hold; the planner takes a table that was empty when it was last vacuumed for
 /// empty still, and would rather read it whole. A generic plan is made once, not for each
@@ -87,6 +98,8 @@ struct Habits {
     acquire_timeout: Duration,
     open_max: Duration,
     tls: Tls,
+    /// How many statements were sent, those that begin and end transactions among them.
+    statements: AtomicU64,
     #[cfg(feature = "testing")]
     steps: Option<super::step::Steps>,
 }
@@ -112,6 +125,7 @@ impl Habits {
             acquire_timeout: options.acquire_timeout,
             open_max: options.open_max(),
             tls: target.tls.clone(),
+            statements: AtomicU64::new(0),
             #[cfg(feature = "testing")]
             steps: options.steps.clone(),
         }
@@ -173,10 +187,16 @@ impl Pool {
         Ok(Connection {
             client: Some(client),
             habits: Arc::clone(&self.habits),
-            is_open: false,
+            is_open: AtomicBool::new(false),
             unanswered: AtomicUsize::new(0),
             is_broken: AtomicBool::new(false),
         })
+    }
+
+    /// How many statements were sent so far, those that begin and end transactions among
+    /// them.
+    pub(super) fn statements(&self) -> u64 {
+        self.habits.statements.load(Ordering::Relaxed)
     }
 
     /// The tries of one call of a verb.
@@ -211,7 +231,7 @@ pub(super) struct Connection {
     client: Option<Client>,
     habits: Arc<Habits>,
     /// Whether a transaction is open.
-    is_open: bool,
+    is_open: AtomicBool,
     /// How many statements were sent and not answered.
     unanswered: AtomicUsize,
     /// Whether an answer said that the connection is of no more use.
@@ -219,37 +239,86 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Begins a transaction. Dropped without a commit, it is rolled back.
-    pub(super) async fn begin(&mut self) -> Result<Tx<'_>, Fault> {
-        self.send(self.client().batch_execute(&self.habits.begin)).await?;
-        self.is_open = true;
-        Ok(Tx { connection: self, has_failed: AtomicBool::new(false) })
+    /// Begins a transaction, together with its first statements: they are sent without
+    /// waiting for the beginning, and so must do no harm alone. Dropped without a commit, it
+    /// is rolled back.
+    pub(super) fn begin(&mut self) -> Tx<'_> {
+        Tx { connection: self, has_failed: AtomicBool::new(false) }
     }
 
     /// Sends one statement that is a transaction of its own.
     pub(super) async fn query(&mut self, sql: &Sql, params: Params<'_>) -> Result<Vec<Row>, Fault> {
         if self.habits.is_pooled {
             // The timeouts come with a transaction.
-            let tx = self.begin().await?;
+            let tx = self.begin();
             let rows = tx.query(sql, params).await?;
-            tx.commit().await?;
+            tx.commit(Writes::default()).await?;
             return Ok(rows);
         }
         self.step(sql.name).await;
-        self.ask(sql, params).await
+        Ok(self.exchange(&[(sql, params)], Bounds::NONE).await?.pop().unwrap_or_default())
     }
 
-    /// Sends a statement and waits for its rows.
-    async fn ask(&self, sql: &Sql, params: Params<'_>) -> Result<Vec<Row>, Fault> {
-        let client = self.client();
-        if self.habits.is_pooled {
-            return self.send(client.query_typed(sql.text, &typed(sql, params))).await;
-        }
-        self.send(async {
-            let statement = client.prepare_typed_cached(sql.text, sql.types).await?;
-            client.query(&statement, params).await
+    /// Sends statements one behind the other, waits for the rows of each, and fails with the
+    /// first that failed.
+    async fn exchange(&self, asks: &[Ask<'_>], bounds: Bounds<'_>) -> Result<Vec<Vec<Row>>, Fault> {
+        let ends = match bounds.end {
+            End::Open => 0,
+            End::Commit(news) => 1 + usize::from(news.is_some()),
+        };
+        let count = asks.len() + usize::from(bounds.begins) + ends;
+        self.habits.statements.fetch_add(count as u64, Ordering::Relaxed);
+        // If this future is dropped before the last answer, the count tells.
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let answers = self.send(asks, bounds).await?;
+        self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        answers.map_err(|error| {
+            if remedy(&error) == Remedy::Outage {
+                self.is_broken.store(true, Ordering::Relaxed);
+            }
+            Fault::Database(error)
         })
-        .await
+    }
+
+    /// Does that, and answers what the server answered. The fault is that it did not.
+    async fn send(
+        &self,
+        asks: &[Ask<'_>],
+        bounds: Bounds<'_>,
+    ) -> Result<Result<Vec<Vec<Row>>, tokio_postgres::Error>, Fault> {
+        let client = self.client();
+        let limit = self.habits.answer_max;
+        let mut statements = Vec::with_capacity(asks.len());
+        for (sql, _) in asks.iter().filter(|_| !self.habits.is_pooled) {
+            // Known already, except to a new connection: so none of what follows waits.
+            match within(limit, client.prepare_typed_cached(sql.text, sql.types)).await? {
+                Ok(statement) => statements.push(statement),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        let mut sent = Vec::with_capacity(asks.len() + 2);
+        if bounds.begins {
+            self.is_open.store(true, Ordering::Relaxed);
+            sent.push(begun(Box::pin(command(client, &self.habits.begin))));
+        }
+        for (number, ask) in asks.iter().enumerate() {
+            sent.push(begun(Box::pin(query(client, statements.get(number), ask))));
+        }
+        if let End::Commit(news) = bounds.end {
+            sent.push(begun(Box::pin(command(client, "commit"))));
+            drop(news.map(|news| begun(Box::pin(command(client, news)))));
+        }
+        let mut answers = Vec::with_capacity(sent.len());
+        for request in &mut sent {
+            within(limit, &mut *request).await?;
+            answers.extend(Pin::new(request).take_output());
+        }
+        if let End::Commit(_) = bounds.end {
+            // Or rolled back.
+            self.is_open.store(false, Ordering::Relaxed);
+        }
+        let rows: Result<Vec<Vec<Row>>, _> = answers.into_iter().collect();
+        Ok(rows.map(|mut rows| rows.split_off(usize::from(bounds.begins))))
     }
 
     /// Waits until a test allows the statement.
@@ -264,25 +333,16 @@ impl Connection {
     #[inline(always)]
     async fn step(&self, _: &'static str) {}
 
-    fn client(&self) -> &Client {
-        self.client.as_ref().expect("a connection has its client until it is dropped")
+    /// Whether each statement waits for a test to allow it.
+    fn is_stepped(&self) -> bool {
+        #[cfg(feature = "testing")]
+        return self.habits.steps.is_some();
+        #[cfg(not(feature = "testing"))]
+        return false;
     }
 
-    /// Sends something and waits for the answer, keeping count of what is unanswered.
-    async fn send<T>(
-        &self,
-        request: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, Fault> {
-        self.unanswered.fetch_add(1, Ordering::Relaxed);
-        // If this future is dropped here, the count tells.
-        let answer = within(self.habits.answer_max, request).await?;
-        self.unanswered.fetch_sub(1, Ordering::Relaxed);
-        answer.map_err(|error| {
-            if remedy(&error) == Remedy::Outage {
-                self.is_broken.store(true, Ordering::Relaxed);
-            }
-            Fault::Database(error)
-        })
+    fn client(&self) -> &Client {
+        self.client.as_ref().expect("a connection has its client until it is dropped")
     }
 }
 
@@ -323,6 +383,26 @@ impl Drop for Connection {
     }
 }
 
+/// Whether a transaction begins before statements, and how it goes on after them.
+#[derive(Clone, Copy, Debug)]
+struct Bounds<'a> {
+    begins: bool,
+    end: End<'a>,
+}
+
+impl Bounds<'_> {
+    const NONE: Bounds<'static> = Bounds { begins: false, end: End::Open };
+}
+
+/// How a transaction goes on after statements.
+#[derive(Clone, Copy, Debug)]
+enum End<'a> {
+    /// With others.
+    Open,
+    /// With its commit, and a statement behind that whose answer nobody waits for.
+    Commit(Option<&'a str>),
+}
+
 /// One verb's transaction, at READ COMMITTED.
 pub(super) struct Tx<'a> {
     connection: &'a mut Connection,
@@ -331,39 +411,89 @@ pub(super) struct Tx<'a> {
 }
 
 impl Tx<'_> {
+    /// Begins it before the first statement is even prepared: a pooler that nobody spoke of
+    /// may let another session prepare it.
+    pub(super) async fn open(&self) -> Result<(), Fault> {
+        self.exchange(&[], End::Open).await.map(drop)
+    }
+
     /// Sends a statement and waits for its rows.
     pub(super) async fn query(&self, sql: &Sql, params: Params<'_>) -> Result<Vec<Row>, Fault> {
-        self.connection.step(sql.name).await;
-        self.note(self.connection.ask(sql, params).await)
+        let [rows] = self.query_all([(sql, params)]).await?;
+        Ok(rows)
     }
 
-    /// Sends a statement and waits for the number of rows it touched.
-    pub(super) async fn execute(&self, sql: &Sql, params: Params<'_>) -> Result<u64, Fault> {
-        self.connection.step(sql.name).await;
-        let client = self.connection.client();
-        let answer = if self.connection.habits.is_pooled {
-            self.connection.send(client.execute_typed(sql.text, &typed(sql, params))).await
-        } else {
-            let count = async {
-                let statement = client.prepare_typed_cached(sql.text, sql.types).await?;
-                client.execute(&statement, params).await
-            };
-            self.connection.send(count).await
-        };
-        self.note(answer)
+    /// Sends statements of which none needs the answer to another, and waits for the rows of
+    /// all of them. The server does one after the other.
+    pub(super) async fn query_all<const N: usize>(
+        &self,
+        asks: [Ask<'_>; N],
+    ) -> Result<[Vec<Row>; N], Fault> {
+        let rows = self.query_each(&asks).await?;
+        let short = |rows: Vec<_>| Fault::Unavailable(format!("{} of {N} answers", rows.len()));
+        rows.try_into().map_err(short)
     }
 
-    /// Commits. If the answer is lost, whether it took place is not known.
-    pub(super) async fn commit(self) -> Result<(), Fault> {
+    /// Does the same with any number of statements.
+    pub(super) async fn query_each(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Row>>, Fault> {
+        self.exchange(asks, End::Open).await
+    }
+
+    /// Sends what is to be written and commits. If the answer is lost, whether it took place
+    /// is not known. Answers the rows of each.
+    pub(super) async fn commit(self, writes: Writes<'_>) -> Result<Vec<Vec<Row>>, Fault> {
+        self.commit_and_tell(writes, None).await
+    }
+
+    /// Does the same, and sends another statement behind the commit, whose answer nobody waits
+    /// for.
+    pub(super) async fn commit_and_tell(
+        self,
+        writes: Writes<'_>,
+        news: Option<&str>,
+    ) -> Result<Vec<Vec<Row>>, Fault> {
         if self.has_failed.load(Ordering::Relaxed) {
             // The server would answer such a commit with a rollback, and no error.
             let text = "a transaction was to be committed after a statement of it had failed";
             return Err(Fault::Unavailable(text.to_owned()));
         }
-        self.connection.step("commit").await;
-        self.connection.send(self.connection.client().batch_execute("commit")).await?;
-        self.connection.is_open = false;
-        Ok(())
+        let params = writes.params();
+        let asks = writes.asks(&params);
+        let is_open = self.connection.is_open.load(Ordering::Relaxed);
+        let rows = if !is_open && asks.is_empty() {
+            // Nothing was done.
+            return Ok(Vec::new());
+        } else if is_open && !writes.has_checks() {
+            let mut rows = self.exchange(&asks, End::Commit(news)).await?;
+            rows.pop();
+            rows
+        } else {
+            let rows = self.exchange(&asks, End::Open).await?;
+            writes.check(&rows)?;
+            self.exchange(&[], End::Commit(news)).await?;
+            rows
+        };
+        Ok(rows)
+    }
+
+    async fn exchange(&self, asks: &[Ask<'_>], end: End<'_>) -> Result<Vec<Vec<Row>>, Fault> {
+        let connection = &*self.connection;
+        let begins = || !connection.is_open.load(Ordering::Relaxed);
+        let bounds = |end| Bounds { begins: begins(), end };
+        if !connection.is_stepped() {
+            return self.note(connection.exchange(asks, bounds(end)).await);
+        }
+        let mut rows = Vec::new();
+        for ask in asks {
+            connection.step(ask.0.name).await;
+            let one = connection.exchange(std::slice::from_ref(ask), bounds(End::Open)).await;
+            rows.extend(self.note(one)?);
+        }
+        if let End::Commit(_) = end {
+            connection.step("commit").await;
+            rows.extend(self.note(connection.exchange(&[], bounds(end)).await)?);
+        }
+        Ok(rows)
     }
 
     fn note<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
@@ -377,12 +507,34 @@ impl Tx<'_> {
 impl Drop for Tx<'_> {
     fn drop(&mut self) {
         let connection = &mut self.connection;
-        if connection.is_open && connection.unanswered.load(Ordering::Relaxed) == 0 {
-            connection.is_open = false;
+        if *connection.is_open.get_mut() && *connection.unanswered.get_mut() == 0 {
+            *connection.is_open.get_mut() = false;
             // Sends it without waiting: whatever comes next on this connection is
             // behind it.
             let _ = connection.client().batch_execute("rollback").now_or_never();
         }
+    }
+}
+
+/// The rows of a statement, or why it failed.
+type Rows = Result<Vec<Row>, tokio_postgres::Error>;
+
+/// Begins a request: it is sent when it is polled first.
+fn begun(request: BoxFuture<'_, Rows>) -> MaybeDone<BoxFuture<'_, Rows>> {
+    let mut request = maybe_done(request);
+    let _ = (&mut request).now_or_never();
+    request
+}
+
+async fn command(client: &Client, text: &str) -> Rows {
+    client.batch_execute(text).await.map(|()| Vec::new())
+}
+
+/// Sends a statement, by its text if it was not prepared.
+async fn query(client: &Client, statement: Option<&Statement>, (sql, params): &Ask<'_>) -> Rows {
+    match statement {
+        Some(statement) => client.query(statement, params).await,
+        None => client.query_typed(sql.text, &typed(sql, params)).await,
     }
 }
 

@@ -106,11 +106,10 @@ impl PostgresStore {
 
     async fn events(&self, run: RunId, after: i64, limit: usize) -> Result<Vec<Row>, Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
-        tx.query(&sql::HOLD_RUN, &[run.as_uuid()]).await?;
+        let tx = connection.begin();
+        let hold: Params<'_> = &[run.as_uuid()];
         let params: Params<'_> = &[run.as_uuid(), &after, &page(limit)];
-        let rows = tx.query(&sql::LIST_EVENTS, params).await?;
-        tx.commit().await?;
+        let [_, rows] = tx.query_all([(&sql::HOLD_RUN, hold), (&sql::LIST_EVENTS, params)]).await?;
         Ok(rows)
     }
 

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 use windlass_core::{
-    Definition, Effect, EventBody, Progress, RunEvent, RunEventKind, RunId, RunState, TaskIndex,
-    TaskKind, Version, WorkflowName,
+    Definition, Effect, EventBody, PayloadLimit, Progress, RunEvent, RunEventKind, RunId, RunState,
+    TaskIndex, TaskKind, Timestamp, Version, WorkflowName,
 };
 
 use super::PostgresStore;
 use super::fault::Fault;
-use super::pool::Tx;
+use super::pool::{Params, Tx};
 use super::run::{Run, Task};
 use super::statements as sql;
 use super::time::At;
 use super::work::Work;
+use super::writes::{Param, Writes, params};
 use crate::store::{NewRun, Started, StoreError};
 
 impl PostgresStore {
@@ -29,10 +30,12 @@ impl PostgresStore {
             return Ok(());
         }
         let names: Vec<&str> = definitions.iter().map(|one| one.name().as_str()).collect();
-        tx.execute(&sql::LOCK_DEFINITIONS, &[&names]).await?;
-        let now = self.now_in(tx).await?;
+        let params: Params<'_> = &[&names];
+        let all = [(&sql::LOCK_DEFINITIONS, params), (&sql::CLOCK, &[])];
+        let [_, clock] = tx.query_all(all).await?;
+        let now = self.now_of(&clock)?;
         for definition in definitions {
-            let known = self.newest_definitions(tx, [key_of(definition)]).await?;
+            let (known, _) = self.newest_definitions(tx, [key_of(definition)]).await?;
             let known = known.into_values().next();
             let mut revision = 1;
             if let Some(known) = known {
@@ -69,21 +72,24 @@ impl PostgresStore {
 
     pub(super) async fn register_once(&self, definition: &Arc<Definition>) -> Result<(), Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
+        let tx = connection.begin();
         self.register_in(&tx, std::slice::from_ref(definition)).await?;
-        tx.commit().await
+        tx.commit(Writes::default()).await.map(drop)
     }
 
+    /// The newest revisions of some definitions, and the time.
     async fn newest_definitions(
         &self,
         tx: &Tx<'_>,
         keys: impl IntoIterator<Item = (WorkflowName, Version)>,
-    ) -> Result<HashMap<(WorkflowName, Version), Known>, Fault> {
+    ) -> Result<(Definitions, Timestamp), Fault> {
         let keys: Vec<_> = keys.into_iter().collect();
         let names: Vec<&str> = keys.iter().map(|(name, _)| name.as_str()).collect();
         let versions: Vec<i32> =
             keys.iter().map(|(_, version)| version.get().cast_signed()).collect();
-        let rows = tx.query(&sql::NEWEST_DEFINITIONS, &[&names, &versions]).await?;
+        let params: Params<'_> = &[&names, &versions];
+        let [rows, clock] =
+            tx.query_all([(&sql::NEWEST_DEFINITIONS, params), (&sql::CLOCK, &[])]).await?;
         let ids = rows.iter().map(|row| row.get::<_, i32>("id"));
         let definitions = self.names.definitions(tx, ids).await?;
         let known = |row: &tokio_postgres::Row| {
@@ -91,7 +97,7 @@ impl PostgresStore {
             let definition = Arc::clone(&definitions[&id]);
             (key_of(&definition), Known { id, revision: row.get("revision"), definition })
         };
-        Ok(rows.iter().map(known).collect())
+        Ok((rows.iter().map(known).collect(), self.now_of(&clock)?))
     }
 
     pub(super) async fn start_once(
@@ -99,14 +105,43 @@ impl PostgresStore {
         runs: &[NewRun],
     ) -> Result<Vec<Result<Started, StoreError>>, Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
-        let keys: HashSet<_> = runs.iter().map(|run| (run.workflow.clone(), run.version)).collect();
-        let known = self.newest_definitions(&tx, keys).await?;
+        let tx = connection.begin();
+        let (known, now) = self.newest_definitions(&tx, keys_of(runs)).await?;
+        let Some(new) = surely_new(runs, &known, self.payload_limit) else {
+            return self.start_carefully(tx, runs, &known, now).await;
+        };
+        let work = begin(now, &new)?;
+        let mut writes = Writes::default();
+        // Two batches with the same ids take them in the same order.
+        let mut sorted = new.clone();
+        sorted.sort_unstable_by_key(|(run, _)| run.id);
+        let columns = RunColumns::of(&sorted)?;
+        writes.push(&sql::INSERT_NEW_RUNS, columns.into_params(now));
+        writes.append(work.writes(&self.names)?);
+        match self.conclude_with(tx, &work, writes).await {
+            Ok(_) => Ok(runs.iter().map(|run| Ok(Started { run: run.id, is_new: true })).collect()),
+            Err(fault) if is_used_id(&fault) => {
+                let tx = connection.begin();
+                let (known, now) = self.newest_definitions(&tx, keys_of(runs)).await?;
+                self.start_carefully(tx, runs, &known, now).await
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Starts runs of which some may be there already, by their ids or by their keys, or are
+    /// to be refused.
+    async fn start_carefully(
+        &self,
+        tx: Tx<'_>,
+        runs: &[NewRun],
+        known: &Definitions,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Started, StoreError>>, Fault> {
         let mut answers: Vec<Option<Result<Started, StoreError>>> = runs
             .iter()
             .map(|run| run.check(self.payload_limit).map_err(StoreError::Conflict).err().map(Err))
             .collect();
-        let now = self.now_in(&tx).await?;
         let mut open: Vec<Wanted<'_>> = runs
             .iter()
             .enumerate()
@@ -142,15 +177,42 @@ impl PostgresStore {
         new.sort_unstable_by_key(|(position, _, _)| *position);
         let new: Vec<_> = new.into_iter().map(|(_, run, known)| (run, known)).collect();
         let work = begin(now, &new)?;
-        work.flush(&tx, &self.names).await?;
-        tx.commit().await?;
-        self.send_hints(&work);
+        self.conclude(tx, &work).await?;
         Ok(answers.into_iter().flatten().collect())
     }
 }
 
+/// The newest definitions by their workflows and versions.
+type Definitions = HashMap<(WorkflowName, Version), Known>;
+
+fn keys_of(runs: &[NewRun]) -> HashSet<(WorkflowName, Version)> {
+    runs.iter().map(|run| (run.workflow.clone(), run.version)).collect()
+}
+
+/// The definitions of runs none of which should be there already; `None` if one may be, or is
+/// to be refused.
+fn surely_new<'a>(
+    runs: &'a [NewRun],
+    known: &'a Definitions,
+    limit: PayloadLimit,
+) -> Option<Vec<(&'a NewRun, &'a Known)>> {
+    let mut ids = HashSet::with_capacity(runs.len());
+    let new = |run: &'a NewRun| {
+        let is_new = run.key.is_none() && run.check(limit).is_ok() && ids.insert(run.id);
+        let known = known.get(&(run.workflow.clone(), run.version));
+        known.filter(|_| is_new).map(|known| (run, known))
+    };
+    runs.iter().map(new).collect()
+}
+
+/// Whether runs were not made because one of them is there already.
+fn is_used_id(fault: &Fault) -> bool {
+    let Fault::Database(error) = fault else { return false };
+    error.as_db_error().is_some_and(|error| error.constraint() == Some("runs_pkey"))
+}
+
 /// What the first tasks of new runs do.
-fn begin(now: windlass_core::Timestamp, new: &[(&NewRun, &Known)]) -> Result<Work, Fault> {
+fn begin(now: Timestamp, new: &[(&NewRun, &Known)]) -> Result<Work, Fault> {
     let mut work = Work::new(now);
     for (run, known) in new {
         let started = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
@@ -243,7 +305,7 @@ async fn insert_definition_tasks(
         tasks.iter().map(|task| task.retry.max_attempts().cast_signed()).collect();
     let params =
         &[&id as _, &indices as _, &names as _, &kinds as _, &parents as _, &attempts as _];
-    tx.execute(&sql::INSERT_DEFINITION_TASKS, params).await?;
+    tx.query(&sql::INSERT_DEFINITION_TASKS, params).await?;
     Ok(())
 }
 
@@ -260,46 +322,85 @@ async fn insert_runs(tx: &Tx<'_>, now: At, round: &[Wanted<'_>]) -> Result<HashS
         let id = |run: &NewRun| run.key.is_none().then_some(run.id);
         (&a.key, &a.tenant, &a.workflow, id(a)).cmp(&(&b.key, &b.tenant, &b.workflow, id(b)))
     });
-    let metadata = |run: &NewRun| {
-        let text = (!run.metadata.is_empty()).then(|| serde_json::to_string(&run.metadata));
-        text.transpose().map_err(|error| StoreError::Corrupt(error.to_string()))
-    };
-    let open = |known: &Known| Progress::start(&known.definition).0.open().cast_signed();
-    let mut opens = HashMap::new();
-    for (_, known) in &sorted {
-        opens.entry(known.id).or_insert_with(|| open(known));
-    }
-    let runs = || sorted.iter().map(|(run, _)| *run);
-    let ids: Vec<Uuid> = runs().map(|run| *run.id.as_uuid()).collect();
-    let definitions: Vec<i32> = sorted.iter().map(|(_, known)| known.id).collect();
-    let workflows: Vec<&str> = runs().map(|run| run.workflow.as_str()).collect();
-    let versions: Vec<i32> = runs().map(|run| run.version.get().cast_signed()).collect();
-    let tenants: Vec<&str> = runs().map(|run| run.tenant.as_str()).collect();
-    let opens: Vec<i32> = sorted.iter().map(|(_, known)| opens[&known.id]).collect();
-    let priorities: Vec<i16> = runs().map(|run| run.priority.get()).collect();
+    let columns = RunColumns::of(&sorted)?;
     let keys: Vec<Option<&str>> =
-        runs().map(|run| run.key.as_ref().map(|key| key.as_str())).collect();
-    let metadata: Vec<Option<String>> = runs().map(metadata).collect::<Result<_, _>>()?;
-    let inputs: Vec<&str> = runs().map(|run| run.input.as_str()).collect();
+        sorted.iter().map(|(run, _)| run.key.as_ref().map(|key| key.as_str())).collect();
+    let RunColumns { ids, definitions, workflows, versions, .. } = &columns;
+    let RunColumns { tenants, opens, priorities, metadata, inputs, .. } = &columns;
     let rows = tx
         .query(
             &sql::INSERT_RUNS,
             &[
-                &ids,
-                &definitions,
-                &workflows,
-                &versions,
-                &tenants,
-                &opens,
-                &priorities,
+                ids,
+                definitions,
+                workflows,
+                versions,
+                tenants,
+                opens,
+                priorities,
                 &now,
                 &keys,
-                &metadata,
-                &inputs,
+                metadata,
+                inputs,
             ],
         )
         .await?;
     Ok(rows.iter().map(|row| RunId::from_uuid(row.get(0))).collect())
+}
+
+/// The columns of rows of runs.
+struct RunColumns<'a> {
+    ids: Vec<Uuid>,
+    definitions: Vec<i32>,
+    workflows: Vec<&'a str>,
+    versions: Vec<i32>,
+    tenants: Vec<&'a str>,
+    opens: Vec<i32>,
+    priorities: Vec<i16>,
+    metadata: Vec<Option<String>>,
+    inputs: Vec<&'a str>,
+}
+
+impl<'a> RunColumns<'a> {
+    fn of(new: &[(&'a NewRun, &Known)]) -> Result<Self, Fault> {
+        let metadata = |run: &NewRun| {
+            let text = (!run.metadata.is_empty()).then(|| serde_json::to_string(&run.metadata));
+            text.transpose().map_err(|error| StoreError::Corrupt(error.to_string()))
+        };
+        let open = |known: &Known| Progress::start(&known.definition).0.open().cast_signed();
+        let mut opens = HashMap::new();
+        for (_, known) in new {
+            opens.entry(known.id).or_insert_with(|| open(known));
+        }
+        let runs = || new.iter().map(|(run, _)| *run);
+        Ok(RunColumns {
+            ids: runs().map(|run| *run.id.as_uuid()).collect(),
+            definitions: new.iter().map(|(_, known)| known.id).collect(),
+            workflows: runs().map(|run| run.workflow.as_str()).collect(),
+            versions: runs().map(|run| run.version.get().cast_signed()).collect(),
+            tenants: runs().map(|run| run.tenant.as_str()).collect(),
+            opens: new.iter().map(|(_, known)| opens[&known.id]).collect(),
+            priorities: runs().map(|run| run.priority.get()).collect(),
+            metadata: runs().map(metadata).collect::<Result<_, _>>()?,
+            inputs: runs().map(|run| run.input.as_str()).collect(),
+        })
+    }
+
+    /// The parameters of [`sql::INSERT_NEW_RUNS`].
+    fn into_params(self, now: Timestamp) -> Vec<Param<'a>> {
+        params![
+            self.ids,
+            self.definitions,
+            self.workflows,
+            self.versions,
+            self.tenants,
+            self.opens,
+            self.priorities,
+            At(now),
+            self.metadata,
+            self.inputs,
+        ]
+    }
 }
 
 /// What the starts that made no run name, by their ids or by their keys, by their positions.

@@ -18,6 +18,11 @@ sql!(
     ]
 );
 sql!(
+    ENQUEUE_ALIKE,
+    "enqueue_alike.sql",
+    [UUID_ARRAY, INT4_ARRAY, INT4, INT4, INT4, INT4, INT8, INT4, INT4, INT8, TEXT]
+);
+sql!(
     PUT_BACK,
     "put_back.sql",
     [
@@ -105,6 +110,22 @@ sql!(
         INT2_ARRAY,
         TIMESTAMPTZ,
         TEXT_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY
+    ]
+);
+sql!(
+    INSERT_NEW_RUNS,
+    "insert_new_runs.sql",
+    [
+        UUID_ARRAY,
+        INT4_ARRAY,
+        TEXT_ARRAY,
+        INT4_ARRAY,
+        TEXT_ARRAY,
+        INT4_ARRAY,
+        INT2_ARRAY,
+        TIMESTAMPTZ,
         TEXT_ARRAY,
         TEXT_ARRAY
     ]

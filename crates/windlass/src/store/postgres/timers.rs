@@ -13,7 +13,8 @@ use super::pool::Tx;
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
-use super::work::{Busy, Work, task_id};
+use super::work::{Work, task_id};
+use super::writes::params;
 use crate::store::Sweep;
 
 /// How long ago a timer may have been due that a transaction commits only now. One that
@@ -28,7 +29,7 @@ const STAGED_PAUSE_MAX: Duration = Duration::from_millis(500);
 impl PostgresStore {
     pub(super) async fn promote_once(&self, limit: usize) -> Result<Sweep, Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin().await?;
+        let tx = connection.begin();
         let now = self.now_in(&tx).await?;
         // Neither backlog keeps the other waiting.
         let (mut due, first) = self.due(&tx, now, limit).await?;
@@ -39,8 +40,7 @@ impl PostgresStore {
         let found = due.len() + staged.len();
         let pause = self.staged_watch.see(!staged.is_empty());
         let runs = due.iter().map(|task| task.run).chain(staged.values().map(|one| one.run));
-        let mut work = Work::lock(&tx, &self.names, runs, Busy::LeaveOut).await?;
-        work.now = now;
+        let mut work = Work::lock_free(&tx, &self.names, now, runs).await?;
         let mut moved = 0;
         work.load(&tx, due.iter().copied()).await?;
         // A sleep ends when it is due, and ends well; whatever else is due ends nothing.
@@ -69,12 +69,15 @@ impl PostgresStore {
             }
         }
         let admitted = self.admit(&tx, &mut work, staged).await?;
-        moved += admitted;
-        work.flush(&tx, &self.names).await?;
-        let next = tx.query(&sql::NEXT_DUE, &[&At(first)]).await?;
+        moved += admitted.len();
+        let mut writes = work.writes(&self.names)?;
+        if !admitted.is_empty() {
+            writes.push(&sql::DELETE_STAGED, params![admitted]);
+        }
+        writes.push(&sql::NEXT_DUE, params![At(first)]);
+        let rows = self.conclude_with(tx, &work, writes).await?;
+        let next = rows.last().map(Vec::as_slice).unwrap_or_default();
         let mut next_at = next.first().map(|row| row.get::<_, At>(0).0);
-        tx.commit().await?;
-        self.send_hints(&work);
         if moved < limit {
             // What is due and was not moved is in the hands of others.
             next_at = next_at.map(|at| if at <= now { now + self.busy_pause() } else { at });
@@ -139,14 +142,14 @@ impl PostgresStore {
         Ok((rows.iter().take(limit).map(staged).collect(), rows.len() > limit))
     }
 
-    /// Lets runs that were started in users' transactions into the queues. One that was
-    /// cancelled meanwhile is only forgotten.
+    /// Lets runs that were started in users' transactions into the queues, and answers the
+    /// numbers of those that wait no more. One that was cancelled meanwhile is only forgotten.
     async fn admit(
         &self,
         tx: &Tx<'_>,
         work: &mut Work,
         staged: BTreeMap<i64, Staged>,
-    ) -> Result<usize, Fault> {
+    ) -> Result<Vec<i64>, Fault> {
         let is_open = |one: &Staged| {
             let run = work.runs.get(&one.run);
             run.is_some_and(|run| !run.state.is_final())
@@ -173,10 +176,7 @@ impl PostgresStore {
                 run.apply_effects(moves, now, effects, one.delay).map_err(unsound::of(one.run))?;
             }
         }
-        if !admitted.is_empty() {
-            tx.execute(&sql::DELETE_STAGED, &[&admitted]).await?;
-        }
-        Ok(admitted.len())
+        Ok(admitted)
     }
 }
 

@@ -26,36 +26,36 @@ pub(super) struct Work {
     pub(super) moves: Moves,
 }
 
-/// Whether a verb waits for runs that others have locked, or leaves them out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Busy {
-    Wait,
-    LeaveOut,
-}
-
 impl Work {
     pub(super) fn new(now: Timestamp) -> Self {
         Work { now, runs: BTreeMap::new(), moves: Moves::default() }
     }
 
-    /// Locks runs. Those that do not exist are left out. The time is the caller's to set
-    /// afterwards.
-    pub(super) async fn lock(
+    /// Locks those of some runs that nobody else has locked.
+    pub(super) async fn lock_free(
         tx: &Tx<'_>,
         names: &Names,
+        now: Timestamp,
         runs: impl IntoIterator<Item = RunId>,
-        busy: Busy,
     ) -> Result<Work, Fault> {
-        let ids: BTreeSet<RunId> = runs.into_iter().collect();
-        let ids: Vec<Uuid> = ids.iter().map(|id| *id.as_uuid()).collect();
-        let statement = match busy {
-            Busy::Wait => &sql::LOCK_RUNS,
-            Busy::LeaveOut => &sql::LOCK_FREE_RUNS,
-        };
-        let rows = tx.query(statement, &[&ids]).await?;
-        let definitions = definitions_of(tx, names, &rows).await?;
-        let mut work = Work::new(Timestamp::from_micros(0));
-        for row in &rows {
+        let ids = sorted_ids(runs);
+        if ids.is_empty() {
+            return Ok(Work::new(now));
+        }
+        let rows = tx.query(&sql::LOCK_FREE_RUNS, &[&ids]).await?;
+        Work::of(tx, names, now, &rows).await
+    }
+
+    /// The runs of rows that were locked.
+    pub(super) async fn of(
+        tx: &Tx<'_>,
+        names: &Names,
+        now: Timestamp,
+        rows: &[Row],
+    ) -> Result<Work, Fault> {
+        let definitions = definitions_of(tx, names, rows).await?;
+        let mut work = Work::new(now);
+        for row in rows {
             let id = RunId::from_uuid(row.get("id"));
             let wrong =
                 |error: String| unsound::of(id)(StoreError::Corrupt(format!("run {id}: {error}")));
@@ -338,6 +338,12 @@ pub(super) fn run_state(word: &str) -> Result<RunState, String> {
 pub(super) fn task_id(row: &Row) -> TaskId {
     let index = TaskIndex(row.get::<_, i32>("idx").cast_unsigned());
     TaskId { run: RunId::from_uuid(row.get("run_id")), index }
+}
+
+/// The ids of runs in the order in which they are locked.
+pub(super) fn sorted_ids(runs: impl IntoIterator<Item = RunId>) -> Vec<Uuid> {
+    let ids: BTreeSet<RunId> = runs.into_iter().collect();
+    ids.iter().map(|id| *id.as_uuid()).collect()
 }
 
 /// Tasks as two columns.

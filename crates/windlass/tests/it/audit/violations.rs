@@ -534,8 +534,8 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
     schema_violation(
         &["schema.functions"],
         "is sql volatile parallel safe, not sql immutable parallel safe",
-        "alter function windlass.next_tag volatile",
-        "alter function windlass.next_tag immutable",
+        "alter function windlass.which volatile",
+        "alter function windlass.which immutable",
     ),
     // As `create or replace` leaves it, but so that it can be undone.
     schema_violation(

@@ -367,22 +367,3 @@ select
     h.id as entry
 from windlass.history h
 cross join lateral unnest(string_to_array(h.lines, E'\n')) with ordinality as l (line, n);
-
--- The first tag of a tenant's phase behind its last task in the queue, or behind virtual
--- time if it has none there. The same arithmetic as `windlass_core::next_tag`.
-create function windlass.next_tag(last bigint, virtual_time bigint, weight integer, phase integer)
-returns bigint language sql immutable parallel safe
-as $$
-    select s.start + case s.ahead when 0 then s.spacing else s.ahead end
-    from (
-        select
-            a.start,
-            a.spacing,
-            (((phase - a.start) % a.spacing) + a.spacing) % a.spacing as ahead
-        from (
-            select
-                greatest(coalesce(last, virtual_time), virtual_time) as start,
-                (1048576 / weight)::bigint as spacing
-        ) a
-    ) s
-$$;

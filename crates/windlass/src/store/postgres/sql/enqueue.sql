@@ -2,7 +2,8 @@
 -- level, or behind the level's virtual time. The caller has locked the turns.
 --
 -- Only tags above virtual time are looked at: what was claimed lies below it, and its
--- dead rows may be kept by an old snapshot.
+-- dead rows may be kept by an old snapshot. The arithmetic is that of
+-- `windlass_core::next_tag`, written out: a function of its own costs ten times as much.
 --
 -- $1 uuid[], $2 int[]: the tasks   $3 int[]: definitions   $4 int[]: lanes
 -- $5 int[]: levels   $6 int[]: tenants   $7 bigint[]: fences   $8 int[]: attempts
@@ -22,12 +23,14 @@ with new as (
 ),
 placed as (
     select new.*,
-        max(f.tag) over turns + (new.turn - 1) * max(f.spacing) over turns as tag
+        max(f.start + f.spacing - (((f.start - f.phase) % f.spacing) + f.spacing) % f.spacing)
+            over turns + (new.turn - 1) * max(f.spacing) over turns as tag
     from new
     left join lateral (
         select
+            t.id as phase,
             (1048576 / t.weight)::bigint as spacing,
-            windlass.next_tag(
+            coalesce(
                 (
                     select q.tag
                     from windlass.ready q
@@ -35,8 +38,7 @@ placed as (
                         and q.tag > v.tag
                     order by q.tag desc
                     limit 1
-                ),
-                v.tag, t.weight, t.id) as tag
+                ), v.tag) as start
         from windlass.tenants t
         cross join (
             select coalesce(
