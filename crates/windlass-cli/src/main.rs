@@ -55,6 +55,11 @@ enum Command {
     /// Measure how fast Windlass is here, on a private PostgreSQL or on a server of yours.
     #[cfg(unix)]
     Bench(bench::Arguments),
+
+    /// A worker process of a benchmark, which starts it.
+    #[cfg(unix)]
+    #[command(hide = true)]
+    BenchWorker(bench::WorkerArguments),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +87,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Audit(arguments) => Ok(runtime()?.block_on(audit::run(arguments))),
         #[cfg(unix)]
         Command::Bench(arguments) => runtime()?.block_on(bench::run(arguments)),
+        #[cfg(unix)]
+        Command::BenchWorker(arguments) => {
+            let runtime = runtime()?;
+            let code = runtime.block_on(bench::run_worker(arguments));
+            // Without waiting for the thread that reads commands: nothing more is to come.
+            runtime.shutdown_background();
+            code
+        }
     }
 }
 

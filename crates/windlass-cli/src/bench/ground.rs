@@ -1,6 +1,7 @@
 //! The database that a benchmark works on: its own, made for it and removed after it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tokio_postgres::Client;
@@ -9,6 +10,7 @@ use windlass::store::postgres::{AuditOptions, AuditReport, PostgresOptions, audi
 use windlass::{Windlass, store::postgres::PostgresStore};
 
 use super::meter::Meter;
+use super::progress::Progress;
 
 /// Where a benchmark is to be made.
 #[derive(Clone, clap::Args)]
@@ -43,6 +45,8 @@ pub(crate) struct Ground {
     url: String,
     /// A connection of its own, to read counters with and for statements beside the engine.
     pub(crate) client: Client,
+    /// How far it is, for people who watch.
+    pub(crate) progress: Progress,
     kind: Kind,
 }
 
@@ -55,7 +59,11 @@ enum Kind {
 
 impl Ground {
     /// Makes the database.
-    pub(crate) async fn prepare(arguments: &GroundArguments) -> anyhow::Result<Ground> {
+    pub(crate) async fn prepare(
+        arguments: &GroundArguments,
+        is_silent: bool,
+    ) -> anyhow::Result<Ground> {
+        let progress = Progress { is_silent };
         match &arguments.database_url {
             Some(url) => {
                 let admin = PostgresOptions::new(url).client().await?;
@@ -67,7 +75,7 @@ impl Ground {
                 match migrated(&made, Some(&name)).await {
                     Ok(client) => {
                         let kind = Kind::Database { admin, name };
-                        Ok(Ground { url: made, client, kind })
+                        Ok(Ground { url: made, client, progress, kind })
                     }
                     Err(error) => {
                         drop_database(&admin, &name).await?;
@@ -86,7 +94,7 @@ impl Ground {
                 }
                 let url = server.url();
                 let client = migrated(&url, None).await?;
-                Ok(Ground { url, client, kind: Kind::Private(server) })
+                Ok(Ground { url, client, progress, kind: Kind::Private(server) })
             }
         }
     }
@@ -96,10 +104,19 @@ impl Ground {
         PostgresOptions::new(&self.url)
     }
 
+    /// The address of the database.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// An engine on it.
     pub(crate) async fn engine(&self) -> anyhow::Result<Windlass> {
-        let store = PostgresStore::connect(self.options()).await?;
-        Ok(Windlass::with_store(std::sync::Arc::new(store)))
+        Ok(Windlass::with_store(self.store().await?))
+    }
+
+    /// A store on it.
+    pub(crate) async fn store(&self) -> anyhow::Result<Arc<PostgresStore>> {
+        Ok(Arc::new(PostgresStore::connect(self.options()).await?))
     }
 
     /// The process of the server, if it is on this machine for sure.

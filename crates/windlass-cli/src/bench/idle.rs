@@ -1,6 +1,9 @@
 //! What a worker costs that has nothing to do.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use windlass::Windlass;
 
 use super::ground::Ground;
 use super::meter::Spent;
@@ -28,27 +31,46 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     let both = watch(arguments, ground, JOINING + time).await?;
     let each = time.as_secs_f64() * f64::from(arguments.workers);
     let mut report = Report::new("idle");
-    let transactions = (both.transactions - joining.transactions) / each;
-    let label = "transactions of an idle worker";
-    report.add("transactions_per_second", label, transactions.max(0.0), "per second");
-    let wal = (both.wal_bytes - joining.wal_bytes) / each;
-    report.add("wal_bytes_per_second", "WAL of an idle worker", wal.max(0.0), "bytes per second");
+    let mut add = |key: &str, label: &str, both: f64, joining: f64, unit| {
+        report.add(key, label, ((both - joining) / each).max(0.0), unit);
+    };
+    let (now, before) = (both.statements as f64, joining.statements as f64);
+    add("statements_per_second", "statements of an idle worker", now, before, "per second");
+    let (both, joining) = (both.spent, joining.spent);
+    let (now, before) = (both.transactions, joining.transactions);
+    add("transactions_per_second", "transactions of an idle worker", now, before, "per second");
+    let (now, before) = (both.wal_bytes, joining.wal_bytes);
+    add("wal_bytes_per_second", "WAL of an idle worker", now, before, "bytes per second");
     Ok(report)
 }
 
+/// What workers cost.
+struct Cost {
+    spent: Spent,
+    /// Those that begin and end transactions among them.
+    statements: u64,
+}
+
 /// What workers cost that are there for a time.
-async fn watch(arguments: &Arguments, ground: &Ground, time: Duration) -> anyhow::Result<Spent> {
+async fn watch(arguments: &Arguments, ground: &Ground, time: Duration) -> anyhow::Result<Cost> {
     let workflow = chain("bench-idle", 1, &Counter::expecting(u64::MAX));
     let before = ground.meter().await?;
-    let mut workers = Vec::new();
+    let (mut workers, mut stores) = (Vec::new(), Vec::new());
     for _ in 0..arguments.workers {
-        let windlass = ground.engine().await?;
-        workers.push((windlass.worker().register(&workflow).spawn()?, windlass));
+        let store = ground.store().await?;
+        let windlass = Windlass::with_store(Arc::clone(&store) as _);
+        workers.push(windlass.worker().register(&workflow).spawn()?);
+        stores.push(store);
     }
-    tokio::time::sleep(time).await;
-    for (worker, windlass) in workers {
+    let watching = ground.progress.phase("watching", time.as_secs());
+    for _ in 0..time.as_secs() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        watching.step();
+    }
+    for worker in workers {
         worker.drain().await?;
-        drop(windlass);
     }
-    Ok(ground.meter().await?.since(&before, time))
+    let statements = stores.iter().map(|store| store.statements()).sum();
+    drop(stores);
+    Ok(Cost { spent: ground.meter().await?.since(&before, time), statements })
 }

@@ -65,10 +65,13 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
         tokio::time::sleep(Duration::from_millis(arguments.rest_ms)).await;
     }
     worker.drain().await?;
+    let mut commits = commits(arguments, ground).await?;
     let mut report = Report::new("latency");
-    for (key, label, times) in
-        [("start", "start to first task", &mut starts), ("hop", "task to next task", &mut hops)]
-    {
+    for (key, label, times) in [
+        ("start", "start to first task", &mut starts),
+        ("hop", "task to next task", &mut hops),
+        ("commit", "one row in raw SQL, committed", &mut commits),
+    ] {
         times.sort_unstable();
         for percent in [50, 99] {
             let at = (times.len() * percent / 100).min(times.len().saturating_sub(1));
@@ -82,6 +85,22 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
         }
     }
     Ok(report)
+}
+
+/// How long one insert takes at the same pace, with nothing around it: both a start and a
+/// claim end with such a commit, so nothing is faster than two of them.
+async fn commits(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Vec<Duration>> {
+    ground.client.batch_execute("create table bench_commits (n integer)").await?;
+    let insert = ground.client.prepare("insert into bench_commits values (1)").await?;
+    let mut times = Vec::new();
+    for _ in 0..arguments.runs {
+        let began = Instant::now();
+        ground.client.execute(&insert, &[]).await?;
+        times.push(began.elapsed());
+        tokio::time::sleep(Duration::from_millis(arguments.rest_ms)).await;
+    }
+    ground.client.batch_execute("drop table bench_commits").await?;
+    Ok(times)
 }
 
 /// Two tasks, one after the other, that note when they begin.

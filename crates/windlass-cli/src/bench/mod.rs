@@ -1,20 +1,27 @@
 //! `windlass bench`: how fast it is here, on this machine and this PostgreSQL.
 
+mod crew;
+mod fairness;
 mod ground;
 mod idle;
 mod latency;
 mod meter;
+mod progress;
 mod raw;
+mod recovery;
 mod report;
+mod scale;
 mod start;
 mod throughput;
 mod work;
 mod workflows;
+mod xmin;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub(crate) use self::crew::{Arguments as WorkerArguments, run as run_worker};
 use self::ground::{Ground, GroundArguments};
 use self::report::Report;
 use crate::signals::Signals;
@@ -47,15 +54,27 @@ enum Benchmark {
     /// How soon an idle worker begins what is started, and the next task after it.
     Latency(latency::Arguments),
 
+    /// Whether every tenant gets its turn: gaps against their bound, shares against weights.
+    Fairness(fairness::Arguments),
+
+    /// What a long transaction elsewhere in the database costs.
+    Xmin(xmin::Arguments),
+
     /// What a worker costs that has nothing to do.
     Idle(idle::Arguments),
+
+    /// How soon the tasks of a worker that was killed are begun by another.
+    Recovery(recovery::Arguments),
+
+    /// More processes, a larger backlog, more tenants.
+    Scale(scale::Arguments),
 }
 
 /// Makes the database, measures, audits, prints and removes the database.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     // Whatever ends it, the database goes.
     let mut signals = Signals::new()?;
-    let ground = Ground::prepare(&arguments.ground).await?;
+    let ground = Ground::prepare(&arguments.ground, arguments.json).await?;
     let measured = tokio::select! {
         biased;
         exit_code = signals.next() => Ok(ExitCode::from(exit_code)),
@@ -73,9 +92,15 @@ async fn measure(arguments: &Arguments, ground: &Ground) -> anyhow::Result<ExitC
         Benchmark::Workflows(arguments) => workflows::run(arguments, ground).await?,
         Benchmark::Start(arguments) => start::run(arguments, ground).await?,
         Benchmark::Latency(arguments) => latency::run(arguments, ground).await?,
+        Benchmark::Fairness(arguments) => fairness::run(arguments, ground).await?,
+        Benchmark::Xmin(arguments) => xmin::run(arguments, ground).await?,
         Benchmark::Idle(arguments) => idle::run(arguments, ground).await?,
+        Benchmark::Recovery(arguments) => recovery::run(arguments, ground).await?,
+        Benchmark::Scale(arguments) => scale::run(arguments, ground).await?,
     };
+    let auditing = ground.progress.phase("auditing", 1);
     let audit = ground.audit().await?;
+    drop(auditing);
     report.print(&audit, arguments.json)?;
     if !audit.is_clean() {
         eprint!("{}", crate::audit::render(&audit, false));

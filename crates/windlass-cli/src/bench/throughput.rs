@@ -69,6 +69,7 @@ async fn fill(
     workflow: &Workflow<()>,
 ) -> anyhow::Result<()> {
     let windlass = ground.engine().await?;
+    let _filling = ground.progress.phase("filling", u64::from(arguments.tasks));
     start(&windlass, workflow, arguments.tasks as usize, arguments.tenants as usize).await?;
     drop(windlass);
     ground.settle().await
@@ -81,6 +82,8 @@ async fn drain(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Spent> 
     fill(arguments, ground, &workflow).await?;
     let before = ground.meter().await?;
     let windlass = ground.engine().await?;
+    let draining = ground.progress.phase("draining", u64::from(arguments.tasks));
+    draining.follow(&counter);
     let began = Instant::now();
     let worker = windlass.worker().register(&workflow).slots(arguments.slots as usize).spawn()?;
     counter.reached().await;
@@ -94,6 +97,7 @@ async fn drain(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Spent> 
 async fn drain_raw(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Spent> {
     fill(arguments, ground, &chain("bench-noop", 1, &Counter::expecting(u64::MAX))).await?;
     let before = ground.meter().await?;
+    let _draining = ground.progress.phase("raw SQL", u64::from(arguments.tasks));
     let time = raw::drain(ground, u64::from(arguments.tasks)).await?;
     Ok(ground.meter().await?.since(&before, time))
 }

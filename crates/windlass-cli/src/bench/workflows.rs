@@ -1,5 +1,6 @@
 //! How many whole workflows a second one worker does: chains, and fan-outs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass::Workflow;
@@ -44,12 +45,14 @@ async fn drain(
     arguments: &Arguments,
     ground: &Ground,
     workflow: &Workflow<()>,
-    counter: &Counter,
+    counter: &Arc<Counter>,
     runs: u32,
 ) -> anyhow::Result<Duration> {
     let windlass = ground.engine().await?;
     start(&windlass, workflow, runs as usize, 1).await?;
     ground.settle().await?;
+    let draining = ground.progress.phase("draining", counter.wanted());
+    draining.follow(counter);
     let began = Instant::now();
     let worker = windlass.worker().register(workflow).slots(arguments.slots as usize).spawn()?;
     counter.reached().await;

@@ -40,14 +40,45 @@ fn workflows_starts_and_latencies_are_measured() {
     let figures = bench(&["start", "--runs", "400"]);
     assert_positive(&figures, &["starts_per_second", "concurrent_starts_per_second"]);
     let figures = bench(&["latency", "--runs", "10"]);
-    let keys = ["start_p50_ms", "start_p99_ms", "hop_p50_ms", "hop_p99_ms"];
+    let keys = ["start_p50_ms", "start_p99_ms", "hop_p50_ms", "hop_p99_ms", "commit_p50_ms"];
     assert_positive(&figures, &keys);
 }
 
 #[test]
 fn an_idle_worker_is_watched() {
     let figures = bench(&["idle", "--seconds", "3"]);
-    assert_positive(&figures, &["transactions_per_second"]);
+    assert_positive(&figures, &["statements_per_second", "transactions_per_second"]);
+}
+
+#[test]
+fn the_worst_gap_is_within_its_bound() {
+    let figures = bench(&["fairness", "--tenants", "5", "--tasks", "40", "--slots", "4"]);
+    assert_positive(&figures, &["worst_gap", "newcomer_gap"]);
+    // Five tenants, claims of four, three workers.
+    assert_eq!(figures["gap_bound"], 23.0);
+    for gap in ["worst_gap", "newcomer_gap"] {
+        assert!(figures[gap].as_f64() <= figures["gap_bound"].as_f64(), "{gap} in {figures}");
+    }
+    assert!(figures["share_error_percent"].as_f64().is_some_and(|error| error < 10.0));
+}
+
+#[test]
+fn a_long_transaction_more_processes_and_a_larger_backlog_are_measured() {
+    let figures = bench(&["xmin", "--tasks", "200"]);
+    assert_positive(&figures, &["tasks_per_second", "held_tasks_per_second", "kept"]);
+    let small = ["--tasks", "200", "--processes", "1,2", "--backlog", "400", "--tenants", "7"];
+    let figures = bench(&[["scale"].as_slice(), &small].concat());
+    assert_positive(&figures, &["tasks_per_second_1_processes", "tasks_per_second_2_processes"]);
+    assert_positive(&figures, &["tasks_per_second_small", "tasks_per_second_large", "kept"]);
+}
+
+#[test]
+fn the_tasks_of_a_killed_worker_are_begun_again_after_its_lease() {
+    let figures = bench(&["recovery", "--kills", "1", "--tasks", "3"]);
+    assert_positive(&figures, &["redispatch_p50_ms", "redispatch_p99_ms"]);
+    // Its last heartbeat was at most a third of the lease before it died.
+    let soonest = figures["redispatch_p50_ms"].as_f64();
+    assert!(soonest.is_some_and(|millis| millis > 1_000.0), "{figures}");
 }
 
 #[test]

@@ -1,0 +1,212 @@
+//! Worker processes of a benchmark: this program again, as `windlass bench-worker`.
+
+use std::io::Write as _;
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use windlass::store::postgres::PostgresOptions;
+use windlass::{Ctx, TaskError, Windlass, Workflow};
+
+use super::ground::Ground;
+
+/// How long a process may take for what it was told.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// What a process says when it is ready to begin, and when a task was begun.
+const READY: &str = "ready";
+const BEGUN: &str = "begun";
+
+/// What the tasks of a worker process do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Task {
+    /// Nothing.
+    Nothing,
+    /// Say that they were begun, and never end.
+    Endless,
+}
+
+impl Task {
+    /// The name of the workflow that they belong to.
+    pub(crate) fn workflow(self) -> &'static str {
+        match self {
+            Task::Nothing => "bench-noop",
+            Task::Endless => "bench-endless",
+        }
+    }
+
+    fn build(self) -> anyhow::Result<Workflow<()>> {
+        let mut workflow = Workflow::<()>::builder(self.workflow());
+        workflow.task("task-0").run(move |_: Ctx<()>| async move {
+            match self {
+                Task::Nothing => Ok::<_, TaskError>(()),
+                Task::Endless => {
+                    say(BEGUN).map_err(|error| TaskError::new(error.to_string()))?;
+                    std::future::pending().await
+                }
+            }
+        });
+        Ok(workflow.build()?)
+    }
+}
+
+/// What `windlass bench-worker` is told.
+#[derive(Clone, clap::Args)]
+pub(crate) struct Arguments {
+    /// The address of the database.
+    #[arg(long)]
+    url: String,
+
+    /// What its tasks do.
+    #[arg(long)]
+    task: Task,
+
+    /// How many it does at once.
+    #[arg(long)]
+    slots: usize,
+
+    /// Its lease, in milliseconds.
+    #[arg(long)]
+    lease_ms: Option<u64>,
+}
+
+impl std::fmt::Debug for Arguments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The address may hold a password.
+        f.debug_struct("Arguments").field("task", &self.task).finish_non_exhaustive()
+    }
+}
+
+/// Says that it is ready, waits for a line, works until its standard input is closed.
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let windlass = Windlass::connect(PostgresOptions::new(&arguments.url)).await?;
+    let workflow = arguments.task.build()?;
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    say(READY)?;
+    if lines.next_line().await?.is_some() {
+        let mut worker = windlass.worker().register(&workflow).slots(arguments.slots);
+        if let Some(millis) = arguments.lease_ms {
+            worker = worker.lease(Duration::from_millis(millis));
+        }
+        let worker = worker.spawn()?;
+        while lines.next_line().await?.is_some() {}
+        worker.drain().await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(word: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{word}")?;
+    out.flush()
+}
+
+/// Some worker processes. Dropped, they are killed.
+pub(crate) struct Crew(Vec<Member>);
+
+struct Member {
+    child: Child,
+    /// `None` once it was told to end.
+    commands: Option<ChildStdin>,
+    words: Lines<BufReader<ChildStdout>>,
+}
+
+impl Crew {
+    /// Starts processes and waits until they are connected.
+    pub(crate) async fn hire(
+        ground: &Ground,
+        count: u32,
+        slots: u32,
+        task: Task,
+        lease: Option<Duration>,
+    ) -> anyhow::Result<Crew> {
+        let program = std::env::current_exe().context("this program cannot be found")?;
+        let mut crew = Crew(Vec::new());
+        for _ in 0..count {
+            let mut command = Command::new(&program);
+            command.args(["bench-worker", "--url", ground.url(), "--slots", &slots.to_string()]);
+            let task = task.to_possible_value().context("every task has a name")?;
+            command.args(["--task", task.get_name()]);
+            if let Some(lease) = lease {
+                command.args(["--lease-ms", &lease.as_millis().to_string()]);
+            }
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+            let mut child = command.spawn().context("a worker process cannot be started")?;
+            let commands = child.stdin.take();
+            let out = child.stdout.take().context("its output is a pipe")?;
+            let words = BufReader::new(out).lines();
+            crew.0.push(Member { child, commands, words });
+        }
+        for member in &mut crew.0 {
+            member.hear(READY).await?;
+        }
+        Ok(crew)
+    }
+
+    /// Lets all of them begin.
+    pub(crate) async fn go(&mut self) -> anyhow::Result<()> {
+        for member in &mut self.0 {
+            let commands = member.commands.as_mut().context("it was told to end")?;
+            commands.write_all(b"go\n").await?;
+            commands.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a number of tasks were begun by each.
+    pub(crate) async fn begun(&mut self, count: usize) -> anyhow::Result<()> {
+        for member in &mut self.0 {
+            for _ in 0..count {
+                member.hear(BEGUN).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if one of them has ended.
+    pub(crate) fn check(&mut self) -> anyhow::Result<()> {
+        for member in &mut self.0 {
+            if let Some(status) = member.child.try_wait()? {
+                bail!("a worker process has ended: {status}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills all of them, with SIGKILL.
+    pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
+        for member in &mut self.0 {
+            member.child.start_kill()?;
+        }
+        for member in &mut self.0 {
+            member.child.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets all of them drain and end.
+    pub(crate) async fn dismiss(mut self) -> anyhow::Result<()> {
+        for member in &mut self.0 {
+            member.commands = None;
+        }
+        for member in &mut self.0 {
+            let status = tokio::time::timeout(ANSWER_MAX, member.child.wait()).await??;
+            anyhow::ensure!(status.success(), "a worker process has ended: {status}");
+        }
+        Ok(())
+    }
+}
+
+impl Member {
+    async fn hear(&mut self, expected: &str) -> anyhow::Result<()> {
+        let line = tokio::time::timeout(ANSWER_MAX, self.words.next_line()).await;
+        match line.context("a worker process says nothing")?? {
+            Some(word) if word == expected => Ok(()),
+            Some(word) => bail!("a worker process says {word:?}, not {expected:?}"),
+            None => bail!("a worker process has ended"),
+        }
+    }
+}

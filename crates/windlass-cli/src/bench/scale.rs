@@ -1,0 +1,90 @@
+//! What becomes of the speed with more processes, a larger backlog, more tenants.
+
+use std::time::{Duration, Instant};
+
+use super::crew::{Crew, Task};
+use super::ground::Ground;
+use super::report::Report;
+use super::work::{Backlog, Counter, chain, drain, start};
+use crate::text::thousands;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// How many tasks to drain for each figure.
+    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..))]
+    tasks: u32,
+
+    /// With how many worker processes.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4],
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    processes: Vec<u32>,
+
+    /// How many tasks the largest backlog has; the smallest has 10,000.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..))]
+    backlog: u32,
+
+    /// How many tenants it has; the smallest has one.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    tenants: u32,
+
+    /// How many tasks a worker runs at once.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    slots: u32,
+}
+
+/// The backlog that the large one is compared with.
+const SMALL: u32 = 10_000;
+
+pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Report> {
+    let mut report = Report::new("scale");
+    let per_second = |tasks: u32, time: Duration| f64::from(tasks) / time.as_secs_f64();
+    for processes in &arguments.processes {
+        let time = by_processes(arguments, ground, *processes).await?;
+        report.add(
+            format!("tasks_per_second_{processes}_processes"),
+            format!("tasks, worker processes: {processes}"),
+            per_second(arguments.tasks, time),
+            "per second",
+        );
+    }
+    let slots = arguments.slots;
+    // Once before, so that both find the tables as used as each other.
+    let small = Backlog { tasks: SMALL, drained: SMALL, tenants: 1, slots };
+    drain(ground, "bench-before", small).await?;
+    let small_time = drain(ground, "bench-small", small).await?;
+    let drained = arguments.tasks.min(arguments.backlog);
+    let large = Backlog { tasks: arguments.backlog, drained, tenants: arguments.tenants, slots };
+    let large_time = drain(ground, "bench-large", large).await?;
+    let (small_rate, large_rate) = (per_second(SMALL, small_time), per_second(drained, large_time));
+    let label = "tasks, of a backlog of 10,000 and one tenant";
+    report.add("tasks_per_second_small", label, small_rate, "per second");
+    let (backlog, tenants) = (arguments.backlog.into(), arguments.tenants.into());
+    let label = format!("tasks, of {} and {} tenants", thousands(backlog), thousands(tenants));
+    report.add("tasks_per_second_large", label, large_rate, "per second");
+    report.add("kept", "kept", large_rate / small_rate, "");
+    Ok(report)
+}
+
+/// Lets processes drain a backlog together.
+async fn by_processes(
+    arguments: &Arguments,
+    ground: &Ground,
+    processes: u32,
+) -> anyhow::Result<Duration> {
+    let workflow = chain(Task::Nothing.workflow(), 1, &Counter::expecting(u64::MAX));
+    let windlass = ground.engine().await?;
+    start(&windlass, &workflow, arguments.tasks as usize, 1).await?;
+    ground.settle().await?;
+    let mut crew = Crew::hire(ground, processes, arguments.slots, Task::Nothing, None).await?;
+    let began = Instant::now();
+    crew.go().await?;
+    // The narrow tables are empty when everything has ended.
+    let sql = "select exists (select from windlass.ready) or exists (select from windlass.leases)";
+    while ground.client.query_one(sql, &[]).await?.get(0) {
+        crew.check()?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let time = began.elapsed();
+    crew.dismiss().await?;
+    Ok(time)
+}
