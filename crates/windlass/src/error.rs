@@ -42,11 +42,13 @@ pub enum ErrorKind {
     Schema,
     /// The database refuses us: password, right, certificate, or too old a server.
     Database,
+    /// The worker was ended before its tasks were.
+    Interrupted,
 }
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [ErrorKind; 11] = [
+    pub const ALL: [ErrorKind; 12] = [
         ErrorKind::Definition,
         ErrorKind::Argument,
         ErrorKind::Payload,
@@ -58,6 +60,7 @@ impl ErrorKind {
         ErrorKind::Timeout,
         ErrorKind::Schema,
         ErrorKind::Database,
+        ErrorKind::Interrupted,
     ];
 
     /// The code that is shown everywhere, such as `WL-0004`.
@@ -74,6 +77,7 @@ impl ErrorKind {
             ErrorKind::Timeout => "WL-0009",
             ErrorKind::Schema => "WL-0010",
             ErrorKind::Database => "WL-0011",
+            ErrorKind::Interrupted => "WL-0012",
         }
     }
 }

@@ -34,6 +34,8 @@
 //!   ([`Windlass::connect`]).
 //! - `sqlx`: starts inside the transactions of sqlx 0.9, besides those of tokio-postgres
 //!   ([`Start::in_transaction`]).
+//! - `health`: HTTP endpoints of a worker for probes and for drains
+//!   (`WorkerBuilder::health`).
 //! - `testing`: the test kit (`windlass::testing`), with virtual time, workers that
 //!   crash where you want, and assertions on histories. For dev-dependencies.
 //! - `embedded`: a private PostgreSQL as a child process (`windlass::embedded`), for

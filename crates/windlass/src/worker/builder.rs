@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use windlass_core::{QueueName, TaskKind, WorkerName};
 
-use super::{Config, Parts, Probe, Session};
+use super::{Config, Parts, Probe, Pulse, Session};
 use crate::duties;
 use crate::error::{Error, ErrorKind};
 use crate::planted::Planted;
@@ -48,6 +48,8 @@ pub struct WorkerBuilder {
     gate: Gate,
     probe: Option<Arc<dyn Probe>>,
     planted: Planted,
+    #[cfg(feature = "health")]
+    pub(super) health: Option<super::health::HealthOptions>,
 }
 
 impl WorkerBuilder {
@@ -72,6 +74,8 @@ impl WorkerBuilder {
             gate: Gate::default(),
             probe: None,
             planted: Planted::default(),
+            #[cfg(feature = "health")]
+            health: None,
         }
     }
 
@@ -149,9 +153,34 @@ impl WorkerBuilder {
     ///
     /// Outside a tokio runtime.
     pub fn spawn(self) -> Result<WorkerHandle, Error> {
-        let draining = CancellationToken::new();
-        let (gate, run) = self.into_future(draining.clone())?;
-        Ok(WorkerHandle { draining, task: tokio::spawn(gate.wrap(run)) })
+        self.spawn_with(CancellationToken::new())
+    }
+
+    /// Starts the worker, to be drained by this token.
+    pub(super) fn spawn_with(self, draining: CancellationToken) -> Result<WorkerHandle, Error> {
+        #[cfg(feature = "health")]
+        let health = self.health.clone();
+        let Config { name, lease, .. } = &self.config;
+        let pulse = Arc::new(Pulse::new(name, *lease, self.is_watched()));
+        let (gate, run) = self.into_future(draining.clone(), Arc::clone(&pulse))?;
+        #[cfg(feature = "health")]
+        let (health_address, run) = {
+            let health = health.map(|options| options.open(&pulse, &draining)).transpose()?;
+            let address = health.as_ref().map(super::health::Endpoints::address);
+            let run = async move {
+                let result = run.await;
+                drop(health);
+                result
+            };
+            (address, run)
+        };
+        Ok(WorkerHandle {
+            draining,
+            task: tokio::spawn(gate.wrap(run)),
+            pulse,
+            #[cfg(feature = "health")]
+            health_address,
+        })
     }
 
     /// Works until `shutdown` is ready, then drains. Dropping the future leaves the
@@ -173,6 +202,7 @@ impl WorkerBuilder {
     fn into_future(
         self,
         draining: CancellationToken,
+        pulse: Arc<Pulse>,
     ) -> Result<(Gate, impl Future<Output = Result<(), Error>> + use<>), Error> {
         let config = self.check()?;
         let link: Arc<dyn WorkerLink> = match self.link {
@@ -196,6 +226,7 @@ impl WorkerBuilder {
             gate: self.gate.clone(),
             probe: self.probe,
             planted: self.planted,
+            pulse,
         };
         let (store, duty_interval) = (self.store, self.duty_interval);
         let session = Session::new(parts, config, draining);
@@ -220,6 +251,14 @@ impl WorkerBuilder {
             result
         };
         Ok((gate, run))
+    }
+
+    /// Whether somebody asks how the worker is.
+    fn is_watched(&self) -> bool {
+        #[cfg(feature = "health")]
+        return self.health.is_some();
+        #[cfg(not(feature = "health"))]
+        false
     }
 
     fn check(&self) -> Result<Config, Error> {
@@ -311,8 +350,12 @@ impl WorkerBuilder {
 /// A worker at work. Dropping the handle leaves the worker running.
 #[derive(Debug)]
 pub struct WorkerHandle {
-    draining: CancellationToken,
-    task: JoinHandle<Option<Result<(), Error>>>,
+    pub(super) draining: CancellationToken,
+    pub(super) task: JoinHandle<Option<Result<(), Error>>>,
+    #[cfg_attr(not(unix), expect(dead_code))]
+    pub(super) pulse: Arc<Pulse>,
+    #[cfg(feature = "health")]
+    pub(super) health_address: Option<std::net::SocketAddr>,
 }
 
 impl WorkerHandle {
@@ -342,7 +385,7 @@ impl WorkerHandle {
         WorkerHandle::result(self.task.await)
     }
 
-    fn result(
+    pub(super) fn result(
         ended: Result<Option<Result<(), Error>>, tokio::task::JoinError>,
     ) -> Result<(), Error> {
         match ended {

@@ -38,6 +38,10 @@ impl HeldTasks {
         self.0.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn list(&self) -> Vec<Held> {
         self.0.keys().map(|(task, fence)| Held { task: *task, fence: *fence }).collect()
     }

@@ -9,9 +9,14 @@
 mod attempt;
 mod builder;
 mod call;
+#[cfg(feature = "health")]
+mod health;
 mod held;
 mod outbox;
+mod pulse;
 mod session;
+#[cfg(unix)]
+mod signals;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +25,7 @@ use std::time::Duration;
 use windlass_core::QueueName;
 
 pub use builder::{LEASE_MIN, SETTING_MAX, SLOTS_MAX, WorkerBuilder, WorkerHandle};
+pub(crate) use pulse::Pulse;
 pub(crate) use session::Session;
 
 use crate::planted::Planted;
@@ -69,6 +75,7 @@ pub(crate) struct Parts {
     pub(crate) gate: Gate,
     pub(crate) probe: Option<Arc<dyn Probe>>,
     pub(crate) planted: Planted,
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 impl Parts {

@@ -135,6 +135,7 @@ impl Session {
         let mut drain: Option<Drain> = None;
         let end_at = loop {
             let now = Instant::now();
+            self.parts.pulse.turn(self.held.len());
             if drain.is_none() && self.draining.is_cancelled() {
                 drain = Some(self.begin_drain(now));
             }
@@ -187,7 +188,9 @@ impl Session {
             definitions: definitions.map(|r| Arc::clone(&r.definition)).collect(),
         };
         let mut backoff = Backoff::default();
+        self.parts.pulse.joins();
         loop {
+            self.parts.pulse.turn(self.held.len());
             let link = Arc::clone(&self.parts.link);
             let request = hello.clone();
             let call = limited(self.call_limit(), async move { link.join(request).await });
@@ -196,8 +199,12 @@ impl Session {
                 () = self.draining.cancelled() => return Ok(false),
                 answer = call => answer,
             };
+            self.parts.pulse.heard(&answer);
             let pause = match answer {
-                Ok(()) => return Ok(true),
+                Ok(()) => {
+                    self.parts.pulse.joined(self.worker);
+                    return Ok(true);
+                }
                 Err(StoreError::LeaseLost(_)) => {
                     // An earlier introduction came through, and was forgotten since.
                     self.worker = WorkerId::from_random(self.rng.u128(..));
@@ -345,6 +352,7 @@ impl Session {
             (self.beat.is_none() && self.needs_beat()).then_some(self.beat_at),
             (!self.held.is_empty() && !self.has_lapsed).then_some(self.lease_until),
             drain.map(|drain| drain.next_at(now)),
+            self.parts.pulse.is_watched().then_some(now + self.config.lease),
         ];
         times.into_iter().flatten().filter(|at| *at > now).min()
     }
@@ -357,6 +365,7 @@ impl Session {
             biased;
             () = self.draining.cancelled(), if !is_draining => None,
             answers = self.outbox.answers() => {
+                self.parts.pulse.heard(&answers);
                 let jitter = self.rng.f64();
                 self.outbox.settle(answers, &mut self.held, jitter).err()
             }
@@ -370,10 +379,12 @@ impl Session {
             }
             claimed = answer(&mut self.claim) => {
                 self.claim = None;
+                self.parts.pulse.heard(&claimed);
                 self.on_claimed(claimed, is_draining)
             }
             answer = answer(&mut self.beat) => {
                 self.beat = None;
+                self.parts.pulse.heard(&answer);
                 self.on_beat(answer)
             }
             () = self.hints.changed(), if awaits_hint => {

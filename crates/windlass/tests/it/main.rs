@@ -8,6 +8,8 @@ mod contract;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod database;
 mod differential;
+#[cfg(all(feature = "health", unix))]
+mod draining;
 #[cfg(all(feature = "embedded", unix))]
 mod embedded;
 mod links;
