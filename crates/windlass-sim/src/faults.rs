@@ -108,6 +108,8 @@ pub(crate) enum Verb {
     Finish,
     /// `release`
     Release,
+    /// `checkpoint`
+    Checkpoint,
     /// `extend`
     Extend,
     /// `leave`

@@ -118,13 +118,17 @@ impl Actor {
         let _open = self.world.open_call(task, fence);
         let act = self.act(task, fence);
         self.world.trace(|| format!("task {task} fence {fence} attempt {attempt}: {act:?}"));
+        self.check_checkpoint(&ctx, task);
         let end = |end| self.world.handlers.lock().end(task, fence, end);
         match act {
             Act::Return(after) => {
+                let until = tokio::time::Instant::now() + after;
                 if after > Duration::from_secs(1) {
                     ctx.progress(&fence.0)?;
+                    // Faults may keep it away; what comes of it is checked by the next attempt.
+                    let _ = tokio::time::timeout(after, ctx.checkpoint(&output(task, fence))).await;
                 }
-                tokio::time::sleep(after).await;
+                tokio::time::sleep_until(until).await;
                 let output = output(task, fence);
                 end(HandlerEnd::Returned(output));
                 Ok(output)
@@ -178,6 +182,20 @@ impl Actor {
             Act::Panic(after)
         } else {
             Act::Return(after)
+        }
+    }
+
+    /// An attempt is handed what an earlier one of the same task kept, and nothing else.
+    fn check_checkpoint(&self, ctx: &Ctx<u64>, task: TaskId) {
+        let is_of_earlier =
+            |value: u64| (1..ctx.fence().0).any(|fence| output(task, Fence(fence)) == value);
+        match ctx.last_checkpoint::<u64>() {
+            Ok(None) => {}
+            Ok(Some(value)) if is_of_earlier(value) => {}
+            other => {
+                let text = format!("task {task} fence {} is handed {other:?}", ctx.fence());
+                self.world.violate("G3 checkpoints are what earlier attempts kept", text);
+            }
         }
     }
 

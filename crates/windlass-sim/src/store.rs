@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass::store::{
-    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Held, Hello, Hints,
-    NewRun, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep, TaskRecord,
-    WorkerLink,
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Held, Hello,
+    Hints, NewRun, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep,
+    TaskRecord, WorkerLink,
 };
 use windlass::testing::Process;
 use windlass::{Definition, Event, PayloadLimit, PlantedBug, RunId, TaskName, Tenant, Timestamp};
@@ -155,6 +155,13 @@ impl WorkerLink for FaultyStore {
                 world.note_answers(&held, &answers);
                 Ok(answers)
             })
+        })
+        .await
+    }
+
+    async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
+        self.deliver(Verb::Checkpoint, checkpoints, |world, checkpoints| {
+            Box::pin(async move { world.store.checkpoint(checkpoints).await })
         })
         .await
     }

@@ -1,14 +1,18 @@
 //! What a handler knows about the attempt it runs in.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use windlass_core::{Fence, Payload, PayloadLimit, RunId, TaskName, Tenant, Version, WorkflowName};
 
-use crate::error::Error;
-use crate::store::Claimed;
+use crate::backoff::Backoff;
+use crate::error::{Error, ErrorKind};
+use crate::store::{Answer, Checkpoint, Claimed, Held, Refusal, StoreError};
+use crate::worker::Checkpoints;
 
 /// One attempt of a task, shared between the worker that runs it and the context
 /// its handler holds.
@@ -19,6 +23,9 @@ pub(crate) struct Attempt {
     cancelled: CancellationToken,
     draining: CancellationToken,
     progress: Mutex<Option<Payload>>,
+    /// Where checkpoints go; `None` if no worker runs the attempt.
+    checkpoints: Option<Arc<Checkpoints>>,
+    is_handed_back: AtomicBool,
 }
 
 impl Attempt {
@@ -29,7 +36,42 @@ impl Attempt {
         draining: CancellationToken,
     ) -> Self {
         let payload_limit = PayloadLimit::default();
-        Attempt { claimed, payload_limit, cancelled, draining, progress: Mutex::new(None) }
+        let progress = Mutex::new(None);
+        let is_handed_back = AtomicBool::new(false);
+        let checkpoints = None;
+        Attempt {
+            claimed,
+            payload_limit,
+            cancelled,
+            draining,
+            progress,
+            checkpoints,
+            is_handed_back,
+        }
+    }
+
+    /// The handler gave the task back.
+    pub(crate) fn hand_back(&self) {
+        self.is_handed_back.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the handler gave the task back.
+    pub(crate) fn is_handed_back(&self) -> bool {
+        self.is_handed_back.load(Ordering::Relaxed)
+    }
+
+    /// The same attempt with a place for checkpoints.
+    pub(crate) fn checkpoints(self, checkpoints: Arc<Checkpoints>) -> Self {
+        Attempt { checkpoints: Some(checkpoints), ..self }
+    }
+
+    /// Sends a checkpoint once.
+    async fn keep(&self, value: Payload) -> Result<Answer, StoreError> {
+        let Some(checkpoints) = &self.checkpoints else {
+            return Err(StoreError::Unavailable("no worker runs the attempt".to_owned()));
+        };
+        let held = Held { task: self.claimed.task, fence: self.claimed.fence };
+        checkpoints.keep(Checkpoint { held, value }).await
     }
 
     /// The same attempt with another limit on what its handler may return and note.
@@ -195,6 +237,89 @@ impl<I> Ctx<I> {
         })?;
         self.attempt.note_progress(payload);
         Ok(())
+    }
+}
+
+impl<I> Ctx<I> {
+    /// Keeps a value for the next attempts of the task: when this returns, it is as durable as
+    /// an output. It takes the place of the one before, and is gone when the task has ended.
+    ///
+    /// Checkpoints that the handlers of a worker write at the same time share one operation of
+    /// the store. While the store is away, it is tried again until the attempt is
+    /// [cancelled](Ctx::is_cancelled); one that was cancelled before still tries once, so that a
+    /// handler can write its last checkpoint while it cleans up.
+    ///
+    /// ```
+    /// # use windlass::{Ctx, TaskError};
+    /// # async fn import_row(_: usize) -> Result<(), TaskError> { Ok(()) }
+    /// async fn import(ctx: Ctx<usize>) -> Result<(), TaskError> {
+    ///     let first = ctx.last_checkpoint()?.unwrap_or(0);
+    ///     for row in first..*ctx.input() {
+    ///         import_row(row).await?;
+    ///         if row % 100 == 99 {
+    ///             ctx.checkpoint(&(row + 1)).await?;
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`] if the task is not this attempt's any more: another one may
+    /// have begun, and what this one does has no effect. [`ErrorKind::Conflict`] if the run was
+    /// cancelled, [`ErrorKind::Payload`] if the value has no JSON form or is too large, and
+    /// [`ErrorKind::Unavailable`] if the store did not answer until the attempt was cancelled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, the value may be kept or not.
+    pub async fn checkpoint(&self, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+        let what = format!("checkpoint of task {:?} of run {}", self.task(), self.run_id());
+        let value = self.attempt.payload_limit.encode(value);
+        let value = value.map_err(|error| Error::payload(&what, error))?;
+        let mut backoff = Backoff::default();
+        loop {
+            let refusal = match self.attempt.keep(value.clone()).await {
+                Ok(Answer::Accepted | Answer::AcceptedAlready) => return Ok(()),
+                Ok(Answer::Refused(refusal)) => refusal,
+                Err(error) if error.is_retryable() && !self.is_cancelled() => {
+                    let pause = backoff.next_pause();
+                    tracing::warn!(%error, ?pause, "{what} was not kept");
+                    tokio::select! {
+                        biased;
+                        () = self.cancelled() => {}
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let (kind, why) = match refusal {
+                Refusal::LeaseLost => (ErrorKind::LeaseLost, "the lease of this attempt is lost"),
+                Refusal::RunCancelled => (ErrorKind::Conflict, "the run was cancelled"),
+                Refusal::UnknownTask => (ErrorKind::NotFound, "there is no such task"),
+                Refusal::Invalid => (ErrorKind::Payload, "it cannot be stored"),
+            };
+            return Err(Error::new(kind, format!("{what} was refused: {why}")));
+        }
+    }
+
+    /// The newest value that an earlier attempt of the task [kept](Ctx::checkpoint), `None` if
+    /// there is none. What this attempt keeps does not change it.
+    ///
+    /// It outlives failed attempts, lost workers and hand-backs. A retry of the run that
+    /// resets the task begins without one.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Payload`] if it is not of this type, such as one that another version of
+    /// the program wrote.
+    pub fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        let value = self.attempt.claimed.checkpoint.as_ref().map(Payload::decode).transpose();
+        value.map_err(|error| {
+            Error::payload(format_args!("checkpoint of task {:?}", self.task()), error)
+        })
     }
 }
 

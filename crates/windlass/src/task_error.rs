@@ -48,6 +48,7 @@ struct Verdict {
     error: BoxError,
     code: Option<FailureCode>,
     is_permanent: bool,
+    is_hand_back: bool,
 }
 
 impl TaskError {
@@ -55,7 +56,37 @@ impl TaskError {
     /// treated like any other: recorded with [`FailureCode::Error`] and worth
     /// another attempt.
     pub fn new(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        TaskError { verdict: Verdict { error: error.into(), code: None, is_permanent: false } }
+        let error = error.into();
+        let verdict = Verdict { error, code: None, is_permanent: false, is_hand_back: false };
+        TaskError { verdict }
+    }
+
+    /// No failure: the handler gives its task back, and the attempt does not count.
+    ///
+    /// For a handler that would take longer than its worker has left. Another worker takes the
+    /// task up from its last [checkpoint](crate::Ctx::checkpoint). A worker that is not
+    /// [draining](crate::Ctx::is_draining) puts the task off for a second, so that a handler
+    /// that always hands back does not keep it busy. Wrapped in other errors, it still is one.
+    ///
+    /// ```
+    /// # use windlass::{Ctx, TaskError};
+    /// # async fn import_row(_: usize) -> Result<(), TaskError> { Ok(()) }
+    /// async fn import(ctx: Ctx<usize>) -> Result<(), TaskError> {
+    ///     let first = ctx.last_checkpoint()?.unwrap_or(0);
+    ///     for row in first..*ctx.input() {
+    ///         if ctx.is_draining() {
+    ///             ctx.checkpoint(&row).await?;
+    ///             return Err(TaskError::hand_back());
+    ///         }
+    ///         import_row(row).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn hand_back() -> Self {
+        let mut error = TaskError::new("handed back");
+        error.verdict.is_hand_back = true;
+        error
     }
 
     /// The same error, but no further attempt will mend it.
@@ -88,6 +119,7 @@ impl fmt::Debug for TaskError {
             .field("error", &self.verdict.error)
             .field("code", &self.verdict.code)
             .field("is_permanent", &self.verdict.is_permanent)
+            .field("is_hand_back", &self.verdict.is_hand_back)
             .finish()
     }
 }
@@ -96,7 +128,8 @@ impl StdError for TaskError {
     /// What the error says about further attempts, if anything, and then the
     /// source of the error inside.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        if self.verdict.code.is_none() && !self.verdict.is_permanent {
+        let Verdict { code, is_permanent, is_hand_back, .. } = &self.verdict;
+        if code.is_none() && !is_permanent && !is_hand_back {
             return self.verdict.error.source();
         }
         Some(&self.verdict)
@@ -105,7 +138,11 @@ impl StdError for TaskError {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_permanent { "permanent failure" } else { "failure" })?;
+        f.write_str(match (self.is_hand_back, self.is_permanent) {
+            (true, _) => "hand-back",
+            (false, true) => "permanent failure",
+            (false, false) => "failure",
+        })?;
         match &self.code {
             Some(code) => write!(f, " with code {:?}", code.word()),
             None => Ok(()),
@@ -129,6 +166,14 @@ impl From<Error> for TaskError {
     fn from(error: Error) -> Self {
         TaskError::new(error)
     }
+}
+
+/// Whether a handler's error gives its task back.
+pub(crate) fn is_hand_back(error: &(dyn StdError + 'static)) -> bool {
+    let chain = std::iter::successors(Some(error), |&link| link.source());
+    let mut verdicts =
+        chain.take(CHAIN_LINKS_MAX).filter_map(|link| link.downcast_ref::<Verdict>());
+    verdicts.any(|verdict| verdict.is_hand_back)
 }
 
 /// The failure that is recorded for a handler's error.
@@ -176,6 +221,17 @@ mod tests {
     struct Charging {
         order: u32,
         source: TaskError,
+    }
+
+    #[test]
+    fn a_hand_back_is_one_inside_other_errors_too() {
+        let is_one = |error: BoxError| is_hand_back(&*error);
+        assert!(is_one(TaskError::hand_back().into()));
+        assert!(is_one(Charging { order: 7, source: TaskError::hand_back() }.into()));
+        let wrapped = Err::<(), _>(TaskError::hand_back()).context("importing");
+        assert!(is_one(wrapped.unwrap_err().into()));
+        assert!(!is_one(declined().into()));
+        assert!(!is_one("handed back".into()));
     }
 
     #[test]

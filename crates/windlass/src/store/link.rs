@@ -42,6 +42,13 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// Hands tasks back that were claimed and not run; the attempt does not count.
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError>;
 
+    /// Keeps values of handlers for the next attempts of their tasks, in the place of the
+    /// ones before. Each is there for good when it is answered [`Answer::Accepted`], also
+    /// after the lease is lost, and goes when the task ends. The answers are in the order of
+    /// the requests; of two values of one task the later one counts, and one that is too large
+    /// is answered [`Refusal::Invalid`]. Nothing is written to the history.
+    async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError>;
+
     /// Keeps the lease, and compares what the worker holds with what it should.
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError>;
 
@@ -52,8 +59,8 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// Hints that tasks became ready.
     fn work_hints(&self) -> Hints;
 
-    /// How large an input, an output or a note on progress may be. A larger output is
-    /// answered [`Refusal::Invalid`], a larger note is dropped.
+    /// How large an input, an output, a checkpoint or a note on progress may be. A larger
+    /// output or checkpoint is answered [`Refusal::Invalid`], a larger note is dropped.
     fn payload_limit(&self) -> PayloadLimit {
         PayloadLimit::default()
     }
@@ -122,6 +129,8 @@ pub struct Claimed {
     pub parents: Vec<ParentEnd>,
     /// For an on-failure task: which tasks of the run failed, and why.
     pub failures: Vec<(TaskName, Failure)>,
+    /// The newest checkpoint of earlier attempts.
+    pub checkpoint: Option<Payload>,
 }
 
 /// How a parent of a claimed task ended.
@@ -175,7 +184,16 @@ pub struct Release {
     pub delay: Duration,
 }
 
-/// The answer to a completion or a release.
+/// A value of a handler for the next attempts of its task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// The task, and the fence of the claim that runs it.
+    pub held: Held,
+    /// The value.
+    pub value: Payload,
+}
+
+/// The answer to a completion, a release or a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was applied.
@@ -196,7 +214,8 @@ pub enum Refusal {
     /// There is no such task.
     UnknownTask,
     /// The store cannot keep what was sent, or the run contradicts what else is stored of it,
-    /// and it would be the same the next time. Only the answer to a completion or a release.
+    /// and it would be the same the next time. Only the answer to a completion, a release or a
+    /// checkpoint.
     Invalid,
 }
 

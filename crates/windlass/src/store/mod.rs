@@ -24,8 +24,8 @@ use windlass_core::{
 
 pub use hints::{HintSender, Hints};
 pub use link::{
-    Answer, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello,
-    Lost, ParentEnd, ProgressNote, Refusal, Release, WorkerLink,
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
+    Held, Hello, Lost, ParentEnd, ProgressNote, Refusal, Release, WorkerLink,
 };
 pub use memory::MemoryStore;
 pub use records::{

@@ -8,8 +8,8 @@ use windlass_core::{PayloadLimit, TaskId, WorkerId};
 
 use super::Process;
 use crate::store::{
-    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Held, Hello, Hints,
-    MemoryStore, Refusal, Release, StoreError, WorkerLink,
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Held, Hello,
+    Hints, MemoryStore, Refusal, Release, StoreError, WorkerLink,
 };
 use crate::worker::{Point, Probe};
 
@@ -144,6 +144,13 @@ impl WorkerLink for RecordingLink {
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
         let held: Vec<_> = releases.iter().map(|r| Held { task: r.task, fence: r.fence }).collect();
         let answers = self.store.release(releases).await?;
+        self.note(held.into_iter(), &answers);
+        Ok(answers)
+    }
+
+    async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
+        let held: Vec<_> = checkpoints.iter().map(|checkpoint| checkpoint.held).collect();
+        let answers = self.store.checkpoint(checkpoints).await?;
         self.note(held.into_iter(), &answers);
         Ok(answers)
     }

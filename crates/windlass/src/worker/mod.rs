@@ -9,6 +9,7 @@
 mod attempt;
 mod builder;
 mod call;
+mod checkpoints;
 #[cfg(feature = "health")]
 mod health;
 mod held;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use windlass_core::QueueName;
 
 pub use builder::{LEASE_MIN, SETTING_MAX, SLOTS_MAX, WorkerBuilder, WorkerHandle};
+pub(crate) use checkpoints::Checkpoints;
 pub(crate) use pulse::Pulse;
 pub(crate) use session::Session;
 

@@ -16,7 +16,7 @@ use windlass_core::{ClaimSeq, Outcome, WorkerId, decide};
 use super::call::{Call, answer, limited};
 use super::held::{HeldTask, HeldTasks};
 use super::outbox::Outbox;
-use super::{Config, Parts, attempt};
+use super::{Checkpoints, Config, Parts, attempt};
 use crate::backoff::Backoff;
 use crate::context::Attempt;
 use crate::error::Error;
@@ -31,6 +31,9 @@ const CLAIM_MAX: usize = 1_000;
 
 /// How long a task is put off that this worker should know and does not.
 const UNKNOWN_TASK_DELAY: Duration = Duration::from_secs(5);
+
+/// How long a task is put off that its handler gave back while the worker was not draining.
+const HAND_BACK_DELAY: Duration = Duration::from_secs(1);
 
 /// How long a drain may take to tell the store how a handler ended that had to be
 /// dropped, and again to say goodbye: at most this, and a tenth of the grace period.
@@ -49,6 +52,7 @@ pub(crate) struct Session {
     running: JoinSet<Option<Outcome>>,
     by_id: HashMap<Id, Held>,
     outbox: Outbox,
+    checkpoints: Arc<Checkpoints>,
 
     hints: Hints,
     claim: Call<Result<Vec<Claimed>, StoreError>>,
@@ -96,7 +100,10 @@ impl Session {
         let hints = parts.link.work_hints();
         let handlers = parts.registrations.keys().cloned().collect();
         let now = Instant::now();
+        let (link, gate) = (Arc::clone(&parts.link), parts.gate.clone());
+        let checkpoints = Checkpoints::new(link, gate, config.lease / 3);
         Session {
+            checkpoints,
             parts,
             config,
             rng,
@@ -441,7 +448,8 @@ impl Session {
         let cancelled = CancellationToken::new();
         let handler = self.handler_of(&claimed);
         let attempt = Attempt::new(claimed, cancelled.clone(), self.draining.clone());
-        let attempt = Arc::new(attempt.payload_limit(self.parts.link.payload_limit()));
+        let attempt = attempt.payload_limit(self.parts.link.payload_limit());
+        let attempt = Arc::new(attempt.checkpoints(Arc::clone(&self.checkpoints)));
         self.held.insert(HeldTask { attempt: Arc::clone(&attempt), cancelled: cancelled.clone() });
         let Some(handler) = handler.filter(|_| !is_draining) else {
             let delay = if is_draining { Duration::ZERO } else { UNKNOWN_TASK_DELAY };
@@ -485,6 +493,13 @@ impl Session {
         let Some(held) = self.by_id.remove(&id) else { return };
         let Some(task) = self.held.get(held) else { return };
         let claimed = &task.attempt.claimed;
+        if outcome == Outcome::Interrupted && task.attempt.is_handed_back() {
+            let is_draining = self.draining.is_cancelled();
+            let delay = if is_draining { Duration::ZERO } else { HAND_BACK_DELAY };
+            tracing::info!(run = %held.task.run, task = %claimed.spec.name, "handed back");
+            self.outbox.release(Release { task: held.task, fence: held.fence, delay });
+            return;
+        }
         if let Outcome::Failed(failure) = &outcome {
             tracing::info!(run = %held.task.run, task = %claimed.spec.name, fence = %held.fence,
                 attempt = claimed.attempt, %failure, "attempt failed");

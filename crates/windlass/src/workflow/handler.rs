@@ -16,7 +16,7 @@ use windlass_core::{Failure, FailureCode, Outcome, PayloadLimit, TaskName};
 
 use crate::context::{Attempt, Ctx};
 use crate::store::Claimed;
-use crate::task_error::failure_of;
+use crate::task_error::{failure_of, is_hand_back};
 
 /// One attempt on its way to an outcome. Nothing happens before it is polled.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -56,9 +56,13 @@ where
             Box::pin(async move {
                 let spec = Arc::clone(&attempt.claimed.spec);
                 let limit = attempt.payload_limit;
-                match body.begin(attempt) {
-                    Ok(running) => outcome_of(&spec.name, limit, running.await),
-                    Err(outcome) => outcome,
+                let running = match body.begin(Arc::clone(&attempt)) {
+                    Ok(running) => running,
+                    Err(outcome) => return outcome,
+                };
+                match running.await.map_err(Into::into) {
+                    Ok(output) => outcome_of(&spec.name, limit, &output),
+                    Err(error) => failed(&attempt, &*error),
                 }
             })
         })
@@ -82,24 +86,22 @@ where
     }
 }
 
-fn outcome_of<O, E>(task: &TaskName, limit: PayloadLimit, result: Result<O, E>) -> Outcome
-where
-    O: Serialize,
-    E: Into<Box<dyn StdError + Send + Sync>>,
-{
-    match result {
-        Ok(output) => match limit.encode(&output) {
-            Ok(payload) => Outcome::Returned(payload),
-            Err(error) => {
-                let what = format_args!("output of task {task:?}");
-                Outcome::Failed(payload_failure(what, error))
-            }
-        },
+fn outcome_of(task: &TaskName, limit: PayloadLimit, output: &impl Serialize) -> Outcome {
+    match limit.encode(output) {
+        Ok(payload) => Outcome::Returned(payload),
         Err(error) => {
-            let error: Box<dyn StdError + Send + Sync> = error.into();
-            Outcome::Failed(failure_of(&*error))
+            let what = format_args!("output of task {task:?}");
+            Outcome::Failed(payload_failure(what, error))
         }
     }
+}
+
+fn failed(attempt: &Attempt, error: &(dyn StdError + 'static)) -> Outcome {
+    if is_hand_back(error) {
+        attempt.hand_back();
+        return Outcome::Interrupted;
+    }
+    Outcome::Failed(failure_of(error))
 }
 
 /// The failure for a value that cannot be read or written: the next attempt would

@@ -46,6 +46,7 @@ fn claim<I, O>(workflow: &Workflow<I>, task: &Task<O>) -> Claimed {
         input: json(7),
         parents: Vec::new(),
         failures: Vec::new(),
+        checkpoint: None,
     }
 }
 

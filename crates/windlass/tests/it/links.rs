@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass::store::{
-    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, Hints,
-    MemoryStore, Refusal, Release, StoreError, WorkerLink,
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello,
+    Hints, MemoryStore, Refusal, Release, StoreError, WorkerLink,
 };
 use windlass::testing::History;
 use windlass::{Ctx, RetryPolicy, RunState, TaskError, Windlass, WorkerId, Workflow};
@@ -159,6 +159,11 @@ impl WorkerLink for MoodyLink {
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
         self.pass(None).await?;
         self.store.release(releases).await
+    }
+
+    async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
+        self.pass(None).await?;
+        self.store.checkpoint(checkpoints).await
     }
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {

@@ -4,6 +4,7 @@ mod acceptance;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod audit;
 mod builder;
+mod checkpoints;
 mod contract;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod database;

@@ -5,7 +5,7 @@ use windlass_core::{Decision, TaskCommand, TaskEventKind, TaskId, TaskState, Tim
 use super::run::{Run, Verb};
 use super::state::{Shared, State};
 use crate::planted::PlantedBug;
-use crate::store::{Answer, Completion, Held, Refusal, Release, StoreError};
+use crate::store::{Answer, Checkpoint, Completion, Held, Refusal, Release, StoreError};
 
 impl State {
     pub(super) fn finish(&mut self, completion: Completion) -> Result<Answer, StoreError> {
@@ -29,6 +29,20 @@ impl State {
         let until = (!release.delay.is_zero()).then(|| self.shared.now + release.delay);
         self.hand_back(release.task, until)?;
         Ok(Answer::Accepted)
+    }
+
+    pub(super) fn checkpoint(&mut self, checkpoint: Checkpoint) -> Answer {
+        let Checkpoint { held, value } = checkpoint;
+        if self.shared.payload_limit.check(&value).is_err() {
+            return Answer::Refused(Refusal::Invalid);
+        }
+        match self.holder(held) {
+            Ok(run) => {
+                run.task(held.task.index).checkpoint = Some(value);
+                Answer::Accepted
+            }
+            Err(refusal) => Answer::Refused(refusal),
+        }
     }
 
     /// The answer to a write with this fence, `None` if it is to be applied.

@@ -215,6 +215,7 @@ impl Run {
         task.note = None;
         task.holder = Some(request.worker);
         let (fence, attempt) = (task.fence, task.attempt);
+        let checkpoint = task.checkpoint.clone();
         if let Some(worker) = shared.workers.get_mut(&request.worker) {
             worker.tasks.insert(id, (fence, request.seq));
         }
@@ -241,6 +242,7 @@ impl Run {
             input: self.input.clone(),
             parents,
             failures,
+            checkpoint,
         })
     }
 

@@ -28,9 +28,9 @@ use windlass_core::{
 pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
 use super::{
-    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, HintSender,
-    Hints, NewRun, Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError,
-    Sweep, TaskRecord, WorkerLink, check_batch,
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello,
+    HintSender, Hints, NewRun, Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store,
+    StoreError, Sweep, TaskRecord, WorkerLink, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -181,6 +181,11 @@ impl WorkerLink for MemoryStore {
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
         check_batch(releases.len())?;
         self.transact(|state| releases.iter().map(|r| state.release(r)).collect())
+    }
+
+    async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(checkpoints.len())?;
+        Ok(self.transact(|state| checkpoints.into_iter().map(|c| state.checkpoint(c)).collect()))
     }
 
     async fn extend(&self, mut heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {

@@ -46,6 +46,8 @@ pub(super) struct Task {
     pub(super) output: Option<Payload>,
     pub(super) failure: Option<Failure>,
     pub(super) note: Option<Payload>,
+    /// What earlier attempts left for the next one.
+    pub(super) checkpoint: Option<Payload>,
 }
 
 /// What a worker did to a task it held.
@@ -68,6 +70,7 @@ impl Task {
             output: None,
             failure: None,
             note: None,
+            checkpoint: None,
         }
     }
 }
@@ -141,6 +144,9 @@ impl Run {
         let from = task.state;
         let to = from.apply(command).map_err(|e| StoreError::Corrupt(format!("task {id}: {e}")))?;
         task.state = to;
+        if to.is_final() {
+            task.checkpoint = None;
+        }
         shared.count_move(from, to);
         let (fence, attempt) = (task.fence, task.attempt);
         let event = TaskEvent { task: index, name, kind, from, to, fence, attempt };

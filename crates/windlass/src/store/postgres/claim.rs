@@ -13,6 +13,7 @@ use windlass_core::{
 };
 
 use super::PostgresStore;
+use super::checkpoint::read_checkpoints;
 use super::fault::Fault;
 use super::floors::{Found, Front, Look};
 use super::history::write_history;
@@ -359,6 +360,8 @@ struct Questions {
     parents: BTreeSet<TaskId>,
     /// Whose failures.
     failed: BTreeSet<RunId>,
+    /// Whose checkpoints: a first claim cannot find one.
+    again: BTreeSet<TaskId>,
 }
 
 impl Questions {
@@ -372,6 +375,7 @@ impl Questions {
             runs: taken.iter().map(|one| one.id.run).collect(),
             parents: parents.collect(),
             failed: taken.iter().filter(is_on_failure).map(|one| one.id.run).collect(),
+            again: taken.iter().filter(|one| one.fence > Fence(1)).map(|one| one.id).collect(),
         }
     }
 
@@ -388,10 +392,16 @@ impl Questions {
         if !self.failed.is_empty() {
             writes.push(&sql::FAILURES, params![uuids(&self.failed)]);
         }
-        [self.runs.is_empty(), self.parents.is_empty(), self.failed.is_empty()]
-            .into_iter()
-            .filter(|is_empty| !is_empty)
-            .count()
+        if !self.again.is_empty() {
+            let (runs, indices) = pairs(&self.again);
+            writes.push(&sql::CHECKPOINTS, params![runs, indices]);
+        }
+        self.are_asked().into_iter().filter(|is_asked| *is_asked).count()
+    }
+
+    fn are_asked(&self) -> [bool; 4] {
+        let Questions { runs, parents, failed, again } = self;
+        [!runs.is_empty(), !parents.is_empty(), !failed.is_empty(), !again.is_empty()]
     }
 }
 
@@ -401,33 +411,35 @@ struct Facts {
     inputs: HashMap<RunId, Result<Payload, String>>,
     ends: HashMap<TaskId, (Result<TaskState, String>, Option<String>)>,
     failures: HashMap<RunId, Vec<(TaskIndex, String)>>,
+    checkpoints: HashMap<TaskId, Payload>,
 }
 
 impl Facts {
     /// Reads the answers to the questions that were asked.
     fn of(names: Named, questions: &Questions, answers: &[Vec<Row>]) -> Self {
         let mut answers = answers.iter();
-        let mut rows = |is_asked: bool| {
+        let [inputs, ends, failed, checkpoints] = questions.are_asked().map(|is_asked| {
             let rows = is_asked.then(|| answers.next()).flatten();
             rows.map(Vec::as_slice).unwrap_or_default()
-        };
+        });
         let input = |row: &Row| {
             let input = Payload::from_json(row.get::<_, &str>(1));
             (RunId::from_uuid(row.get(0)), input.map_err(|error| error.to_string()))
         };
-        let inputs = rows(!questions.runs.is_empty()).iter().map(input).collect();
+        let inputs = inputs.iter().map(input).collect();
         let end = |row: &Row| {
             let index = TaskIndex(row.get::<_, i32>(1).cast_unsigned());
             let id = TaskId { run: RunId::from_uuid(row.get(0)), index };
             (id, (task_state(row.get(2)), row.get(3)))
         };
-        let ends = rows(!questions.parents.is_empty()).iter().map(end).collect();
+        let ends = ends.iter().map(end).collect();
         let mut failures: HashMap<RunId, Vec<(TaskIndex, String)>> = HashMap::new();
-        for row in rows(!questions.failed.is_empty()) {
+        for row in failed {
             let (run, index) = (RunId::from_uuid(row.get(0)), row.get::<_, i32>(1));
             failures.entry(run).or_default().push((TaskIndex(index.cast_unsigned()), row.get(2)));
         }
-        Facts { names, inputs, ends, failures }
+        let checkpoints = read_checkpoints(checkpoints);
+        Facts { names, inputs, ends, failures, checkpoints }
     }
 
     /// What the worker is told of the tasks it was given.
@@ -488,6 +500,7 @@ impl Facts {
             input,
             parents: spec.parents.iter().map(parent).collect::<Result<_, _>>()?,
             failures: failed.iter().map(failure).collect::<Result<_, _>>()?,
+            checkpoint: self.checkpoints.get(&id).cloned(),
         })
     }
 }

@@ -10,6 +10,7 @@
 mod address;
 mod audit;
 mod check;
+mod checkpoint;
 mod claim;
 mod control;
 mod fault;
@@ -67,9 +68,9 @@ use self::unsound::Unsound;
 use self::work::Work;
 use self::writes::Writes;
 use super::{
-    Answer, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello, Hints, NewRun,
-    Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep, TaskRecord,
-    WorkerLink, check_batch, refuse_large,
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello,
+    Hints, NewRun, Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError,
+    Sweep, TaskRecord, WorkerLink, check_batch, refuse_large,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -275,6 +276,10 @@ impl PostgresStore {
         repeat!(self.release_once(releases))
     }
 
+    async fn checkpoint_together(&self, batch: &[Checkpoint]) -> Result<Vec<Answer>, Fault> {
+        repeat!(self.checkpoint_once(batch))
+    }
+
     async fn now_once(&self) -> Result<Timestamp, Fault> {
         self.now_of(&self.read(&statements::CLOCK, &[]).await?)
     }
@@ -351,6 +356,39 @@ impl WorkerLink for PostgresStore {
         let mut answers = Vec::with_capacity(releases.len());
         for release in &releases {
             match self.release_together(std::slice::from_ref(release)).await {
+                Err(Fault::Unsound { run, error }) => {
+                    tracing::error!(%run, %error, "a run contradicts itself");
+                    answers.push(Answer::Refused(Refusal::Invalid));
+                }
+                other => answers.extend(other?),
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(checkpoints.len())?;
+        let is_large = |one: &Checkpoint| self.payload_limit.check(&one.value).is_err();
+        if !checkpoints.iter().any(is_large) {
+            match self.checkpoint_together(&checkpoints).await {
+                Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {}
+                Err(Fault::Unsound { .. }) => {}
+                other => return Ok(other?),
+            }
+        }
+        // Something in the batch cannot be stored: it must not keep the others back.
+        let mut answers = Vec::with_capacity(checkpoints.len());
+        for one in &checkpoints {
+            if is_large(one) {
+                answers.push(Answer::Refused(Refusal::Invalid));
+                continue;
+            }
+            match self.checkpoint_together(std::slice::from_ref(one)).await {
+                Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {
+                    let (task, error) = (one.held.task, fault::describe(&error));
+                    tracing::warn!(%task, error, "a checkpoint cannot be stored");
+                    answers.push(Answer::Refused(Refusal::Invalid));
+                }
                 Err(Fault::Unsound { run, error }) => {
                     tracing::error!(%run, %error, "a run contradicts itself");
                     answers.push(Answer::Refused(Refusal::Invalid));

@@ -46,6 +46,8 @@ pub(super) struct Task {
     pub(super) place: Option<Place>,
     pub(super) failure: Option<Failure>,
     pub(super) output: Option<Payload>,
+    /// Whether an attempt of it may have left a checkpoint.
+    pub(super) may_have_checkpoint: bool,
     /// The narrow table that has it in the database.
     pub(super) stored_in: Option<Narrow>,
     /// Whether `task_rows` has it.
@@ -100,6 +102,7 @@ impl Task {
             place: None,
             failure: None,
             output: None,
+            may_have_checkpoint: false,
             stored_in: None,
             has_row: false,
             is_changed: false,

@@ -174,6 +174,7 @@ impl Work {
                 answered: answered(&row),
                 holder: Some((WorkerId::from_uuid(row.get("worker_id")), seq)),
                 place: place(&row),
+                may_have_checkpoint: has_checkpoint(&row),
                 ..Task::new()
             };
             let tally = ParentTally { pending: 0, failed: 0, skipped: 0, cancelled: 0 };
@@ -261,9 +262,15 @@ fn task_of(row: &Row) -> Result<Task, String> {
         (word, Some(_)) => return Err(format!("it is {word} and still in a queue")),
     };
     let failure = row.get::<_, Option<&str>>("failure").map(serde_json::from_str).transpose();
+    let fence = Fence(row.get::<_, Option<i64>>("fence").unwrap_or_default().cast_unsigned());
     Ok(Task {
         state,
-        fence: Fence(row.get::<_, Option<i64>>("fence").unwrap_or_default().cast_unsigned()),
+        fence,
+        // Only a lease says what its own attempt left, and nothing what earlier ones did.
+        may_have_checkpoint: match holder {
+            Some(_) => has_checkpoint(row) || fence > Fence(1),
+            None => fence > Fence(0),
+        },
         attempt: row.get::<_, Option<i32>>("attempt").unwrap_or_default().cast_unsigned(),
         answered: answered(row),
         holder,
@@ -284,6 +291,10 @@ fn place(row: &Row) -> Option<Place> {
         tag: row.get("tag"),
         seq: row.get("seq"),
     })
+}
+
+fn has_checkpoint(row: &Row) -> bool {
+    row.get::<_, Option<bool>>("has_checkpoint").unwrap_or_default()
 }
 
 /// The newest write of a worker that was applied.

@@ -15,9 +15,9 @@ use windlass_core::{
 
 use super::Subject;
 use crate::store::{
-    Answer, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello,
-    Hints, NewRun, PAGE_MAX, Release, RunFilter, RunRecord, Started, Store, StoreError, Sweep,
-    TaskRecord,
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
+    Held, Hello, Hints, NewRun, PAGE_MAX, Release, RunFilter, RunRecord, Started, Store,
+    StoreError, Sweep, TaskRecord,
 };
 use crate::testing::invariants::check_run;
 
@@ -173,6 +173,13 @@ impl<'a> Bench<'a> {
 
     pub(crate) async fn fail(&self, claimed: &Claimed) {
         self.accept(claimed, Decision::Fail(failure())).await;
+    }
+
+    pub(crate) async fn checkpoint(&self, claimed: &Claimed, value: &str) -> Answer {
+        let checkpoint = Checkpoint { held: hold(claimed), value: json(value) };
+        let answers = self.store.checkpoint(vec![checkpoint]).await.expect("keeping works");
+        assert_eq!(answers.len(), 1, "each checkpoint has an answer");
+        answers[0]
     }
 
     pub(crate) async fn release(&self, claimed: &Claimed, delay: Duration) -> Answer {

@@ -23,6 +23,7 @@ mod abandons;
 mod bench;
 mod cancels;
 mod cascades;
+mod checkpoints;
 mod claims;
 mod fairness;
 mod finishes;
@@ -163,6 +164,18 @@ macro_rules! store_contract_cases {
                 a_repeated_release_is_accepted_already
                 a_released_task_cannot_be_finished_by_who_released_it
                 a_finished_task_cannot_be_released
+            }
+            checkpoints {
+                a_checkpoint_is_handed_to_the_next_attempt
+                a_checkpoint_outlives_the_worker_that_wrote_it
+                a_checkpoint_outlives_a_release
+                a_later_checkpoint_takes_the_place_of_an_earlier_one
+                a_stale_fence_cannot_write_a_checkpoint
+                a_checkpoint_of_a_task_nobody_holds_is_refused
+                a_checkpoint_over_the_limit_is_refused_and_spoils_nothing
+                a_checkpoint_goes_when_its_task_ends
+                a_checkpoint_belongs_to_one_task
+                a_batch_of_checkpoints_has_a_limit
             }
             leases {
                 a_lease_is_not_reaped_before_it_ends

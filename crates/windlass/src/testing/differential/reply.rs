@@ -46,6 +46,7 @@ impl PartialEq for Leased {
             input,
             parents,
             failures,
+            checkpoint,
         } = &self.0;
         let other = &other.0;
         *task == other.task
@@ -58,6 +59,7 @@ impl PartialEq for Leased {
             && *input == other.input
             && *parents == other.parents
             && *failures == other.failures
+            && *checkpoint == other.checkpoint
     }
 }
 
@@ -222,6 +224,7 @@ fn claim_words(leased: &Leased) -> Vec<&'static str> {
     words.extend((claimed.attempt > 1).then_some("further attempt"));
     words.extend((!claimed.parents.is_empty()).then_some("task with parents"));
     words.extend((!claimed.failures.is_empty()).then_some("task with failures"));
+    words.extend(claimed.checkpoint.is_some().then_some("task with a checkpoint"));
     words
 }
 

@@ -10,7 +10,9 @@ use windlass_core::{
 
 use super::Side;
 use super::reply::Reply;
-use crate::store::{ClaimRequest, Completion, Heartbeat, Hello, NewRun, Release, RunFilter};
+use crate::store::{
+    Checkpoint, ClaimRequest, Completion, Heartbeat, Hello, NewRun, Release, RunFilter,
+};
 
 /// One step: a verb of the store with its arguments, or a while that passes.
 #[derive(Clone)]
@@ -25,6 +27,7 @@ pub(super) enum Verb {
     Claim(ClaimRequest),
     Finish(Vec<Completion>),
     Release(Vec<Release>),
+    Checkpoint(Vec<Checkpoint>),
     Extend(Heartbeat),
     Leave(WorkerId),
     PromoteDue(usize),
@@ -47,6 +50,7 @@ impl Verb {
             Verb::Claim(_) => "claim",
             Verb::Finish(_) => "finish",
             Verb::Release(_) => "release",
+            Verb::Checkpoint(_) => "checkpoint",
             Verb::Extend(_) => "extend",
             Verb::Leave(_) => "leave",
             Verb::PromoteDue(_) => "promote_due",
@@ -64,6 +68,7 @@ impl Verb {
             Verb::StartRuns(runs) => runs.iter().map(|new| new.id).collect(),
             Verb::Finish(batch) => batch.iter().map(|completion| completion.task.run).collect(),
             Verb::Release(batch) => batch.iter().map(|release| release.task.run).collect(),
+            Verb::Checkpoint(batch) => batch.iter().map(|one| one.held.task.run).collect(),
             Verb::Extend(heartbeat) => heartbeat.held.iter().map(|held| held.task.run).collect(),
             Verb::Advance(_)
             | Verb::Register(_)
@@ -96,6 +101,7 @@ impl Verb {
             Verb::Claim(request) => Reply::claimed(store.claim(request).await),
             Verb::Finish(completions) => Reply::Answers(store.finish(completions).await),
             Verb::Release(releases) => Reply::Answers(store.release(releases).await),
+            Verb::Checkpoint(batch) => Reply::Answers(store.checkpoint(batch).await),
             Verb::Extend(heartbeat) => Reply::Heartbeat(store.extend(heartbeat).await),
             Verb::Leave(worker) => Reply::Done(store.leave(worker).await),
             Verb::PromoteDue(limit) => Reply::Swept(store.promote_due(limit).await),
@@ -201,6 +207,13 @@ impl fmt::Display for Verb {
                 let show = |release: &Release| {
                     let task = short_task(release.task, release.fence);
                     format!("{task} for {:?}", release.delay)
+                };
+                write!(f, "[{}]", list(batch, show))
+            }
+            Verb::Checkpoint(batch) => {
+                let show = |one: &Checkpoint| {
+                    let task = short_task(one.held.task, one.held.fence);
+                    format!("{task} {:?}", one.value)
                 };
                 write!(f, "[{}]", list(batch, show))
             }

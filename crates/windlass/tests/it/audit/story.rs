@@ -10,8 +10,8 @@ use tokio_postgres::Client;
 use windlass::clock::{Clock, VirtualClock};
 use windlass::store::postgres::{AuditOptions, AuditReport, PostgresOptions, PostgresStore, audit};
 use windlass::store::{
-    Answer, ClaimRequest, Claimed, Completion, HandlerKey, Hello, NewRun, Release, Store,
-    WorkerLink,
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Held, Hello, NewRun,
+    Release, Store, WorkerLink,
 };
 use windlass_core::definition::{DefinitionDraft, TaskDraft};
 use windlass_core::{
@@ -274,7 +274,13 @@ impl Story {
         self.start(&order("waiting"), Duration::ZERO).await;
         self.work("waiting", Do::Succeed, &[]).await;
         self.start(&order("backoff"), Duration::ZERO).await;
-        self.work("backoff", Do::Retry, &[]).await;
+        for claimed in self.hold("backoff").await {
+            let held = Held { task: claimed.task, fence: claimed.fence };
+            let checkpoint = Checkpoint { held, value: Payload::encode(&1).unwrap() };
+            let answers = self.store.checkpoint(vec![checkpoint]).await.unwrap();
+            assert_eq!(answers, [Answer::Accepted]);
+            self.finish(&claimed, Do::Retry).await;
+        }
         self.start(&order("delayed"), MINUTE).await;
         self.start(&order("returned"), Duration::ZERO).await;
         self.work("returned", Do::Release(Duration::ZERO), &[]).await;

@@ -492,6 +492,21 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "notes",
         "insert into windlass.notes values (pg_temp.run('paid'), 99, 1, '1')",
     ),
+    violation(
+        &["rows.without-run"],
+        "checkpoints",
+        "insert into windlass.checkpoints values (pg_temp.run('paid'), 99, 1, '1')",
+    ),
+    violation(
+        &["rows.checkpoints"],
+        "paid",
+        "insert into windlass.checkpoints values (pg_temp.run('paid'), 0, 1, '1')",
+    ),
+    violation(
+        &["rows.checkpoints"],
+        "backoff",
+        "update windlass.checkpoints set fence = 99 where run_id = pg_temp.run('backoff')",
+    ),
     schema_violation(
         &["schema.constraints"],
         "a_run_that_ended_has_a_time on windlass.runs does not exist",

@@ -53,7 +53,33 @@ async fn work(ctx: Ctx<String>, url: String, worker: String) -> Result<(), TaskE
             std::thread::sleep(SECOND);
         }
     }
+    if log.gate.starts_with("count") {
+        return count(&ctx, &log).await;
+    }
     log.gate_opens().await?;
+    log.write("ends").await
+}
+
+/// Counts until the gate opens, from where the attempt before has come to. A gate named
+/// `count-and-give` gives the task back as soon as the worker drains.
+async fn count(ctx: &Ctx<String>, log: &Log) -> Result<(), TaskError> {
+    let mut number = ctx.last_checkpoint::<u64>()?.unwrap_or(0);
+    log.write(&format!("counts from {number}")).await?;
+    while !log.is_open().await? {
+        if log.gate == "count-and-give" && ctx.is_draining() {
+            ctx.checkpoint(&number).await?;
+            return Err(TaskError::hand_back());
+        }
+        if ctx.is_cancelled() {
+            ctx.checkpoint(&number).await?;
+            return Err(TaskError::new("cancelled"));
+        }
+        number += 1;
+        if number == 5 {
+            log.write("has counted").await?;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     log.write("ends").await
 }
 
@@ -76,9 +102,14 @@ impl Log {
         self.client.execute(sql, values).await.map(drop).map_err(broken)
     }
 
-    async fn gate_opens(&self) -> Result<(), TaskError> {
+    async fn is_open(&self) -> Result<bool, TaskError> {
         let sql = "select 1 from public.gates where gate = $1";
-        while self.client.query_opt(sql, &[&self.gate]).await.map_err(broken)?.is_none() {
+        let found = self.client.query_opt(sql, &[&self.gate]).await;
+        Ok(found.map_err(broken)?.is_some())
+    }
+
+    async fn gate_opens(&self) -> Result<(), TaskError> {
+        while !self.is_open().await? {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())

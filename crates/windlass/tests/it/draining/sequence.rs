@@ -216,3 +216,55 @@ async fn a_task_longer_than_the_grace_period_goes_on_elsewhere() {
     assert_eq!(bench.log("long").await, ["a 1 begins", "b 2 begins", "b 2 ends"]);
     bench.assert_clean().await;
 }
+
+/// Where an attempt counted from, by what it wrote as `a 1 counts from 7`.
+fn counted_from(line: &str) -> u64 {
+    let (_, number) = line.rsplit_once(' ').unwrap();
+    number.parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_task_cancelled_by_the_end_of_the_grace_period_goes_on_from_its_checkpoint() {
+    let bench = Bench::new().await;
+    let mut first = bench.worker("a", 2 * SECOND).await;
+    let run = bench.start("count").await;
+    until("it has counted", async || bench.log("count").await.len() == 3).await;
+    first.signal(Signal::TERM);
+    assert_eq!(first.ended().await.0.code(), Some(0));
+
+    let _second = bench.worker("b", GRACE).await;
+    until("the next attempt begins", async || bench.log("count").await.len() >= 5).await;
+    bench.open("count").await;
+    run.wait().await.unwrap();
+    let log = bench.log("count").await;
+    assert_eq!(log[..3], ["a 1 begins", "a 1 counts from 0", "a 1 has counted"]);
+    assert_eq!(log[3], "b 2 begins", "the attempt that was cancelled counts");
+    assert!(counted_from(&log[4]) >= 5, "{log:?}");
+    assert_eq!(log.last().unwrap(), "b 2 ends");
+    bench.assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_task_given_back_by_its_handler_goes_on_elsewhere_and_costs_no_attempt() {
+    let bench = Bench::new().await;
+    let mut first = bench.worker("a", GRACE).await;
+    let gate = "count-and-give";
+    let run = bench.start(gate).await;
+    until("it has counted", async || bench.log(gate).await.len() == 3).await;
+    first.signal(Signal::TERM);
+    let (exit, time, errors) = first.ended().await;
+    assert_eq!(exit.code(), Some(0), "{errors}");
+    assert!(time < 3 * SECOND, "it does not wait for the grace period: {time:?}");
+    assert_eq!(task(&run).await, (TaskState::Ready, 0));
+
+    let _second = bench.worker("b", GRACE).await;
+    until("the next attempt begins", async || bench.log(gate).await.len() >= 5).await;
+    bench.open(gate).await;
+    run.wait().await.unwrap();
+    let log = bench.log(gate).await;
+    assert_eq!(log[3], "b 1 begins");
+    assert!(counted_from(&log[4]) >= 5, "{log:?}");
+    let events = ["run_started", "queued", "started", "released", "started", "succeeded"];
+    assert_eq!(words(&run).await[..6], events);
+    bench.assert_clean().await;
+}

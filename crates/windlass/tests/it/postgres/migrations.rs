@@ -273,10 +273,10 @@ async fn a_role_that_lacks_a_right_is_told_which() {
     let name = role.name();
     let steps = [
         ("select 1".to_owned(), ": usage of schema windlass"),
-        (format!("grant usage on schema windlass to {name}"), ": delete on windlass.definition_"),
+        (format!("grant usage on schema windlass to {name}"), ": delete on windlass.checkpoints"),
         (
             format!("grant select, update, delete on all tables in schema windlass to {name}"),
-            ": insert on windlass.definition_tasks",
+            ": insert on windlass.checkpoints",
         ),
         (
             format!("grant insert on all tables in schema windlass to {name}"),

@@ -49,6 +49,12 @@ const PLANS: &[(&str, &[&str])] = &[
     ("take_leases", &["leases by leases_pkey: idx run_id", "leases by place"]),
     ("delete_timers", &["timers by place", "timers by timers_pkey: idx run_id"]),
     ("delete_notes", &["notes by notes_pkey: idx run_id", "notes by place"]),
+    ("checkpoint", &["leases by leases_pkey: idx run_id", "leases by place", "sort"]),
+    ("checkpoints", &["checkpoints by checkpoints_pkey: idx run_id"]),
+    (
+        "delete_checkpoints",
+        &["checkpoints by checkpoints_pkey: idx run_id", "checkpoints by place"],
+    ),
     ("update_tasks", &["task_rows by place", "task_rows by task_rows_pkey: idx run_id"]),
     ("insert_tasks", &[]),
     ("update_runs", &["runs by place", "runs by runs_pkey: id"]),

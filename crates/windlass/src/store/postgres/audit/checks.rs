@@ -111,6 +111,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::of_little(include_str!("sql/rows_definitions.sql")),
     Check::new(include_str!("sql/rows_definition_of_run.sql")),
     Check::of_everything(include_str!("sql/rows_without_run.sql")),
+    Check::new(include_str!("sql/rows_checkpoints.sql")),
     Check::of_little(include_str!("sql/schema_constraints.sql")),
     Check::of_little(include_str!("sql/schema_indexes.sql")),
     Check::of_little(include_str!("sql/schema_functions.sql")),

@@ -11,6 +11,8 @@ pub(super) fn rows(names: &[(&str, &str)]) -> String {
 
 /// Every constraint of the schema but `not null`, with its relation, sorted.
 pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
+    ("checkpoints", "checkpoints_fence_check"),
+    ("checkpoints", "checkpoints_pkey"),
     ("definition_tasks", "definition_tasks_definition_id_fkey"),
     ("definition_tasks", "definition_tasks_idx_check"),
     ("definition_tasks", "definition_tasks_kind_check"),

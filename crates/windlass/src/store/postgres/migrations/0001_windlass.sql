@@ -109,6 +109,16 @@ create table windlass.notes (
     primary key (run_id, idx)
 );
 
+-- What handlers left for the next attempts of their tasks; gone when the task has ended.
+create table windlass.checkpoints (
+    run_id uuid not null,
+    idx integer not null,
+    -- The fence of the attempt that left it.
+    fence bigint not null check (fence >= 1),
+    value json not null,
+    primary key (run_id, idx)
+);
+
 -- A queue and a priority: tags are comparable within a level, and each has a virtual
 -- time of its own.
 create table windlass.levels (
@@ -181,6 +191,8 @@ create table windlass.leases (
     max_attempts integer not null,
     answered_fence bigint,
     answered_verb text,
+    -- True if this attempt has left a checkpoint, otherwise null, which takes no room.
+    has_checkpoint boolean,
     primary key (run_id, idx),
     constraint attempts_are_bounded check (attempt <= max_attempts)
 ) with (

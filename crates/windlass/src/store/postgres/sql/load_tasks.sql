@@ -22,7 +22,7 @@ select
         when w.run_id is not null then w.answered_verb
         else t.answered_verb
     end as answered_verb,
-    l.worker_id, l.claim_seq,
+    l.worker_id, l.claim_seq, l.has_checkpoint,
     q.run_id is not null as is_ready,
     w.due,
     coalesce(l.lane_id, q.lane_id) as lane_id,
@@ -41,7 +41,7 @@ left join lateral (
 ) t on true
 left join lateral (
     select l.run_id, l.worker_id, l.claim_seq, l.lane_id, l.level_id, l.tenant_id, l.tag, l.seq,
-        l.fence, l.attempt, l.answered_fence, l.answered_verb
+        l.fence, l.attempt, l.answered_fence, l.answered_verb, l.has_checkpoint
     from windlass.leases l
     where l.run_id = k.run_id and l.idx = k.idx
     offset 0

@@ -16,4 +16,4 @@ where l.ctid = any(array(
     ) p
 ))
 returning l.run_id, l.idx, l.worker_id, l.claim_seq, l.lane_id, l.level_id, l.tenant_id, l.tag,
-    l.seq, l.fence, l.attempt, l.answered_fence, l.answered_verb;
+    l.seq, l.fence, l.attempt, l.answered_fence, l.answered_verb, l.has_checkpoint;

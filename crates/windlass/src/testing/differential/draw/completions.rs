@@ -7,7 +7,7 @@ use super::super::known::Known;
 use super::super::verb::Verb;
 use super::workers::stray;
 use super::{any_delay, any_payload};
-use crate::store::{Completion, Held, Release};
+use crate::store::{Checkpoint, Completion, Held, Release};
 
 /// The most tasks of one batch.
 const BATCH: usize = 8;
@@ -51,6 +51,14 @@ pub(super) fn release(dice: &mut Dice, known: &Known) -> Option<Verb> {
         releases.push(Release { task, fence, delay: any_delay(dice) });
     }
     (!releases.is_empty()).then_some(Verb::Release(releases))
+}
+
+pub(super) fn checkpoint(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    let mut checkpoints = Vec::new();
+    for held in batch(dice, known) {
+        checkpoints.push(Checkpoint { held, value: any_payload(dice) });
+    }
+    (!checkpoints.is_empty()).then_some(Verb::Checkpoint(checkpoints))
 }
 
 fn any_decision(dice: &mut Dice) -> Decision {

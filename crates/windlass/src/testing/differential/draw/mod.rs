@@ -24,11 +24,12 @@ type Draw = fn(&mut Dice, &Known) -> Option<Verb>;
 
 /// The verbs, each with how often it is drawn. Together they work off about as many
 /// tasks as they make, so that queues are sometimes full and sometimes empty.
-const VERBS: [(usize, Draw); 17] = [
+const VERBS: [(usize, Draw); 18] = [
     (15, advance),
     (18, workers::claim),
     (21, completions::finish),
     (5, completions::release),
+    (4, completions::checkpoint),
     (8, workers::extend),
     (4, workers::join),
     (1, workers::leave),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::store::{Claimed, Completion, Heartbeat, Held, NewRun, Release, Store, WorkerLink};
+use windlass::store::{
+    Checkpoint, Claimed, Completion, Heartbeat, Held, NewRun, Release, Store, WorkerLink,
+};
 use windlass_core::{
     ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Payload, RunId,
 };
@@ -23,6 +25,11 @@ fn said<T: std::fmt::Debug>(answer: Result<T, windlass::store::StoreError>) -> S
 
 fn decided(claimed: &Claimed, decision: Decision) -> Completion {
     Completion { decision, ..success(claimed) }
+}
+
+fn checkpoint(claimed: &Claimed) -> Checkpoint {
+    let held = Held { task: claimed.task, fence: claimed.fence };
+    Checkpoint { held, value: Payload::from_json("1").expect("it is JSON") }
 }
 
 fn failed() -> Decision {
@@ -178,6 +185,44 @@ pair! {
         )
     },
     ["[Accepted] | 0", "[Refused(LeaseLost)] | 1"]
+}
+
+pair! {
+    /// A late checkpoint meets the reaper: it is kept for the next attempt, or refused.
+    checkpoint_and_reap,
+    |explorer| {
+        let one = workflow("one", &["a", "b < a"]);
+        let (run, _, tasks) = claimed(&explorer, &one).await;
+        explorer.clock.advance(LEASE);
+        let (left, right) = (explorer.left.clone(), explorer.right.clone());
+        let a = checkpoint(&tasks[0]);
+        Case::new(
+            run,
+            &one,
+            async move { said(left.checkpoint(vec![a]).await) },
+            async move { said(right.reap(100).await.map(|sweep| sweep.moved)) },
+        )
+    },
+    ["[Accepted] | 0", "[Accepted] | 1", "[Refused(LeaseLost)] | 1"]
+}
+
+pair! {
+    /// A checkpoint that its handler did not wait for meets the end of its task: it is gone
+    /// with it, or refused.
+    checkpoint_and_finish,
+    |explorer| {
+        let one = workflow("one", &["a", "b < a"]);
+        let (run, _, tasks) = claimed(&explorer, &one).await;
+        let (left, right) = (explorer.left.clone(), explorer.right.clone());
+        let (a, end) = (checkpoint(&tasks[0]), success(&tasks[0]));
+        Case::new(
+            run,
+            &one,
+            async move { said(left.checkpoint(vec![a]).await) },
+            async move { said(right.finish(vec![end]).await) },
+        )
+    },
+    ["[Accepted] | [Accepted]", "[Refused(LeaseLost)] | [Accepted]"]
 }
 
 pair! {

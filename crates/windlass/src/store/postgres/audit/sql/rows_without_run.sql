@@ -18,6 +18,8 @@ from (
     union all
     select 'notes', n.run_id, n.idx from windlass.notes n
     union all
+    select 'checkpoints', c.run_id, c.idx from windlass.checkpoints c
+    union all
     select 'ready', q.run_id, q.idx from windlass.ready q
     union all
     select 'leases', l.run_id, l.idx from windlass.leases l

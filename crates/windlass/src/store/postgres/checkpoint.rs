@@ -1,0 +1,86 @@
+//! Checkpoints: what an attempt leaves for the next one.
+//!
+//! They cost nothing where there are none: a first claim cannot find one, and a lease says
+//! whether its attempt left one, so that a task that ends forgets what there is to forget.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tokio_postgres::Row;
+use windlass_core::{Payload, TaskId};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::run::Task;
+use super::statements as sql;
+use super::work::{Work, pairs, task_id};
+use super::writes::{Writes, params};
+use crate::store::{Answer, Checkpoint, Refusal};
+
+impl PostgresStore {
+    /// The run is locked, as by every verb that judges a fence: whoever takes the task away
+    /// comes before or after, and a lease that is deleted by its place has not moved.
+    pub(super) async fn checkpoint_once(
+        &self,
+        checkpoints: &[Checkpoint],
+    ) -> Result<Vec<Answer>, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin();
+        let runs = checkpoints.iter().map(|one| one.held.task.run);
+        let mut work = self.lock_runs(&tx, runs).await?;
+        work.load(&tx, checkpoints.iter().map(|one| one.held.task)).await?;
+        let mut answers = Vec::with_capacity(checkpoints.len());
+        let mut newest: BTreeMap<TaskId, &Checkpoint> = BTreeMap::new();
+        for checkpoint in checkpoints {
+            let held = checkpoint.held;
+            let refusal = match work.task(held.task) {
+                Some(task) => task.refusal(held.fence),
+                None => Some(Refusal::UnknownTask),
+            };
+            answers.push(refusal.map_or(Answer::Accepted, Answer::Refused));
+            if refusal.is_none() {
+                newest.insert(held.task, checkpoint);
+            }
+        }
+        if !newest.is_empty() {
+            let (runs, indices) = pairs(newest.keys());
+            let fences: Vec<i64> =
+                newest.values().map(|one| one.held.fence.0.cast_signed()).collect();
+            let values: Vec<&str> = newest.values().map(|one| one.value.as_str()).collect();
+            let mut writes = Writes::default();
+            writes.push(&sql::CHECKPOINT, params![runs, indices, fences, values]);
+            tx.commit(writes).await?;
+        }
+        Ok(answers)
+    }
+}
+
+impl Work {
+    /// Forgets the checkpoints of tasks that have ended.
+    pub(super) fn write_checkpoints(&self, writes: &mut Writes<'_>) {
+        let mut ended = Vec::new();
+        for run in self.runs.values() {
+            let is_to_go =
+                |task: &Task| task.is_changed && task.may_have_checkpoint && task.state.is_final();
+            let tasks = run.tasks.iter().filter(|(_, task)| is_to_go(task));
+            ended.extend(tasks.map(|(index, _)| TaskId { run: run.id, index: *index }));
+        }
+        if !ended.is_empty() {
+            let (runs, indices) = pairs(&ended);
+            writes.push(&sql::DELETE_CHECKPOINTS, params![runs, indices]);
+        }
+    }
+}
+
+/// The checkpoints of rows of [`sql::CHECKPOINTS`].
+pub(super) fn read_checkpoints(rows: &[Row]) -> HashMap<TaskId, Payload> {
+    let mut found = HashMap::new();
+    for row in rows {
+        let id = task_id(row);
+        match Payload::from_json(row.get::<_, &str>("value")) {
+            Ok(value) => drop(found.insert(id, value)),
+            // The attempt begins from the beginning, which it must be able to.
+            Err(error) => tracing::error!(task = %id, %error, "a checkpoint cannot be read"),
+        }
+    }
+    found
+}
