@@ -204,15 +204,40 @@ fn retry_or_fail(failure: Failure, delay: Option<Duration>) -> Decision {
     }
 }
 
+/// What becomes of a task whose worker was lost while it ran: nobody knows how far it came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerLost {
+    /// It is tried again at once, as far as attempts last.
+    #[default]
+    Retry,
+    /// It fails for good, however many attempts are left. For what must not be begun a second
+    /// time before a person has looked.
+    Fail,
+}
+
+impl WorkerLost {
+    /// Whether it is what happens if nothing is said.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == WorkerLost::default()
+    }
+}
+
 /// Decides what follows when the lease of attempt number `attempt` (from 1) ran
 /// out: `None` if the task goes back to its queue at once, or the failure it ends
-/// with when no attempt is left.
-pub fn decide_lease_expired(max_attempts: u32, attempt: u32) -> Option<Failure> {
-    if attempt < max_attempts {
-        return None;
-    }
+/// with when no attempt is left or none is wanted.
+pub fn decide_lease_expired(
+    on_worker_lost: WorkerLost,
+    max_attempts: u32,
+    attempt: u32,
+) -> Option<Failure> {
     let message = format!("the worker of attempt {attempt} of {max_attempts} was lost");
-    Some(Failure::new(FailureCode::LeaseExpired, message))
+    let failure = Failure::new(FailureCode::LeaseExpired, message);
+    match on_worker_lost {
+        WorkerLost::Retry if attempt < max_attempts => None,
+        WorkerLost::Retry => Some(failure),
+        WorkerLost::Fail => Some(failure.permanent()),
+    }
 }
 
 #[cfg(test)]
@@ -274,10 +299,16 @@ mod tests {
 
     #[test]
     fn a_lost_worker_costs_an_attempt() {
-        assert_eq!(decide_lease_expired(2, 1), None);
-        let failure = decide_lease_expired(2, 2).expect("no attempt is left");
+        assert_eq!(decide_lease_expired(WorkerLost::Retry, 2, 1), None);
+        let failure = decide_lease_expired(WorkerLost::Retry, 2, 2).expect("no attempt is left");
         assert_eq!(failure.code, FailureCode::LeaseExpired);
         assert_eq!(failure.message, "the worker of attempt 2 of 2 was lost");
+    }
+
+    #[test]
+    fn a_lost_worker_can_be_the_end_of_a_task() {
+        let failure = decide_lease_expired(WorkerLost::Fail, 9, 1).expect("none is wanted");
+        assert_eq!((failure.code, failure.is_retryable), (FailureCode::LeaseExpired, false));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::decide::WorkerLost;
 use crate::id::{Priority, TaskIndex, Version};
 use crate::name::{NameError, QueueName, TaskName, WorkflowName};
 use crate::retry::{RetryError, RetryPolicy, WAIT_MAX};
@@ -70,6 +71,12 @@ pub struct TaskSpec {
     pub retry: RetryPolicy,
     /// How long one attempt may take.
     pub timeout: Option<Duration>,
+    /// How long one attempt may give no sign of life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_timeout: Option<Duration>,
+    /// What becomes of it when its worker is lost.
+    #[serde(default, skip_serializing_if = "WorkerLost::is_default")]
+    pub on_worker_lost: WorkerLost,
     /// The queue it waits in.
     pub queue: QueueName,
     /// Its priority, relative to the run's.
@@ -138,6 +145,8 @@ impl Definition {
             trigger: task.trigger,
             retry: task.retry.clone(),
             timeout: task.timeout,
+            heartbeat_timeout: task.heartbeat_timeout,
+            on_worker_lost: task.on_worker_lost,
             queue: task.queue.as_str().to_owned(),
             priority: task.priority,
         };
@@ -179,6 +188,12 @@ pub struct TaskDraft {
     pub retry: RetryPolicy,
     /// How long one attempt may take.
     pub timeout: Option<Duration>,
+    /// How long one attempt may give no sign of life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_timeout: Option<Duration>,
+    /// What becomes of it when its worker is lost.
+    #[serde(default, skip_serializing_if = "WorkerLost::is_default")]
+    pub on_worker_lost: WorkerLost,
     /// The queue it waits in.
     pub queue: String,
     /// Its priority, relative to the run's.
@@ -195,6 +210,8 @@ impl TaskDraft {
             trigger: Trigger::default(),
             retry: RetryPolicy::default(),
             timeout: None,
+            heartbeat_timeout: None,
+            on_worker_lost: WorkerLost::default(),
             queue: crate::name::DEFAULT.to_owned(),
             priority: Priority::default(),
         }
@@ -325,6 +342,9 @@ pub enum TaskProblem {
     /// No attempt could ever succeed.
     #[error("the timeout is zero")]
     ZeroTimeout,
+    /// No attempt could ever give a sign of life in time.
+    #[error("the heartbeat timeout is zero")]
+    ZeroHeartbeatTimeout,
     /// It would sleep longer than anything may wait.
     #[error("it sleeps {0:?}, the limit is {WAIT_MAX:?}")]
     SleepTooLong(Duration),
@@ -444,6 +464,9 @@ impl TaskDraft {
         if self.timeout == Some(Duration::ZERO) {
             return Err(TaskProblem::ZeroTimeout);
         }
+        if self.heartbeat_timeout == Some(Duration::ZERO) {
+            return Err(TaskProblem::ZeroHeartbeatTimeout);
+        }
         match self.kind {
             TaskKind::Sleep(duration) if duration > WAIT_MAX => {
                 return Err(TaskProblem::SleepTooLong(duration));
@@ -478,6 +501,8 @@ impl TaskDraft {
             trigger: self.trigger,
             retry: self.retry.clone(),
             timeout: self.timeout,
+            heartbeat_timeout: self.heartbeat_timeout,
+            on_worker_lost: self.on_worker_lost,
             queue,
             priority: self.priority,
         })

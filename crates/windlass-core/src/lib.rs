@@ -26,7 +26,9 @@ pub mod retry;
 pub mod state;
 pub mod time;
 
-pub use decide::{Decision, Failure, FailureCode, Outcome, decide, decide_lease_expired};
+pub use decide::{
+    Decision, Failure, FailureCode, Outcome, WorkerLost, decide, decide_lease_expired,
+};
 pub use definition::{Definition, DefinitionDraft, DefinitionError, TaskKind, TaskSpec, Trigger};
 pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
 pub use fairness::{Phase, Tag, Weight, next_tag};

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_core::{Fence, Payload, PayloadLimit, RunId, TaskName, Tenant, Version, WorkflowName};
 
@@ -26,6 +27,8 @@ pub(crate) struct Attempt {
     /// Where checkpoints go; `None` if no worker runs the attempt.
     checkpoints: Option<Arc<Checkpoints>>,
     is_handed_back: AtomicBool,
+    /// When the handler last gave a sign of life.
+    last_sign: Mutex<Instant>,
 }
 
 impl Attempt {
@@ -47,7 +50,18 @@ impl Attempt {
             progress,
             checkpoints,
             is_handed_back,
+            last_sign: Mutex::new(Instant::now()),
         }
+    }
+
+    /// The handler lives.
+    pub(crate) fn give_sign(&self) {
+        *self.last_sign.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// When the handler last gave a sign of life.
+    pub(crate) fn last_sign(&self) -> Instant {
+        *self.last_sign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The handler gave the task back.
@@ -236,7 +250,18 @@ impl<I> Ctx<I> {
             Error::payload(format_args!("progress of task {:?}", self.task()), error)
         })?;
         self.attempt.note_progress(payload);
+        self.attempt.give_sign();
         Ok(())
+    }
+
+    /// Says that the attempt is alive, for a task with a
+    /// [heartbeat timeout](crate::workflow::TaskBuilder::heartbeat_timeout). It costs next to
+    /// nothing: it does not leave the process.
+    ///
+    /// [`progress`](Ctx::progress) and [`checkpoint`](Ctx::checkpoint) say so as well. None of
+    /// them has to do with the lease, which the worker keeps by itself.
+    pub fn heartbeat(&self) {
+        self.attempt.give_sign();
     }
 }
 
@@ -280,7 +305,10 @@ impl<I> Ctx<I> {
         let value = value.map_err(|error| Error::payload(&what, error))?;
         let mut backoff = Backoff::default();
         loop {
-            let refusal = match self.attempt.keep(value.clone()).await {
+            self.attempt.give_sign();
+            let kept = self.attempt.keep(value.clone()).await;
+            self.attempt.give_sign();
+            let refusal = match kept {
                 Ok(Answer::Accepted | Answer::AcceptedAlready) => return Ok(()),
                 Ok(Answer::Refused(refusal)) => refusal,
                 Err(error) if error.is_retryable() && !self.is_cancelled() => {

@@ -72,7 +72,7 @@ pub use task_error::TaskError;
 pub use windlass_core::{
     Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, PayloadLimit, RetryPolicy,
     RunEvent, RunEventKind, RunId, RunState, TaskEvent, TaskEventKind, TaskName, TaskState, Tenant,
-    Timestamp, Trigger, Version, WorkerId, WorkflowName,
+    Timestamp, Trigger, Version, WorkerId, WorkerLost, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use windlass_core::{Failure, FailureCode, Outcome};
 
@@ -18,9 +18,9 @@ use crate::workflow::{Handler, HandlerFuture};
 /// Runs a handler to its outcome. A panic is not caught here: it ends the tokio
 /// task, and the session reads it there.
 ///
-/// A handler that takes longer than its timeout, or that is cancelled from outside,
-/// has `cancel_grace` to clean up; then it is dropped. After its timeout, what it
-/// still returns does not count.
+/// A handler that takes longer than its timeout, that gives no sign of life for longer than its
+/// heartbeat timeout, or that is cancelled from outside, has `cancel_grace` to clean up; then it
+/// is dropped. After one of its timeouts, what it still returns does not count.
 pub(super) async fn run(
     parts: Parts,
     handler: Handler,
@@ -31,21 +31,25 @@ pub(super) async fn run(
     let spec = Arc::clone(&attempt.claimed.spec);
     let name = spec.name.as_str();
     parts.reached(Point::BeforeHandler, name).await;
-    let handler = Watched { future: handler(attempt), parts: &parts, name, is_begun: false };
+    attempt.give_sign();
+    let future = handler(Arc::clone(&attempt));
+    let handler = Watched { future, parts: &parts, name, is_begun: false };
     let mut handler = pin!(handler);
     let stopped = tokio::select! {
         biased;
         outcome = &mut handler => Stopped::Ended(outcome),
-        limit = deadline(spec.timeout) => Stopped::Late(limit),
+        limit = deadline(spec.timeout) => Stopped::Late(format!("took longer than {limit:?}")),
+        limit = silence(&attempt) => {
+            Stopped::Late(format!("gave no sign of life for {limit:?}"))
+        }
         () = cancelled.cancelled() => Stopped::Cancelled,
     };
     let outcome = match stopped {
         Stopped::Ended(outcome) => outcome,
-        Stopped::Late(limit) => {
+        Stopped::Late(message) => {
             cancelled.cancel();
             // Whether it cleaned up in time or not, it was late.
             let _ = timeout(cancel_grace, handler).await;
-            let message = format!("took longer than {limit:?}");
             Outcome::Failed(Failure::new(FailureCode::Timeout, message))
         }
         Stopped::Cancelled => match timeout(cancel_grace, handler).await {
@@ -61,7 +65,7 @@ pub(super) async fn run(
 /// What ended the wait for a handler.
 enum Stopped {
     Ended(Outcome),
-    Late(Duration),
+    Late(String),
     Cancelled,
 }
 
@@ -72,6 +76,21 @@ async fn deadline(limit: Option<Duration>) -> Duration {
             limit
         }
         None => std::future::pending().await,
+    }
+}
+
+/// Waits until the handler has given no sign of life for as long as it may; never, if it need
+/// not give any.
+async fn silence(attempt: &Attempt) -> Duration {
+    let Some(limit) = attempt.claimed.spec.heartbeat_timeout else {
+        return std::future::pending().await;
+    };
+    loop {
+        let until = attempt.last_sign() + limit;
+        if Instant::now() >= until {
+            return limit;
+        }
+        sleep_until(until).await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{Failure, RetryPolicy, TaskKind, TaskName, Trigger};
+use windlass_core::{Failure, RetryPolicy, TaskKind, TaskName, Trigger, WorkerLost};
 
 use super::Task;
 use super::builder::{Node, WorkflowBuilder};
@@ -85,6 +85,21 @@ impl<'w, I, R> TaskBuilder<'w, I, R> {
     /// How long one attempt may take, more than zero.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.node.draft.timeout = Some(timeout);
+        self
+    }
+
+    /// How long an attempt may give no sign of life, more than zero. A handler that neither
+    /// calls [`Ctx::heartbeat`] nor notes progress nor writes a checkpoint for so long counts as
+    /// hung: it is cancelled, and the attempt has failed with the code `timeout`.
+    pub fn heartbeat_timeout(mut self, timeout: Duration) -> Self {
+        self.node.draft.heartbeat_timeout = Some(timeout);
+        self
+    }
+
+    /// What becomes of the task when the worker that runs it is lost: it is tried again, which
+    /// costs an attempt, if nothing is said.
+    pub fn on_worker_lost(mut self, policy: WorkerLost) -> Self {
+        self.node.draft.on_worker_lost = policy;
         self
     }
 
@@ -277,6 +292,21 @@ impl<'w, I> OnFailureBuilder<'w, I> {
     /// How long one attempt may take, more than zero.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.node.draft.timeout = Some(timeout);
+        self
+    }
+
+    /// How long an attempt may give no sign of life, more than zero. A handler that neither
+    /// calls [`Ctx::heartbeat`] nor notes progress nor writes a checkpoint for so long counts as
+    /// hung: it is cancelled, and the attempt has failed with the code `timeout`.
+    pub fn heartbeat_timeout(mut self, timeout: Duration) -> Self {
+        self.node.draft.heartbeat_timeout = Some(timeout);
+        self
+    }
+
+    /// What becomes of the task when the worker that runs it is lost: it is tried again, which
+    /// costs an attempt, if nothing is said.
+    pub fn on_worker_lost(mut self, policy: WorkerLost) -> Self {
+        self.node.draft.on_worker_lost = policy;
         self
     }
 

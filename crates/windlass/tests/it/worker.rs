@@ -65,6 +65,53 @@ async fn an_attempt_that_takes_longer_than_its_timeout_may_clean_up_and_fails() 
 }
 
 #[tokio::test]
+async fn an_attempt_that_gives_no_sign_of_life_in_time_is_tried_again() {
+    let cleaned = Arc::new(AtomicUsize::new(0));
+    let seen = cleaned.clone();
+    let mut builder = Workflow::<()>::builder("quiet");
+    let task = builder.task("work").heartbeat_timeout(5 * SECOND);
+    task.retry(RetryPolicy::fixed(SECOND).attempts(4)).run(move |ctx: Ctx<()>| {
+        let seen = seen.clone();
+        async move {
+            // Each says that it lives in another way, but for the first.
+            for step in 0..10 {
+                tokio::select! {
+                    () = tokio::time::sleep(4 * SECOND) => {}
+                    () = ctx.cancelled() => {
+                        seen.fetch_add(1, Ordering::SeqCst);
+                        return Ok(());
+                    }
+                }
+                match ctx.attempt() {
+                    2 if step < 8 => ctx.heartbeat(),
+                    3 if step < 8 => ctx.progress(&step)?,
+                    4 => ctx.checkpoint(&step).await?,
+                    _ => {}
+                }
+            }
+            Ok::<(), TaskError>(())
+        }
+    });
+    let quiet = builder.build().unwrap();
+    let test = TestEngine::new().register(&quiet);
+    let run = test.start(&quiet, ()).await.unwrap();
+    let began = test.now();
+    test.run_until_idle().await;
+    assert_eq!(failure_of(&run).await, "timeout: gave no sign of life for 5s");
+    assert_eq!(test.now().since(began).as_secs(), 5);
+    // The others are quiet behind their eighth sign of life, and the last one never is.
+    for attempt in [2, 3] {
+        let began = test.now();
+        test.advance(SECOND).await;
+        assert_eq!(run.tasks().await.unwrap()[0].attempt, attempt);
+        assert_eq!(test.now().since(began).as_secs(), 1 + 8 * 4 + 5, "attempt {attempt}");
+    }
+    test.advance(SECOND).await;
+    assert_eq!(run.get().await.unwrap().state, RunState::Succeeded);
+    assert_eq!(cleaned.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
 async fn an_attempt_that_ignores_its_timeout_is_dropped_and_fails() {
     let mut builder = Workflow::<()>::builder("slow");
     builder

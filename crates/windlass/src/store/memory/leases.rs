@@ -259,10 +259,11 @@ impl Run {
         id: TaskId,
         kind: TaskEventKind,
     ) -> Result<(), StoreError> {
-        let max_attempts = self.definition.task(id.index).retry.max_attempts();
+        let spec = self.definition.task(id.index);
+        let (max_attempts, on_worker_lost) = (spec.retry.max_attempts(), spec.on_worker_lost);
         let task = self.task(id.index);
         task.holder = None;
-        let mut failed = decide_lease_expired(max_attempts, task.attempt);
+        let mut failed = decide_lease_expired(on_worker_lost, max_attempts, task.attempt);
         if shared.planted.has(PlantedBug::ReapWithoutAttemptLimit) {
             failed = None;
         }

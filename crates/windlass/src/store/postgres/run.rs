@@ -384,10 +384,11 @@ impl Run {
         lease_until: Timestamp,
     ) -> Result<(), StoreError> {
         let id = self.task_id(index);
-        let max_attempts = self.definition.task(index).retry.max_attempts();
+        let spec = self.definition.task(index);
+        let (max_attempts, on_worker_lost) = (spec.retry.max_attempts(), spec.on_worker_lost);
         let task = self.task(index)?;
         task.holder = None;
-        let failed = decide_lease_expired(max_attempts, task.attempt);
+        let failed = decide_lease_expired(on_worker_lost, max_attempts, task.attempt);
         let kind = TaskEventKind::LeaseExpired { worker, lease_until, failure: failed.clone() };
         match failed {
             None => {

@@ -1,7 +1,10 @@
 //! Leases: kept by heartbeats alone, and what happens when they are not kept.
 
+use std::sync::Arc;
+
 use windlass_core::{
     ClaimSeq, Decision, FailureCode, Fence, RunState, TaskEventKind, TaskId, TaskIndex, TaskState,
+    WorkerLost,
 };
 
 use super::bench::{
@@ -228,6 +231,29 @@ pub(crate) async fn a_zombie_cannot_finish_what_was_reaped(bench: &Bench<'_>) {
     assert_eq!(bench.finish(&stale, success()).await, LEASE_LOST);
     bench.succeed(&current).await;
     assert_eq!(bench.run_state(run).await, RunState::Succeeded);
+}
+
+pub(crate) async fn a_task_that_must_not_be_begun_twice_fails_with_its_worker(bench: &Bench<'_>) {
+    let mut draft = definition("w", 1, "a*3 b<a c*3").to_draft();
+    draft.tasks[0].on_worker_lost = WorkerLost::Fail;
+    let definition = Arc::new(draft.build().expect("the workflow is valid"));
+    bench.try_register(definition).await.expect("registering works");
+    let run = bench.start("w").await;
+    assert_eq!(bench.worker().await.claim(2).await.len(), 2);
+    bench.advance(LEASE).await;
+    assert_eq!(bench.reap().await, 2);
+    assert_eq!(bench.states(run).await, "failed skipped ready", "each by its own policy");
+    let failure = bench.task(run, "a").await.failure.expect("it failed");
+    assert_eq!((failure.code, failure.is_retryable), (FailureCode::LeaseExpired, false));
+    assert_eq!(bench.history(run, "a").await, "queued started lease_expired");
+    // What is not lost is tried again as the retry policy says.
+    let worker = bench.worker().await;
+    bench.succeed(&worker.claim_one().await).await;
+    assert_eq!(bench.run_state(run).await, RunState::Failed);
+    assert_eq!(bench.store.retry_run(run, 1).await, Ok(2));
+    let again = worker.claim_one().await;
+    bench.accept(&again, retry_after(seconds(1))).await;
+    assert_eq!(bench.states(run).await, "scheduled pending succeeded");
 }
 
 pub(crate) async fn a_task_whose_last_attempt_is_lost_fails_with_all_that_follows(

@@ -194,6 +194,7 @@ macro_rules! store_contract_cases {
                 a_worker_that_cannot_join_makes_nothing_known
                 a_zombie_cannot_finish_what_was_reaped
                 a_task_whose_last_attempt_is_lost_fails_with_all_that_follows
+                a_task_that_must_not_be_begun_twice_fails_with_its_worker
                 a_lost_last_task_ends_its_run
                 tasks_of_a_lost_answer_go_back_without_costing_an_attempt
                 tasks_of_a_claim_that_is_not_settled_stay
