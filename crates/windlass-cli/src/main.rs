@@ -10,6 +10,7 @@ mod database;
 mod demo;
 #[cfg(unix)]
 mod dev;
+mod leaders;
 mod migrate;
 #[cfg(unix)]
 mod server;
@@ -52,6 +53,9 @@ enum Command {
     /// Check on a live database what Windlass guarantees.
     Audit(audit::Arguments),
 
+    /// Show who does which background duty.
+    Leaders(leaders::Arguments),
+
     /// Measure how fast Windlass is here, on a private PostgreSQL or on a server of yours.
     #[cfg(unix)]
     Bench(bench::Arguments),
@@ -85,6 +89,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Dev(arguments) => runtime()?.block_on(dev::run(arguments)),
         Command::Migrate(arguments) => runtime()?.block_on(migrate::run(arguments)),
         Command::Audit(arguments) => Ok(runtime()?.block_on(audit::run(arguments))),
+        Command::Leaders(arguments) => {
+            runtime()?.block_on(leaders::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
         #[cfg(unix)]
         Command::Bench(arguments) => runtime()?.block_on(bench::run(arguments)),
         #[cfg(unix)]

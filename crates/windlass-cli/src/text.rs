@@ -40,6 +40,55 @@ pub(crate) fn seconds(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
 }
 
+/// How long ago something was, as people read it: its two largest units, such as `2m 5s`.
+pub(crate) fn age(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    let first = units.iter().position(|(size, _)| seconds >= *size).unwrap_or(units.len() - 1);
+    let mut rest = seconds;
+    let mut parts = Vec::new();
+    for (size, unit) in units.iter().skip(first).take(2) {
+        if rest >= *size || parts.is_empty() {
+            parts.push(format!("{}{unit}", rest / size));
+        }
+        rest %= size;
+    }
+    parts.join(" ")
+}
+
+/// How many columns standard output has, if it is a terminal that says so.
+fn terminal_width() -> Option<u16> {
+    #[cfg(unix)]
+    if io::stdout().is_terminal() {
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+        return (size.ws_col > 0).then_some(size.ws_col);
+    }
+    None
+}
+
+/// Rows under a header as a table that fits the terminal, with the columns `numbers` to the
+/// right.
+pub(crate) fn listing(
+    header: &[&str],
+    numbers: &[usize],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+    if let Some(columns) = terminal_width() {
+        table.set_width(columns);
+    }
+    table.set_header(header).add_rows(rows);
+    for number in numbers {
+        if let Some(column) = table.column_mut(*number) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+    }
+    let lines = table.lines().map(|line| line.trim().to_owned() + "\n");
+    lines.collect()
+}
+
 /// A number with its noun: `1 task`, `2 tasks`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
@@ -150,6 +199,15 @@ mod tests {
     fn times_are_shown_in_the_unit_that_fits() {
         assert_eq!(seconds(Duration::from_millis(999)), "999 ms");
         assert_eq!(seconds(Duration::from_millis(1_250)), "1.25 s");
+    }
+
+    #[test]
+    fn ages_are_shown_in_their_two_largest_units() {
+        let shown = |seconds| age(Duration::from_secs(seconds));
+        let cases = [(0, "0s"), (59, "59s"), (125, "2m 5s"), (3_600, "1h"), (90_061, "1d 1h")];
+        for (seconds, wanted) in cases {
+            assert_eq!(shown(seconds), wanted);
+        }
     }
 
     #[test]

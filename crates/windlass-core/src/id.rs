@@ -61,6 +61,11 @@ uuid_id! {
     WorkerId
 }
 
+uuid_id! {
+    /// One process that offers to do the background duties, for as long as it does.
+    CandidateId
+}
+
 impl RunId {
     /// A version 7 UUID from a time and 80 random bits: ids made later sort later.
     pub fn from_parts(now: Timestamp, random: u128) -> Self {
@@ -85,6 +90,13 @@ impl WorkerId {
     /// A version 4 UUID from 122 of the random bits.
     pub fn from_random(random: u128) -> Self {
         WorkerId(uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid())
+    }
+}
+
+impl CandidateId {
+    /// A version 4 UUID from 122 of the random bits.
+    pub fn from_random(random: u128) -> Self {
+        CandidateId(uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid())
     }
 }
 
@@ -160,6 +172,13 @@ number! {
     /// Numbers the claims of one worker. Heartbeats say up to which number the
     /// worker knows the answer, so that tasks of a lost answer are found.
     ClaimSeq(u64)
+}
+
+number! {
+    /// Numbers those who led a background duty. It grows whenever a duty changes
+    /// hands; every write of a leader carries it, and a write with an older one is
+    /// refused.
+    Term(u64)
 }
 
 number! {

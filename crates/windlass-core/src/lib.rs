@@ -32,7 +32,10 @@ pub use decide::{
 pub use definition::{Definition, DefinitionDraft, DefinitionError, TaskKind, TaskSpec, Trigger};
 pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
 pub use fairness::{Phase, Tag, Weight, next_tag};
-pub use id::{ClaimSeq, EventId, Fence, Priority, RunId, TaskId, TaskIndex, Version, WorkerId};
+pub use id::{
+    CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, TaskId, TaskIndex, Term, Version,
+    WorkerId,
+};
 pub use name::{IdempotencyKey, NameError, QueueName, TaskName, Tenant, WorkerName, WorkflowName};
 pub use payload::{Payload, PayloadError, PayloadLimit};
 pub use progress::{Effect, ParentTally, Progress, RunCounters};

@@ -9,7 +9,7 @@ use windlass::{Error, Windlass, WorkerHandle, Workflow};
 
 use crate::dice::Dice;
 use crate::faults::FaultKind;
-use crate::scenario::{DUTY_INTERVAL_MAX, LEASE_MAX, POLL_MAX, Style};
+use crate::scenario::{DUTY_INTERVAL_MAX, LEADER_TTL_MAX, LEASE_MAX, POLL_MAX, Style};
 use crate::store::FaultyStore;
 use crate::world::{Cut, Site, SiteId, World};
 
@@ -26,6 +26,7 @@ struct Setup {
     lease: Duration,
     poll: Duration,
     duties: Option<Duration>,
+    leader_ttl: Duration,
     grace: Duration,
     cancel_grace: Duration,
     knows: Vec<usize>,
@@ -53,6 +54,7 @@ impl Setup {
             duties: dice
                 .chance(0.8)
                 .then(|| dice.millis(500..=DUTY_INTERVAL_MAX.as_millis() as u64)),
+            leader_ttl: dice.millis(2_000..=LEADER_TTL_MAX.as_millis() as u64),
             grace: dice.millis(6_000..=GRACE_MAX.as_millis() as u64),
             cancel_grace: dice.millis(500..=3_000),
             knows,
@@ -121,6 +123,7 @@ impl Member {
             .grace(setup.grace)
             .cancel_grace(setup.cancel_grace)
             .duties(setup.duties)
+            .leader_ttl(setup.leader_ttl)
             .through(store)
             .in_process(&process)
             .seeded(dice.number())

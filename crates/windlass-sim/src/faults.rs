@@ -118,9 +118,13 @@ pub(crate) enum Verb {
     Register,
     /// `start_runs`
     Start,
-    /// `promote_due`
+    /// `lead`
+    Lead,
+    /// `resign`
+    Resign,
+    /// `sweep` or `promote_due`
     Promote,
-    /// `reap`
+    /// `sweep` or `reap`
     Reap,
     /// `cancel_run`
     Cancel,
@@ -160,7 +164,7 @@ impl FaultPlan {
         if dice.chance(0.1) {
             return FaultPlan { hints_lost, ..FaultPlan::default() };
         }
-        let focus = [Verb::Claim, Verb::Finish, Verb::Extend, Verb::Start, Verb::Retry];
+        let focus = [Verb::Claim, Verb::Finish, Verb::Extend, Verb::Start, Verb::Retry, Verb::Lead];
         let mut outages = Vec::new();
         for _ in 0..dice.pick(&[0, 0, 0, 1, 2]) {
             let from = dice.up_to(horizon);

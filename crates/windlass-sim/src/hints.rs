@@ -45,16 +45,19 @@ pub(crate) struct Relays {
     pub(crate) timers: Relay,
     /// A run ended.
     pub(crate) runs: Relay,
+    /// A duty was given up.
+    pub(crate) leaders: Relay,
 }
 
 type Pick = fn(&Relays) -> &Relay;
 
 /// Listens at the store for as long as the simulation lasts.
 pub(crate) fn listen(world: &Arc<World>) {
-    let kinds: [(Hints, Pick); 3] = [
+    let kinds: [(Hints, Pick); 4] = [
         (world.store.work_hints(), |relays| &relays.work),
         (world.store.timer_hints(), |relays| &relays.timers),
         (world.store.run_hints(), |relays| &relays.runs),
+        (world.store.leader_hints(), |relays| &relays.leaders),
     ];
     for (mut hints, relay) in kinds {
         let world = Arc::clone(world);

@@ -22,6 +22,7 @@ mod dice;
 mod faults;
 mod handlers;
 mod hints;
+mod leaders;
 mod ledger;
 mod panics;
 mod scenario;

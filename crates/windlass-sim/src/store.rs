@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass::store::{
-    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Held, Hello,
-    Hints, NewRun, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError, Sweep,
+    Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
+    HeartbeatAnswer, Held, Hello, Hints, LeaderRecord, Mandate, NewRun, Outlook, Release,
+    RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
     TaskRecord, WorkerLink,
 };
 use windlass::testing::Process;
 use windlass::{Definition, Event, PayloadLimit, PlantedBug, RunId, TaskName, Tenant, Timestamp};
-use windlass_core::{Decision, EventId, TaskIndex, Weight, WorkerId};
+use windlass_core::{CandidateId, Decision, EventId, TaskIndex, Weight, WorkerId};
 
 use crate::faults::{FaultKind, Verb};
 use crate::world::{SiteId, World};
@@ -220,6 +221,70 @@ impl Store for FaultyStore {
             })
         })
         .await
+    }
+
+    async fn lead(&self, candidacy: Candidacy) -> Result<Standing, StoreError> {
+        self.deliver(Verb::Lead, candidacy, |world, candidacy| {
+            Box::pin(async move {
+                let standing = world.store.lead(candidacy.clone()).await?;
+                world.note_lead(&candidacy, &standing);
+                Ok(standing)
+            })
+        })
+        .await
+    }
+
+    async fn resign(&self, candidate: CandidateId, tallies: Tallies) -> Result<(), StoreError> {
+        self.deliver(Verb::Resign, (candidate, tallies), |world, (candidate, tallies)| {
+            Box::pin(async move {
+                world.store.resign(candidate, tallies).await?;
+                world.note_resign(candidate);
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    async fn sweep(&self, mandate: Mandate, limit: usize) -> Result<Sweep, StoreError> {
+        let verb = match mandate.duty {
+            Duty::PromoteDue => Verb::Promote,
+            Duty::Reap => Verb::Reap,
+        };
+        self.deliver(verb, (mandate, limit), |world, (mandate, limit)| {
+            Box::pin(async move {
+                let sweep = world.store.sweep(mandate, limit).await?;
+                world.note_mandate(&mandate);
+                match mandate.duty {
+                    Duty::PromoteDue => world.note_promote(&sweep),
+                    Duty::Reap => world.note_reap(&sweep),
+                }
+                Ok(sweep)
+            })
+        })
+        .await
+    }
+
+    async fn outlook(&self) -> Result<Outlook, StoreError> {
+        self.deliver(Verb::Read, (), |world, ()| {
+            Box::pin(async move { world.store.outlook().await })
+        })
+        .await
+    }
+
+    async fn list_leaders(&self) -> Result<Vec<LeaderRecord>, StoreError> {
+        self.deliver(Verb::Read, (), |world, ()| {
+            Box::pin(async move { world.store.list_leaders().await })
+        })
+        .await
+    }
+
+    fn leader_hints(&self) -> Hints {
+        self.world.relays.leaders.subscribe()
+    }
+
+    /// Some are lost, so that nobody may rely on them.
+    fn hears_hints(&self) -> bool {
+        false
     }
 
     async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError> {

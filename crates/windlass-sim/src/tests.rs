@@ -35,6 +35,7 @@ fn planted_bugs_are_caught() {
         PlantedBug::FinishWithoutFence,
         PlantedBug::FailureWithoutCascade,
         PlantedBug::HintsWithoutPolling,
+        PlantedBug::SweepWithoutTerm,
     ] {
         assert!(hunt(bug, 60).is_some(), "{bug:?} was not caught within 60 seeds");
     }

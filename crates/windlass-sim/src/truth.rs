@@ -10,6 +10,7 @@ use windlass::store::{
 };
 use windlass_core::{ClaimSeq, Fence, TaskId, TaskIndex, TaskState, WorkerId};
 
+use crate::leaders::Terms;
 use crate::world::{SiteId, World};
 
 /// What is known of one life of a worker.
@@ -47,6 +48,8 @@ pub(crate) struct Truth {
     claimed_by: BTreeMap<(TaskId, Fence), WorkerId>,
     /// How many handlers run at each site.
     open_calls: BTreeMap<SiteId, usize>,
+    /// Who led what.
+    pub(crate) terms: Terms,
     /// Counts whatever moved a task.
     pub(crate) moves: u64,
 }

@@ -12,7 +12,7 @@ use windlass_core::{
     Definition, IdempotencyKey, Payload, Priority, RunId, Tenant, Version, Weight, WorkflowName,
 };
 
-use crate::duties::Duties;
+use crate::duties::{Duties, DutyOptions};
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 use crate::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use crate::error::{Error, ErrorKind};
@@ -20,7 +20,9 @@ use crate::run::RunHandle;
 use crate::starter::Starter;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresOptions, PostgresStore};
-use crate::store::{BATCH_MAX, MemoryStore, NewRun, RunFilter, RunPage, Store, batch_len};
+use crate::store::{
+    BATCH_MAX, LeaderRecord, MemoryStore, NewRun, RunFilter, RunPage, Store, batch_len,
+};
 use crate::worker::WorkerBuilder;
 use crate::workflow::Workflow;
 
@@ -291,24 +293,33 @@ impl Windlass {
         WorkerBuilder::new(Arc::clone(&self.store), self.shared().rng.u64(..))
     }
 
-    /// Does the background duties (promote what is due, reap dead workers) at least once
-    /// per `interval` until the handle is dropped, for a process that has no worker.
-    /// Workers do them as well, unless they are
-    /// [told otherwise](WorkerBuilder::duties).
+    /// Does the background duties (promote what is due, reap dead workers) until the handle
+    /// is dropped, for a process that has no worker, given an interval or
+    /// [more](DutyOptions). Workers do them as well, unless they are
+    /// [told otherwise](WorkerBuilder::duties). Of all processes that do, one leads each
+    /// duty, and another takes over when it ends.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Argument`] for an interval of zero, which would never pause.
+    /// [`ErrorKind::Argument`] for a setting outside its limits.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub fn duties(&self, interval: Duration) -> Result<Duties, Error> {
-        if interval.is_zero() {
-            let text = "an interval of zero between duties would never pause";
-            return Err(Error::new(ErrorKind::Argument, text));
-        }
-        Ok(Duties::spawn(Arc::clone(&self.store), interval))
+    pub fn duties(&self, options: impl Into<DutyOptions>) -> Result<Duties, Error> {
+        let mut options = options.into();
+        options.check()?;
+        options.seed = self.shared().rng.u64(..);
+        Ok(Duties::spawn(Arc::clone(&self.store), options))
+    }
+
+    /// Who does which background duty, and how it goes.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store does not answer.
+    pub async fn leaders(&self) -> Result<Vec<LeaderRecord>, Error> {
+        Ok(self.store.list_leaders().await?)
     }
 }
 

@@ -32,6 +32,8 @@ pub enum ErrorKind {
     Conflict,
     /// The worker lost its lease.
     LeaseLost,
+    /// The leader of a background duty was replaced.
+    TermOver,
     /// The store cannot be reached; the outcome of the request is unknown.
     Unavailable,
     /// The stored data contradicts itself.
@@ -48,7 +50,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [ErrorKind; 12] = [
+    pub const ALL: [ErrorKind; 13] = [
         ErrorKind::Definition,
         ErrorKind::Argument,
         ErrorKind::Payload,
@@ -61,6 +63,7 @@ impl ErrorKind {
         ErrorKind::Schema,
         ErrorKind::Database,
         ErrorKind::Interrupted,
+        ErrorKind::TermOver,
     ];
 
     /// The code that is shown everywhere, such as `WL-0004`.
@@ -78,6 +81,7 @@ impl ErrorKind {
             ErrorKind::Schema => "WL-0010",
             ErrorKind::Database => "WL-0011",
             ErrorKind::Interrupted => "WL-0012",
+            ErrorKind::TermOver => "WL-0013",
         }
     }
 }
@@ -123,6 +127,7 @@ impl From<StoreError> for Error {
             StoreError::NotFound(_) => ErrorKind::NotFound,
             StoreError::Conflict(_) => ErrorKind::Conflict,
             StoreError::LeaseLost(_) => ErrorKind::LeaseLost,
+            StoreError::TermOver { .. } => ErrorKind::TermOver,
             StoreError::Unavailable(_) => ErrorKind::Unavailable,
             StoreError::Corrupt(_) => ErrorKind::Corrupt,
         };

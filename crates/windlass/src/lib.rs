@@ -62,7 +62,7 @@ pub mod worker;
 pub mod workflow;
 
 pub use context::Ctx;
-pub use duties::Duties;
+pub use duties::{Duties, DutyOptions};
 pub use engine::{Start, Windlass};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "planted-bugs")]
@@ -70,9 +70,9 @@ pub use planted::PlantedBug;
 pub use run::RunHandle;
 pub use task_error::TaskError;
 pub use windlass_core::{
-    Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, PayloadLimit, RetryPolicy,
-    RunEvent, RunEventKind, RunId, RunState, TaskEvent, TaskEventKind, TaskName, TaskState, Tenant,
-    Timestamp, Trigger, Version, WorkerId, WorkerLost, WorkflowName,
+    CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, PayloadLimit,
+    RetryPolicy, RunEvent, RunEventKind, RunId, RunState, TaskEvent, TaskEventKind, TaskName,
+    TaskState, Tenant, Term, Timestamp, Trigger, Version, WorkerId, WorkerLost, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

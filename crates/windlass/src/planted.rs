@@ -56,12 +56,14 @@ pub enum PlantedBug {
     KeysNotUnique,
     /// A worker claims for all its slots, not for the free ones.
     ClaimsOverSlots,
+    /// Whoever once led a duty goes on doing it.
+    SweepWithoutTerm,
 }
 
 #[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 23] = [
+    pub const ALL: [PlantedBug; 24] = [
         PlantedBug::FinishWithoutFence,
         PlantedBug::ClaimInTwoSteps,
         PlantedBug::FailureWithoutCascade,
@@ -85,6 +87,7 @@ impl PlantedBug {
         PlantedBug::ClaimsKeepLease,
         PlantedBug::KeysNotUnique,
         PlantedBug::ClaimsOverSlots,
+        PlantedBug::SweepWithoutTerm,
     ];
 }
 

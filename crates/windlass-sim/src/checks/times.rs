@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass::Timestamp;
+use windlass::store::Duty;
 use windlass::testing::invariants::Violation;
 use windlass_core::{FailureCode, TaskEventKind, TaskId};
 
 use super::Evidence;
-use crate::scenario::DUTY_INTERVAL_MAX;
+use crate::scenario::{DUTY_INTERVAL_MAX, LEADER_TTL_MAX};
 use crate::world::EPOCH;
 
 const RECOVERY: &str = "G10 bounded recovery";
@@ -19,6 +20,10 @@ const RECOVERY_MARGIN: Duration = Duration::from_secs(1);
 /// The longest pause of a background duty after errors of the store: the first
 /// look after an outage may come that late.
 const DUTY_BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// How long the duties may wait for a new leader: for the end of the old one's time to
+/// live, and for the first candidate to ask after that.
+const VACANCY_MAX: Duration = LEADER_TTL_MAX.saturating_add(Duration::from_secs(1));
 
 /// The margin of G11 beyond the interval of sweeps.
 const LATENESS_MAX: Duration = Duration::from_secs(5);
@@ -62,7 +67,7 @@ pub(super) fn recovery_is_bounded(evidence: &Evidence<'_>, violations: &mut Vec<
             let text = "and the store was asked for dead workers before that";
             violate(format!("task {task} expired at {}, the lease ended {end}, {text}", line.at));
         }
-        let healed_at = evidence.staffed_at + DUTY_BACKOFF_MAX;
+        let healed_at = evidence.staffed_at + DUTY_BACKOFF_MAX + VACANCY_MAX;
         let latest = end.max(healed_at) + DUTY_INTERVAL_MAX + RECOVERY_MARGIN;
         if line.at > latest {
             violate(format!("task {task} expired at {}, {latest} is the latest", line.at));
@@ -104,15 +109,17 @@ pub(super) fn unheard_claims_come_back(evidence: &Evidence<'_>, violations: &mut
     }
 }
 
-/// G10 and G11: the background duties go on, whatever happened before.
+/// G10 and G11: the background duties go on, whatever happened before: who leads them is
+/// heard of, which asks with that whether something is due.
 pub(super) fn duties_go_on(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let truth = evidence.world.truth.lock();
-    let limit = DUTY_INTERVAL_MAX + DUTY_BACKOFF_MAX + RECOVERY_MARGIN;
-    for (what, sweeps) in [("reap", &truth.reaps), ("promote_due", &truth.promotes)] {
+    let limit = LEADER_TTL_MAX + DUTY_BACKOFF_MAX + VACANCY_MAX + RECOVERY_MARGIN;
+    for duty in Duty::ALL {
         let mut last = evidence.staffed_at;
-        for at in sweeps.iter().copied().chain([evidence.world.now()]) {
+        let heard = truth.terms.heard(duty).iter().copied();
+        for at in heard.chain([evidence.world.now()]) {
             if at.since(last) > limit {
-                let text = format!("nobody asked for {what} between {last} and {at}");
+                let text = format!("nobody led {duty} between {last} and {at}");
                 violations.push(Violation { promise: "G10 duties are done", text });
             }
             last = last.max(at);
@@ -137,7 +144,8 @@ pub(super) fn timers_are_not_late(evidence: &Evidence<'_>, violations: &mut Vec<
                 TaskEventKind::Queued | TaskEventKind::Woken => {
                     let Some(until) = due.take() else { continue };
                     let is_missed = was_swept_between(&truth.promotes, until, event.at);
-                    let latest = until.max(evidence.staffed_at) + DUTY_INTERVAL_MAX + LATENESS_MAX;
+                    let healed_at = evidence.staffed_at + VACANCY_MAX;
+                    let latest = until.max(healed_at) + DUTY_INTERVAL_MAX + LATENESS_MAX;
                     if is_missed || event.at > latest {
                         let (run, name, at) = (file.run.id, &body.name, event.at);
                         let text = format!("task {name} of run {run} was due {until}, came {at}");

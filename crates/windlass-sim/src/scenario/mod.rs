@@ -20,6 +20,8 @@ use crate::faults::FaultPlan;
 pub(crate) const LEASE_MAX: Duration = Duration::from_secs(6);
 /// The longest time between two sweeps of the background duties.
 pub(crate) const DUTY_INTERVAL_MAX: Duration = Duration::from_secs(3);
+/// The longest time to live of a leader of the background duties.
+pub(crate) const LEADER_TTL_MAX: Duration = Duration::from_secs(5);
 /// The longest time between two looks of an idle worker.
 pub(crate) const POLL_MAX: Duration = Duration::from_secs(5);
 /// The longest pause between two attempts.
@@ -35,7 +37,7 @@ pub(crate) const HANDLER_MAX: Duration = Duration::from_secs(18);
 /// not over (G1): every wait of the design at its longest, one after the other.
 pub(crate) fn quiet_max() -> Duration {
     let waits = [LEASE_MAX, DUTY_INTERVAL_MAX, POLL_MAX, BACKOFF_MAX, SLEEP_MAX, HANDLER_MAX];
-    waits.iter().sum::<Duration>() + DELAY_MAX + Duration::from_secs(10)
+    waits.iter().sum::<Duration>() + DELAY_MAX + LEADER_TTL_MAX + Duration::from_secs(10)
 }
 
 /// What a scenario is made to show.

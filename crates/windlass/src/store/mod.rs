@@ -9,6 +9,7 @@
 //! in `windlass-core` and applied here.
 
 mod hints;
+mod leaders;
 mod link;
 pub mod memory;
 #[cfg(feature = "postgres")]
@@ -19,10 +20,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_core::{
-    Definition, Event, EventId, RunId, RunState, TaskIndex, TaskName, Tenant, Timestamp, Weight,
+    CandidateId, Definition, Event, EventId, RunId, RunState, TaskIndex, TaskName, Tenant,
+    Timestamp, Weight,
 };
 
 pub use hints::{HintSender, Hints};
+pub use leaders::{
+    Candidacy, Duty, ERROR_CHARS_MAX, Holder, LeaderRecord, Mandate, Outlook, Standing, Tallies,
+    Tally,
+};
 pub use link::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
     Held, Hello, Lost, ParentEnd, ProgressNote, Refusal, Release, WorkerLink,
@@ -69,6 +75,14 @@ pub enum StoreError {
     /// The worker is not, or no longer, known: it must join again.
     #[error("the lease of worker {0} was lost")]
     LeaseLost(windlass_core::WorkerId),
+    /// The leader of a duty was replaced: it must not go on.
+    #[error("term {term} of the duty {duty} is over")]
+    TermOver {
+        /// The duty.
+        duty: Duty,
+        /// The term that is over.
+        term: windlass_core::Term,
+    },
     /// The outcome is unknown; repeat the same request later.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
@@ -85,6 +99,7 @@ impl StoreError {
             StoreError::NotFound(_)
             | StoreError::Conflict(_)
             | StoreError::LeaseLost(_)
+            | StoreError::TermOver { .. }
             | StoreError::Corrupt(_) => false,
         }
     }
@@ -126,12 +141,43 @@ pub trait Store: WorkerLink {
         runs: Vec<NewRun>,
     ) -> Result<Vec<Result<Started, StoreError>>, StoreError>;
 
+    /// Offers to do the background duties: keeps the terms that the candidate has, and
+    /// begins the next term of each duty whose leader gave it up or was not heard of for
+    /// its time to live. Answers who leads what, and when there is something to do.
+    ///
+    /// A term grows with every change of hands and never goes back.
+    async fn lead(&self, candidacy: Candidacy) -> Result<Standing, StoreError>;
+
+    /// Gives up the duties that the candidate has, for anyone to begin the next term at
+    /// once, and [hints](Store::leader_hints) that it did. Not an error if it has none.
+    async fn resign(&self, candidate: CandidateId, tallies: Tallies) -> Result<(), StoreError>;
+
+    /// Does a duty once, for at most `limit` tasks, if the mandate is that of its leader;
+    /// [`StoreError::TermOver`] if it is not, or not any more, and nothing is changed.
+    async fn sweep(&self, mandate: Mandate, limit: usize) -> Result<Sweep, StoreError>;
+
+    /// When there is something to do for the background duties. Changes nothing.
+    async fn outlook(&self) -> Result<Outlook, StoreError>;
+
+    /// Who leads what, in the order of [`Duty::ALL`].
+    async fn list_leaders(&self) -> Result<Vec<LeaderRecord>, StoreError>;
+
+    /// Hints that a duty was given up.
+    fn leader_hints(&self) -> Hints;
+
+    /// Whether hints of other processes are heard here. If not, whoever waits for one polls
+    /// more often.
+    fn hears_hints(&self) -> bool {
+        true
+    }
+
     /// Makes scheduled tasks whose time has come ready, and ends sleeps that are
-    /// over, at most `limit`.
+    /// over, at most `limit`: the duty [`Duty::PromoteDue`] by hand, whoever leads it.
     async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError>;
 
     /// Takes the tasks of workers whose lease ran out away from them, at most
-    /// `limit`: back to their queue, or failed if no attempt is left.
+    /// `limit`: back to their queue, or failed if no attempt is left. The duty
+    /// [`Duty::Reap`] by hand, whoever leads it.
     async fn reap(&self, limit: usize) -> Result<Sweep, StoreError>;
 
     /// Cancels a run and all its tasks that have not ended.

@@ -346,6 +346,7 @@ impl TestEngine {
             .lease(self.lease)
             .poll(NEVER)
             .duties(Some(NEVER))
+            .unled()
             .through(Arc::clone(&self.link) as _)
             .probe(Arc::new(watch))
             .in_process(&process)

@@ -58,7 +58,7 @@ impl Process {
     /// Does the background duties in this process until it is killed.
     pub async fn run_duties(&self, store: Arc<dyn Store>, interval: Duration) {
         let never = tokio_util::sync::CancellationToken::new();
-        self.0.wrap(duties::run(store, interval, never)).await;
+        self.0.wrap(duties::run(store, interval.into(), never)).await;
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_core::{QueueName, TaskKind, WorkerName};
 
 use super::{Config, Parts, Probe, Pulse, Session};
-use crate::duties;
+use crate::duties::{self, DutyOptions};
 use crate::error::{Error, ErrorKind};
 use crate::planted::Planted;
 use crate::process::Gate;
@@ -37,6 +37,7 @@ pub const SLOTS_MAX: usize = 100_000;
 /// | [`poll`](WorkerBuilder::poll) | 1 s |
 /// | [`grace`](WorkerBuilder::grace) | 30 s |
 /// | [`duties`](WorkerBuilder::duties) | done |
+/// | [`leader_ttl`](WorkerBuilder::leader_ttl) | two thirds of the lease, from 2 s to 10 s |
 #[must_use = "a worker does nothing until it is spawned"]
 pub struct WorkerBuilder {
     store: Arc<dyn Store>,
@@ -45,6 +46,8 @@ pub struct WorkerBuilder {
     queues: Option<Vec<String>>,
     config: Config,
     duty_interval: Option<Duration>,
+    leader_ttl: Option<Duration>,
+    is_led: bool,
     gate: Gate,
     probe: Option<Arc<dyn Probe>>,
     planted: Planted,
@@ -71,6 +74,8 @@ impl WorkerBuilder {
             queues: None,
             config,
             duty_interval: Some(Duration::from_secs(1)),
+            leader_ttl: None,
+            is_led: true,
             gate: Gate::default(),
             probe: None,
             planted: Planted::default(),
@@ -135,10 +140,19 @@ impl WorkerBuilder {
         self
     }
 
-    /// How often the worker's process does the background duties (promote what is
-    /// due, reap dead workers), `None` if others do them.
+    /// How often the worker's process looks whether the background duties (promote what is
+    /// due, reap dead workers) have something to do, if it leads them and cannot hear from
+    /// other processes what they schedule; `None` if others do them. See
+    /// [`DutyOptions::interval`](crate::DutyOptions::interval).
     pub fn duties(mut self, interval: Option<Duration>) -> Self {
         self.duty_interval = interval;
+        self
+    }
+
+    /// How long after its last sign of life another process takes the background duties
+    /// over from this one, at least 2 s. A worker that drains gives them up at once.
+    pub fn leader_ttl(mut self, ttl: Duration) -> Self {
+        self.leader_ttl = Some(ttl);
         self
     }
 
@@ -205,6 +219,10 @@ impl WorkerBuilder {
         pulse: Arc<Pulse>,
     ) -> Result<(Gate, impl Future<Output = Result<(), Error>> + use<>), Error> {
         let config = self.check()?;
+        let duty_options = self.duty_options();
+        if let Some(options) = &duty_options {
+            options.check()?;
+        }
         let link: Arc<dyn WorkerLink> = match self.link {
             Some(link) => link,
             None => Arc::clone(&self.store) as Arc<dyn WorkerLink>,
@@ -228,16 +246,16 @@ impl WorkerBuilder {
             planted: self.planted,
             pulse,
         };
-        let (store, duty_interval) = (self.store, self.duty_interval);
+        let store = self.store;
+        // A worker that drains hands its duties over at once.
+        let shutdown = draining.child_token();
         let session = Session::new(parts, config, draining);
         let gate = self.gate;
         let duty_gate = gate.clone();
         let run = async move {
-            let shutdown = CancellationToken::new();
             let stop_duties = shutdown.clone().drop_guard();
-            let duties = duty_interval.map(|interval| {
-                tokio::spawn(duty_gate.wrap(duties::run(store, interval, shutdown)))
-            });
+            let duties = duty_options
+                .map(|options| tokio::spawn(duty_gate.wrap(duties::run(store, options, shutdown))));
             let result = session.run().await;
             if let Err(error) = &result {
                 tracing::error!(%error, "the worker gave up");
@@ -259,6 +277,17 @@ impl WorkerBuilder {
         return self.health.is_some();
         #[cfg(not(feature = "health"))]
         false
+    }
+
+    fn duty_options(&self) -> Option<DutyOptions> {
+        Some(DutyOptions {
+            interval: self.duty_interval?,
+            ttl: self.leader_ttl.unwrap_or_else(|| DutyOptions::ttl_for(self.config.lease)),
+            name: self.config.name.clone(),
+            // Other numbers than the worker's own.
+            seed: self.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15),
+            is_led: self.is_led,
+        })
     }
 
     fn check(&self) -> Result<Config, Error> {
@@ -336,6 +365,13 @@ impl WorkerBuilder {
     /// Where the worker's jitter and ids come from.
     pub(crate) fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
+        self
+    }
+
+    /// Lets the worker do the background duties whoever else does, instead of one that
+    /// leads.
+    pub(crate) fn unled(mut self) -> Self {
+        self.is_led = false;
         self
     }
 

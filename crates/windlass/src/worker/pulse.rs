@@ -98,6 +98,7 @@ impl Pulse {
                 StoreError::NotFound(_)
                 | StoreError::Conflict(_)
                 | StoreError::LeaseLost(_)
+                | StoreError::TermOver { .. }
                 | StoreError::Corrupt(_),
             ) => seen.unreachable = None,
         }

@@ -43,7 +43,7 @@ async fn agree(other: &dyn Subject, seed: u64, steps: usize) -> Statistics {
 }
 
 /// What a story must have met to be worth telling.
-const INTERESTING: [&str; 58] = [
+const INTERESTING: [&str; 62] = [
     "cancel_run: conflict of a cancel with a state",
     "cancel_run: done",
     "cancel_run: not found",
@@ -84,6 +84,7 @@ const INTERESTING: [&str; 58] = [
     "join: conflict of shapes",
     "join: done",
     "join: lease lost",
+    "lead: done",
     "leave: done",
     "list_runs: page with more behind it",
     "list_tasks: done",
@@ -93,6 +94,7 @@ const INTERESTING: [&str; 58] = [
     "register: conflict of shapes",
     "release: accepted already",
     "release: refused, lease lost",
+    "resign: done",
     "retry_run: conflict of a retry with a state",
     "retry_run: conflict of rounds",
     "retry_run: done",
@@ -102,6 +104,8 @@ const INTERESTING: [&str; 58] = [
     "start_runs: conflict with a limit of metadata",
     "start_runs: not found",
     "start_runs: there already",
+    "sweep: moved",
+    "sweep: term over",
 ];
 
 fn assert_interesting(statistics: &Statistics) {
@@ -183,7 +187,7 @@ mod planted {
     use super::*;
 
     /// Within how many steps a mistake must show.
-    const STEPS: usize = 2_000;
+    const STEPS: usize = 4_000;
 
     /// Whether a mistake shows in what a store says, with one verb after the other.
     fn can_show(bug: PlantedBug) -> bool {
@@ -204,7 +208,8 @@ mod planted {
             | PlantedBug::ReadyAfterFirstParent
             | PlantedBug::CancelForgetsTimers
             | PlantedBug::ClaimsKeepLease
-            | PlantedBug::KeysNotUnique => true,
+            | PlantedBug::KeysNotUnique
+            | PlantedBug::SweepWithoutTerm => true,
             // A crash between two steps of the store shows these.
             PlantedBug::ClaimInTwoSteps | PlantedBug::TimerConsumedEffectLost => false,
             // These are mistakes of workers.

@@ -170,10 +170,7 @@ impl State {
         for worker in dead {
             moved += self.reap_worker(worker, limit - moved)?;
         }
-        let next = |worker: &Worker| if worker.is_dead { now } else { worker.lease_until };
-        let busy = self.shared.workers.values().filter(|worker| !worker.tasks.is_empty());
-        let next_at = busy.map(next).min();
-        Ok(Sweep { at: now, moved, next_at })
+        Ok(Sweep { at: now, moved, next_at: self.next_lease_end() })
     }
 
     /// Takes up to `limit` tasks away from a dead worker, and forgets it when it

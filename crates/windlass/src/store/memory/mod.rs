@@ -6,6 +6,7 @@
 
 mod control;
 mod finish;
+mod leaders;
 mod leases;
 mod mistakes;
 mod queries;
@@ -21,16 +22,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_core::{
-    Definition, Event, EventId, PayloadLimit, RunId, TaskIndex, TaskName, Tenant, Timestamp,
-    Weight, WorkerId,
+    CandidateId, Definition, Event, EventId, PayloadLimit, RunId, TaskIndex, TaskName, Tenant,
+    Timestamp, Weight, WorkerId,
 };
 
 pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
 use super::{
-    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello,
-    HintSender, Hints, NewRun, Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store,
-    StoreError, Sweep, TaskRecord, WorkerLink, check_batch,
+    Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
+    HeartbeatAnswer, Hello, HintSender, Hints, LeaderRecord, Mandate, NewRun, Outlook, Refusal,
+    Release, RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
+    TaskRecord, WorkerLink, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -55,6 +57,7 @@ pub struct MemoryStore {
     work: HintSender,
     timers: HintSender,
     runs: HintSender,
+    leaders: HintSender,
     activity: watch::Sender<Activity>,
     planted: Planted,
 }
@@ -100,6 +103,7 @@ impl MemoryStore {
             work: HintSender::new(),
             timers: HintSender::new(),
             runs: HintSender::new(),
+            leaders: HintSender::new(),
             planted,
         }
     }
@@ -126,8 +130,13 @@ impl MemoryStore {
     }
 
     fn send_hints(&self, wakes: Wakes) {
-        let Wakes { work, timers, runs } = wakes;
-        for (is_owed, sender) in [(work, &self.work), (timers, &self.timers), (runs, &self.runs)] {
+        let Wakes { work, timers, runs, leaders } = wakes;
+        for (is_owed, sender) in [
+            (work, &self.work),
+            (timers, &self.timers),
+            (runs, &self.runs),
+            (leaders, &self.leaders),
+        ] {
             if is_owed {
                 sender.send();
             }
@@ -220,6 +229,47 @@ impl Store for MemoryStore {
     ) -> Result<Vec<Result<Started, StoreError>>, StoreError> {
         check_batch(runs.len())?;
         Ok(self.transact(|state| runs.into_iter().map(|run| state.start(run)).collect()))
+    }
+
+    async fn lead(&self, candidacy: Candidacy) -> Result<Standing, StoreError> {
+        Ok(self.transact(|state| state.lead(&candidacy)))
+    }
+
+    async fn resign(&self, candidate: CandidateId, tallies: Tallies) -> Result<(), StoreError> {
+        self.transact(|state| state.resign(candidate, &tallies));
+        Ok(())
+    }
+
+    async fn sweep(&self, mandate: Mandate, limit: usize) -> Result<Sweep, StoreError> {
+        if self.planted.has(PlantedBug::TimerConsumedEffectLost) {
+            self.transact(|state| state.check_mandate(&mandate))?;
+            return match mandate.duty {
+                Duty::PromoteDue => self.promote_due(limit).await,
+                Duty::Reap => self.reap(limit).await,
+            };
+        }
+        self.transact(|state| {
+            state.check_mandate(&mandate)?;
+            match mandate.duty {
+                Duty::PromoteDue => {
+                    let due = state.take_due(limit);
+                    state.promote(due)
+                }
+                Duty::Reap => state.reap(limit),
+            }
+        })
+    }
+
+    async fn outlook(&self) -> Result<Outlook, StoreError> {
+        Ok(self.transact(|state| state.outlook()))
+    }
+
+    async fn list_leaders(&self) -> Result<Vec<LeaderRecord>, StoreError> {
+        Ok(self.transact(|state| state.leaders.to_vec()))
+    }
+
+    fn leader_hints(&self) -> Hints {
+        self.leaders.subscribe()
     }
 
     async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError> {

@@ -12,6 +12,7 @@ use windlass_core::{
 use super::queue::ReadyQueues;
 use super::run::Run;
 use crate::planted::{Planted, PlantedBug};
+use crate::store::{Duty, LeaderRecord};
 
 /// Everything. Runs are apart from what they share, so that a run and the rest can
 /// be changed together.
@@ -20,6 +21,7 @@ pub(super) struct State {
     pub(super) runs: HashMap<RunId, Run>,
     pub(super) by_age: BTreeSet<(Timestamp, RunId)>,
     pub(super) keys: HashMap<(Tenant, WorkflowName, IdempotencyKey), RunId>,
+    pub(super) leaders: [LeaderRecord; Duty::ALL.len()],
     pub(super) shared: Shared,
 }
 
@@ -66,6 +68,7 @@ pub(super) struct Wakes {
     pub(super) work: bool,
     pub(super) timers: bool,
     pub(super) runs: bool,
+    pub(super) leaders: bool,
 }
 
 pub(super) struct Worker {
@@ -95,6 +98,7 @@ impl State {
             runs: HashMap::new(),
             by_age: BTreeSet::new(),
             keys: HashMap::new(),
+            leaders: Duty::ALL.map(LeaderRecord::vacant),
             shared: Shared {
                 now,
                 ready: ReadyQueues::new(planted),

@@ -24,7 +24,7 @@ use super::statements as sql;
 use super::time::At;
 use super::work::{pairs, task_id, task_state};
 use super::writes::{Writes, params};
-use crate::duties::SWEEP_PAUSE_MAX;
+use crate::duties::LOOK_PAUSE_MAX;
 use crate::store::{ClaimRequest, Claimed, ParentEnd, StoreError};
 
 /// A task that was taken off its queue and leased.
@@ -175,7 +175,7 @@ impl PostgresStore {
         let count = questions.ask(&mut writes);
         let mut rows = tx.commit(writes).await?;
         // Whoever reaps looks at least so often, and sees longer leases in time.
-        if begins.is_some() && life.lease < SWEEP_PAUSE_MAX {
+        if begins.is_some() && life.lease < LOOK_PAUSE_MAX {
             self.hint_timers();
         }
         let answers = rows.split_off(rows.len().saturating_sub(count));

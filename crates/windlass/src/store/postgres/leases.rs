@@ -17,7 +17,8 @@ use super::unsound;
 use super::work::{Work, task_id};
 use super::writes::{Writes, params};
 use crate::store::{
-    Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ProgressNote, Refusal, StoreError, Sweep,
+    Heartbeat, HeartbeatAnswer, Held, Hello, Lost, Mandate, ProgressNote, Refusal, StoreError,
+    Sweep,
 };
 
 /// How long after its lease a worker without tasks is remembered. It costs such a
@@ -260,10 +261,14 @@ impl PostgresStore {
         Ok(())
     }
 
-    pub(super) async fn reap_once(&self, limit: usize) -> Result<Sweep, Fault> {
+    pub(super) async fn reap_once(
+        &self,
+        mandate: Option<&Mandate>,
+        limit: usize,
+    ) -> Result<Sweep, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
-        let now = self.now_in(&tx).await?;
+        let now = self.now_of_sweep(&tx, mandate).await?;
         let kept = i64::try_from(IDLE_WORKER_KEPT.as_micros()).unwrap_or(i64::MAX);
         let since = At(Timestamp::from_micros(now.as_micros().saturating_sub(kept)));
         let forgotten = locked(&tx, &sql::FORGOTTEN_WORKERS, since).await?;

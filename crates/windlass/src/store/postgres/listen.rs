@@ -5,6 +5,7 @@
 //! between is gone. That it hears anything is tried, not assumed: through a pooler in
 //! transaction mode `listen` succeeds and nothing ever comes.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -85,6 +86,9 @@ impl Listener {
                 Err(deaf) => deaf,
                 Ok(never) => match never {},
             };
+            // Whoever relied on hints is to poll from now on.
+            self.senders.hears.store(false, Ordering::Relaxed);
+            self.senders.send(Kinds::TIMERS);
             let pause = match &deaf {
                 Deaf::Lost(_) => self.backoff.next_pause(),
                 // It will not change by itself soon.
@@ -128,8 +132,10 @@ impl Listener {
             senders.send(Kinds::ALL);
             self.backoff.reset();
             loop {
-                if is_heard(echo, &self.pool).await == Some(false) {
-                    return Err(Deaf::Silent(self.target.name()));
+                match is_heard(echo, &self.pool).await {
+                    Some(false) => return Err(Deaf::Silent(self.target.name())),
+                    Some(true) => senders.hears.store(true, Ordering::Relaxed),
+                    None => {}
                 }
                 if self.is_reported {
                     self.is_reported = false;

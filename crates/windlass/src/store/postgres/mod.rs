@@ -18,6 +18,7 @@ mod finish;
 mod floors;
 mod flush;
 mod history;
+mod leaders;
 mod leases;
 mod listen;
 mod migrate;
@@ -43,14 +44,14 @@ mod work;
 mod writes;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio_postgres::Row;
 use windlass_core::{
-    Definition, Event, EventId, PayloadLimit, RunId, TaskIndex, TaskName, Tenant, Timestamp,
-    Weight, WorkerId,
+    CandidateId, Definition, Event, EventId, PayloadLimit, RunId, TaskIndex, TaskName, Tenant,
+    Timestamp, Weight, WorkerId,
 };
 
 pub use self::audit::{
@@ -68,9 +69,10 @@ use self::unsound::Unsound;
 use self::work::Work;
 use self::writes::Writes;
 use super::{
-    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello,
-    Hints, NewRun, Refusal, Release, RunFilter, RunPage, RunRecord, Started, Store, StoreError,
-    Sweep, TaskRecord, WorkerLink, check_batch, refuse_large,
+    Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
+    HeartbeatAnswer, Hello, Hints, LeaderRecord, Mandate, NewRun, Outlook, Refusal, Release,
+    RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
+    TaskRecord, WorkerLink, check_batch, refuse_large,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -95,6 +97,9 @@ pub struct PostgresStore {
     floors: Floors,
     unsound: Unsound,
     staged_watch: StagedWatch,
+    /// Whether transactions may be prepared for a two-phase commit, in which case nobody is
+    /// told of the runs that were started inside of one.
+    may_prepare: AtomicBool,
     payload_limit: PayloadLimit,
     /// In tests, the clock that stands for the database's.
     clock: Option<Arc<dyn Clock>>,
@@ -157,6 +162,7 @@ impl PostgresStore {
             floors: Floors::default(),
             unsound: Unsound::default(),
             staged_watch: StagedWatch::default(),
+            may_prepare: AtomicBool::new(false),
             payload_limit,
             clock: None,
             notifier,
@@ -431,12 +437,45 @@ impl Store for PostgresStore {
         repeat!(self.start_once(&runs))
     }
 
+    async fn lead(&self, candidacy: Candidacy) -> Result<Standing, StoreError> {
+        repeat!(self.lead_once(&candidacy))
+    }
+
+    async fn resign(&self, candidate: CandidateId, tallies: Tallies) -> Result<(), StoreError> {
+        repeat!(self.resign_once(candidate, &tallies))
+    }
+
+    async fn sweep(&self, mandate: Mandate, limit: usize) -> Result<Sweep, StoreError> {
+        match mandate.duty {
+            Duty::PromoteDue => {
+                without_unsound!(self, repeat!(self.promote_once(Some(&mandate), limit)))
+            }
+            Duty::Reap => without_unsound!(self, repeat!(self.reap_once(Some(&mandate), limit))),
+        }
+    }
+
+    async fn outlook(&self) -> Result<Outlook, StoreError> {
+        repeat!(self.outlook_once())
+    }
+
+    async fn list_leaders(&self) -> Result<Vec<LeaderRecord>, StoreError> {
+        repeat!(self.list_leaders_once())
+    }
+
+    fn leader_hints(&self) -> Hints {
+        self.notifier.leaders()
+    }
+
+    fn hears_hints(&self) -> bool {
+        self.notifier.hears() && !self.may_prepare.load(Ordering::Relaxed)
+    }
+
     async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError> {
-        without_unsound!(self, repeat!(self.promote_once(limit)))
+        without_unsound!(self, repeat!(self.promote_once(None, limit)))
     }
 
     async fn reap(&self, limit: usize) -> Result<Sweep, StoreError> {
-        without_unsound!(self, repeat!(self.reap_once(limit)))
+        without_unsound!(self, repeat!(self.reap_once(None, limit)))
     }
 
     async fn cancel_run(&self, run: RunId, reason: Option<String>) -> Result<(), StoreError> {

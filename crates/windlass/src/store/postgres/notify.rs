@@ -5,7 +5,7 @@
 //! changes while one is under way goes with the next.
 
 use std::ops::BitOr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Origin {
     }
 }
 
-/// What a hint is about: any of three.
+/// What a hint is about: any of four.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kinds(u8);
 
@@ -62,10 +62,12 @@ impl Kinds {
     pub(super) const TIMERS: Kinds = Kinds(2);
     /// A run ended.
     pub(super) const RUNS: Kinds = Kinds(4);
-    pub(super) const ALL: Kinds = Kinds(7);
+    /// A duty was given up.
+    pub(super) const LEADERS: Kinds = Kinds(8);
+    pub(super) const ALL: Kinds = Kinds(15);
 
-    const LETTERS: [(Kinds, char); 3] =
-        [(Kinds::WORK, 'w'), (Kinds::TIMERS, 't'), (Kinds::RUNS, 'r')];
+    const LETTERS: [(Kinds, char); 4] =
+        [(Kinds::WORK, 'w'), (Kinds::TIMERS, 't'), (Kinds::RUNS, 'r'), (Kinds::LEADERS, 'l')];
 
     fn has(self, other: Kinds) -> bool {
         self.0 & other.0 != 0
@@ -103,6 +105,9 @@ pub(super) struct Senders {
     work: HintSender,
     timers: HintSender,
     runs: HintSender,
+    leaders: HintSender,
+    /// Whether what other processes say is heard.
+    pub(super) hears: AtomicBool,
 }
 
 impl Senders {
@@ -115,6 +120,9 @@ impl Senders {
         }
         if kinds.has(Kinds::RUNS) {
             self.runs.send();
+        }
+        if kinds.has(Kinds::LEADERS) {
+            self.leaders.send();
         }
     }
 }
@@ -219,6 +227,16 @@ impl Notifier {
         self.senders.timers.subscribe()
     }
 
+    /// Hints that a duty was given up.
+    pub(super) fn leaders(&self) -> Hints {
+        self.senders.leaders.subscribe()
+    }
+
+    /// Whether what other processes say is heard.
+    pub(super) fn hears(&self) -> bool {
+        self.senders.hears.load(Ordering::Relaxed)
+    }
+
     /// Hints that a run ended.
     pub(super) fn runs(&self) -> Hints {
         self.senders.runs.subscribe()
@@ -261,7 +279,7 @@ mod tests {
 
     #[test]
     fn kinds_survive_being_written_and_read() {
-        for bits in 0..8 {
+        for bits in 0..16 {
             let kinds = Kinds(bits);
             assert_eq!(Kinds::parse(&kinds.payload()), kinds);
         }

@@ -1,9 +1,44 @@
 //! Every statement of the store: the text is in a file of its name, the types of its
 //! parameters are here.
 
-use super::pool::sql;
+use tokio_postgres::types::Type;
+
+use super::pool::{Sql, sql};
 
 sql!(CLOCK, "clock.sql", []);
+sql!(LEADER_CLOCK, "leader_clock.sql", [TEXT, UUID, INT8]);
+sql!(OUTLOOK, "outlook.sql", [TIMESTAMPTZ, TIMESTAMPTZ, INT8]);
+sql!(
+    RESIGN,
+    "resign.sql",
+    [UUID, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, TEXT_ARRAY]
+);
+sql!(LIST_LEADERS, "list_leaders.sql", []);
+
+/// What a candidate says and is answered, in one statement: the text is that of two files.
+pub(super) const LEAD: Sql = Sql {
+    name: "lead",
+    text: concat!(
+        "with look as (\n",
+        include_str!("sql/outlook.sql"),
+        "),\n",
+        include_str!("sql/lead.sql")
+    ),
+    types: &[
+        Type::TIMESTAMPTZ,
+        Type::TIMESTAMPTZ,
+        Type::INT8,
+        Type::UUID,
+        Type::TEXT,
+        Type::INT8,
+        Type::TEXT_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TIMESTAMPTZ_ARRAY,
+        Type::TEXT_ARRAY,
+    ],
+};
 sql!(LOCK_RUNS, "lock_runs.sql", [UUID_ARRAY]);
 sql!(LOCK_FREE_RUNS, "lock_free_runs.sql", [UUID_ARRAY]);
 sql!(LOAD_TASKS, "load_tasks.sql", [UUID_ARRAY, INT4_ARRAY]);

@@ -15,7 +15,7 @@ use super::time::At;
 use super::unsound;
 use super::work::{Work, task_id};
 use super::writes::params;
-use crate::store::Sweep;
+use crate::store::{Mandate, Sweep};
 
 /// How long ago a timer may have been due that a transaction commits only now. One that
 /// takes longer is found by the next sweep.
@@ -27,10 +27,14 @@ const STAGED_PAUSE_MIN: Duration = Duration::from_millis(5);
 const STAGED_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 impl PostgresStore {
-    pub(super) async fn promote_once(&self, limit: usize) -> Result<Sweep, Fault> {
+    pub(super) async fn promote_once(
+        &self,
+        mandate: Option<&Mandate>,
+        limit: usize,
+    ) -> Result<Sweep, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
-        let now = self.now_in(&tx).await?;
+        let now = self.now_of_sweep(&tx, mandate).await?;
         // Neither backlog keeps the other waiting.
         let (mut due, first) = self.due(&tx, now, limit).await?;
         let (mut staged, has_more) = self.staged(&tx, limit - due.len().min(limit / 2)).await?;

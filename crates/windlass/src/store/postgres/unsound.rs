@@ -60,6 +60,7 @@ pub(super) fn of(run: RunId) -> impl Fn(StoreError) -> Fault {
         StoreError::NotFound(_)
         | StoreError::Conflict(_)
         | StoreError::LeaseLost(_)
+        | StoreError::TermOver { .. }
         | StoreError::Unavailable(_) => Fault::Answer(error),
     }
 }

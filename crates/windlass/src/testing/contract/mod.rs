@@ -27,6 +27,7 @@ mod checkpoints;
 mod claims;
 mod fairness;
 mod finishes;
+mod leaders;
 mod leases;
 mod lists;
 mod registers;
@@ -206,6 +207,19 @@ macro_rules! store_contract_cases {
                 a_worker_that_leaves_gives_its_tasks_back_at_the_cost_of_an_attempt
                 a_reaper_goes_on_where_its_batch_ended
                 nothing_is_due_when_no_task_is_held
+            }
+            leaders {
+                a_duty_nobody_ever_did_is_led_by_nobody
+                the_first_candidate_leads_and_the_second_does_not
+                a_leader_that_renews_keeps_its_term
+                a_leader_that_is_not_heard_of_is_replaced
+                a_late_leader_that_nobody_replaced_goes_on
+                a_leader_that_was_replaced_changes_nothing
+                a_duty_that_was_given_up_is_free_at_once
+                whoever_comes_back_begins_another_term
+                candidates_that_race_make_one_leader
+                what_was_done_is_added_up_over_terms
+                whoever_leads_is_told_when_something_is_due
             }
             timers {
                 a_backoff_is_never_early

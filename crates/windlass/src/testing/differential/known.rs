@@ -11,13 +11,16 @@ use windlass_core::{
 use super::dice::Dice;
 use super::reply::Reply;
 use super::verb::Verb;
-use crate::store::{Answer, Completion, Held, NewRun, RunCursor, Started};
+use crate::store::{Answer, Completion, Held, Mandate, NewRun, RunCursor, Started};
 
 /// How many writes are remembered to be repeated.
 const PAST_MAX: usize = 60;
 
 /// How many dead workers are remembered to rise again.
 const DEAD_MAX: usize = 10;
+
+/// How many mandates are remembered, most of which are over.
+const MANDATES_MAX: usize = 8;
 
 /// How many answers in a hundred never reach who asked.
 const LOST_PERCENT: u32 = 8;
@@ -40,6 +43,8 @@ pub(super) struct Known {
     pub(super) past: VecDeque<Held>,
     /// Completions that were sent, the newest at the end.
     pub(super) sent: VecDeque<Completion>,
+    /// The mandates that candidates were given, or believe to have, the newest at the end.
+    pub(super) mandates: VecDeque<Mandate>,
     /// Where the newest page of runs ended.
     pub(super) cursor: Option<RunCursor>,
 }
@@ -125,6 +130,15 @@ impl Known {
             (Verb::PromoteDue(_) | Verb::Reap(_), Reply::Swept(Ok(sweep))) => {
                 self.due.remove(verb.name());
                 self.due.extend(sweep.next_at.map(|next| (verb.name(), next)));
+            }
+            (Verb::Lead(candidacy), Reply::Standing(Ok(standing))) => {
+                for leader in &standing.leaders {
+                    let (duty, term) = (leader.duty, leader.term);
+                    let mandate = Mandate { duty, candidate: candidacy.candidate, term };
+                    if !self.mandates.contains(&mandate) {
+                        push(&mut self.mandates, mandate, MANDATES_MAX);
+                    }
+                }
             }
             (Verb::ListRuns(_), Reply::Page(Ok(page))) => self.cursor = page.next,
             // A refusal teaches nothing, and other pairs do not occur.

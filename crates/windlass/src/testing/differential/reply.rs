@@ -7,7 +7,7 @@ use windlass_core::{RunId, Timestamp};
 use super::compare::Difference;
 use super::verb::short_task;
 use crate::store::{
-    Answer, Claimed, HeartbeatAnswer, Lost, Refusal, RunPage, Started, StoreError, Sweep,
+    Answer, Claimed, HeartbeatAnswer, Lost, Refusal, RunPage, Standing, Started, StoreError, Sweep,
     TaskRecord,
 };
 
@@ -24,6 +24,7 @@ pub(super) enum Reply {
     Answers(Told<Vec<Answer>>),
     Heartbeat(Told<HeartbeatAnswer>),
     Swept(Told<Sweep>),
+    Standing(Told<Standing>),
     Page(Told<RunPage>),
     Tasks(Told<Vec<TaskRecord>>),
     Task(Told<Option<TaskRecord>>),
@@ -115,6 +116,7 @@ impl Reply {
             Reply::Answers(answer) => answer.as_ref().err(),
             Reply::Heartbeat(answer) => answer.as_ref().err(),
             Reply::Swept(answer) => answer.as_ref().err(),
+            Reply::Standing(answer) => answer.as_ref().err(),
             Reply::Page(answer) => answer.as_ref().err(),
             Reply::Tasks(answer) => answer.as_ref().err(),
             Reply::Task(answer) => answer.as_ref().err(),
@@ -139,6 +141,7 @@ impl Reply {
             | Reply::Answers(_)
             | Reply::Heartbeat(_)
             | Reply::Swept(_)
+            | Reply::Standing(_)
             | Reply::Page(_)
             | Reply::Tasks(_)
             | Reply::Task(_) => Vec::new(),
@@ -170,6 +173,7 @@ impl Reply {
             | Reply::Answers(Err(_))
             | Reply::Heartbeat(Err(_))
             | Reply::Swept(Err(_))
+            | Reply::Standing(_)
             | Reply::Page(_)
             | Reply::Tasks(_)
             | Reply::Task(_) => vec!["done"],
@@ -180,7 +184,12 @@ impl Reply {
 fn is_fault(error: Option<&StoreError>) -> bool {
     match error {
         Some(StoreError::Unavailable(_) | StoreError::Corrupt(_)) => true,
-        Some(StoreError::NotFound(_) | StoreError::Conflict(_) | StoreError::LeaseLost(_))
+        Some(
+            StoreError::NotFound(_)
+            | StoreError::Conflict(_)
+            | StoreError::LeaseLost(_)
+            | StoreError::TermOver { .. },
+        )
         | None => false,
     }
 }
@@ -205,6 +214,7 @@ fn error_word(error: &StoreError) -> &'static str {
             known.map_or("conflict", |(_, word)| word)
         }
         StoreError::LeaseLost(_) => "lease lost",
+        StoreError::TermOver { .. } => "term over",
         StoreError::Unavailable(_) => "unavailable",
         StoreError::Corrupt(_) => "corrupt",
     }
@@ -277,6 +287,7 @@ impl fmt::Display for Reply {
             Reply::Answers(answer) => write!(f, "{answer:?}"),
             Reply::Heartbeat(answer) => write!(f, "{answer:?}"),
             Reply::Swept(answer) => write!(f, "{answer:?}"),
+            Reply::Standing(answer) => write!(f, "{answer:?}"),
             Reply::Page(answer) => write!(f, "{answer:?}"),
             Reply::Tasks(answer) => write!(f, "{answer:?}"),
             Reply::Task(answer) => write!(f, "{answer:?}"),

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    Decision, Definition, Fence, RunId, TaskId, TaskIndex, TaskName, Tenant, Weight, WorkerId,
+    CandidateId, Decision, Definition, Fence, RunId, TaskId, TaskIndex, TaskName, Tenant, Weight,
+    WorkerId,
 };
 
 use super::Side;
 use super::reply::Reply;
 use crate::store::{
-    Checkpoint, ClaimRequest, Completion, Heartbeat, Hello, NewRun, Release, RunFilter,
+    Candidacy, Checkpoint, ClaimRequest, Completion, Heartbeat, Hello, Mandate, NewRun, Release,
+    RunFilter, Tallies,
 };
 
 /// One step: a verb of the store with its arguments, or a while that passes.
@@ -32,6 +34,9 @@ pub(super) enum Verb {
     Leave(WorkerId),
     PromoteDue(usize),
     Reap(usize),
+    Lead(Candidacy),
+    Resign(CandidateId, Tallies),
+    Sweep(Mandate, usize),
     ListRuns(RunFilter),
     ListTasks(RunId, Option<TaskIndex>, usize),
     GetTask(RunId, TaskName),
@@ -55,6 +60,9 @@ impl Verb {
             Verb::Leave(_) => "leave",
             Verb::PromoteDue(_) => "promote_due",
             Verb::Reap(_) => "reap",
+            Verb::Lead(_) => "lead",
+            Verb::Resign(..) => "resign",
+            Verb::Sweep(..) => "sweep",
             Verb::ListRuns(_) => "list_runs",
             Verb::ListTasks(..) => "list_tasks",
             Verb::GetTask(..) => "get_task",
@@ -78,6 +86,9 @@ impl Verb {
             | Verb::Leave(_)
             | Verb::PromoteDue(_)
             | Verb::Reap(_)
+            | Verb::Lead(_)
+            | Verb::Resign(..)
+            | Verb::Sweep(..)
             | Verb::ListRuns(_)
             | Verb::ListTasks(..)
             | Verb::GetTask(..) => Vec::new(),
@@ -106,6 +117,9 @@ impl Verb {
             Verb::Leave(worker) => Reply::Done(store.leave(worker).await),
             Verb::PromoteDue(limit) => Reply::Swept(store.promote_due(limit).await),
             Verb::Reap(limit) => Reply::Swept(store.reap(limit).await),
+            Verb::Lead(candidacy) => Reply::Standing(store.lead(candidacy).await),
+            Verb::Resign(candidate, tallies) => Reply::Done(store.resign(candidate, tallies).await),
+            Verb::Sweep(mandate, limit) => Reply::Swept(store.sweep(mandate, limit).await),
             Verb::ListRuns(filter) => Reply::Page(store.list_runs(filter).await),
             Verb::ListTasks(run, after, limit) => {
                 Reply::Tasks(store.list_tasks(run, after, limit).await)
@@ -220,6 +234,14 @@ impl fmt::Display for Verb {
             Verb::Extend(heartbeat) => f.write_str(&show_heartbeat(heartbeat)),
             Verb::Leave(worker) => f.write_str(&short(worker)),
             Verb::PromoteDue(limit) | Verb::Reap(limit) => write!(f, "up to {limit}"),
+            Verb::Lead(candidacy) => {
+                write!(f, "{} for {:?}", short(candidacy.candidate), candidacy.ttl)
+            }
+            Verb::Resign(candidate, _) => f.write_str(&short(candidate)),
+            Verb::Sweep(mandate, limit) => {
+                let Mandate { duty, candidate, term } = mandate;
+                write!(f, "{duty} by {} in term {term} up to {limit}", short(candidate))
+            }
             Verb::ListRuns(filter) => write!(f, "{filter:?}"),
             Verb::ListTasks(run, after, limit) => {
                 write!(f, "{} after {after:?} up to {limit}", short(run))

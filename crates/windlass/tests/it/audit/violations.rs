@@ -426,6 +426,32 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         MAKE_RUNS_KEY,
     ),
     violation(
+        &["G16.leaders"],
+        "the duty reap has no row",
+        "delete from windlass.leaders where duty = 'reap'",
+    ),
+    violation(
+        &["G16.leaders"],
+        "term 3 of promote_due began",
+        "update windlass.leaders
+         set term = 3, holder = gen_random_uuid(), holder_name = 'one', since = now(),
+             renewed_at = now() - interval '1 minute', until = now()
+         where duty = 'promote_due'",
+    ),
+    violation(
+        &["G16.leaders"],
+        "term 1 of reap was renewed",
+        "update windlass.leaders
+         set term = 1, holder = gen_random_uuid(), holder_name = 'one', since = now(),
+             renewed_at = now(), until = now() - interval '1 minute'
+         where duty = 'reap'",
+    ),
+    violation(
+        &["G16.leaders"],
+        "the duty reap was given up by nobody",
+        "update windlass.leaders set is_given_up = true where duty = 'reap'",
+    ),
+    violation(
         &["G18.turns"],
         "fresh",
         "update windlass.ready q set tag = 1

@@ -22,6 +22,7 @@ mod fill;
 mod flatness;
 mod hints;
 mod histories;
+mod leaders;
 mod migrations;
 mod mistakes;
 mod plans;

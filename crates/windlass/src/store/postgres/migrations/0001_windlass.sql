@@ -12,9 +12,9 @@
 -- What the row in the narrow table carries (fence, attempt, the newest answer to a worker)
 -- is newer than what `task_rows` says, and goes there when the task ends.
 --
--- Locks are taken in this order: a worker, runs by id, turns (advisory, by number), then
--- rows of tasks. A claim takes rows of `ready` without their runs and never waits for
--- them.
+-- Locks are taken in this order: the leader of a duty, a worker, runs by id, turns (advisory,
+-- by number), then rows of tasks. A claim takes rows of `ready` without their runs and never
+-- waits for them.
 --
 -- There are no foreign keys on the hot tables: each would look up and lock a row of its
 -- parent for every row written. `windlass audit` checks what they would.
@@ -252,6 +252,38 @@ create table windlass.pulses (
     oldest_claim bigint not null,
     primary key (worker_id, number)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+-- Who does each of the background duties. A sweep of a leader locks its row for share before
+-- anything else, so that nobody can begin the next term before it has committed; whoever
+-- writes here passes over rows that others have locked. Written about once a second at most:
+-- the row is found behind all its dead versions while an old snapshot keeps them.
+create table windlass.leaders (
+    duty text primary key check (duty in ('promote_due', 'reap')),
+    -- Grows whenever the duty changes hands, and never goes back.
+    term bigint not null default 0 check (term >= 0),
+    -- Who leads, or led last; null if nobody ever did.
+    holder uuid,
+    holder_name text check (octet_length(holder_name) <= 200),
+    since timestamptz,
+    renewed_at timestamptz,
+    -- From when on anyone may begin the next term; at once if it was given up.
+    until timestamptz,
+    is_given_up boolean not null default false,
+    -- What was done in all terms.
+    runs bigint not null default 0 check (runs >= 0),
+    items bigint not null default 0 check (items >= 0),
+    errors bigint not null default 0 check (errors >= 0),
+    last_run_at timestamptz,
+    last_error text check (octet_length(last_error) <= 2000),
+    constraint a_term_has_a_holder check (
+        (term = 0) = (holder is null)
+        and (holder is null)
+            = (num_nulls(holder_name, since, renewed_at, until) = 4)
+        and num_nulls(holder_name, since, renewed_at, until) in (0, 4)
+    )
+) with (fillfactor = 50);
+
+insert into windlass.leaders (duty) values ('promote_due'), ('reap');
 
 -- The largest tag that each worker claimed of a level. A level's virtual time is the
 -- largest of them: no row is written by two claimers. A worker that is no more leaves its

@@ -2,6 +2,7 @@
 //! sometimes what comes of lost answers, lost leases and mistakes.
 
 mod completions;
+mod leaders;
 mod runs;
 mod workers;
 mod workflows;
@@ -24,7 +25,7 @@ type Draw = fn(&mut Dice, &Known) -> Option<Verb>;
 
 /// The verbs, each with how often it is drawn. Together they work off about as many
 /// tasks as they make, so that queues are sometimes full and sometimes empty.
-const VERBS: [(usize, Draw); 18] = [
+const VERBS: [(usize, Draw); 21] = [
     (15, advance),
     (18, workers::claim),
     (21, completions::finish),
@@ -33,8 +34,11 @@ const VERBS: [(usize, Draw); 18] = [
     (8, workers::extend),
     (4, workers::join),
     (1, workers::leave),
-    (10, promote_due),
-    (5, reap),
+    (7, promote_due),
+    (4, reap),
+    (3, leaders::lead),
+    (1, leaders::resign),
+    (6, leaders::sweep),
     (10, runs::start),
     (2, runs::start_again),
     (2, runs::cancel),

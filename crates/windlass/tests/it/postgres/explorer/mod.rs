@@ -9,6 +9,7 @@
 //! commit, and the rows it writes are those that it locked. So an order of all statements
 //! has the same outcome as one of these.
 
+mod leaders;
 mod pairs;
 
 use std::collections::BTreeMap;

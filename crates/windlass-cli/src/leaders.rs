@@ -1,0 +1,141 @@
+//! `windlass leaders`: who does which background duty.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use windlass::store::postgres::PostgresStore;
+use windlass::store::{LeaderRecord, Store};
+use windlass::{Timestamp, Windlass};
+
+use crate::database::DatabaseArguments;
+use crate::text::{age, listing, shown, thousands};
+
+/// What `windlass leaders` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    database: DatabaseArguments,
+
+    /// Print the leaders as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints who leads what.
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let options = arguments.database.options().max_connections(1).listen(false);
+    let store = Arc::new(PostgresStore::connect(options).await?);
+    let leaders = Windlass::with_store(Arc::clone(&store) as Arc<dyn Store>).leaders().await?;
+    let now = store.now().await?;
+    let text = if arguments.json {
+        let leaders: Vec<Value> = leaders.iter().map(|leader| json(leader, now)).collect();
+        serde_json::to_string_pretty(&leaders)? + "\n"
+    } else {
+        table(&leaders, now)
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// What a leader is at, in a word.
+fn state(leader: &LeaderRecord, now: Timestamp) -> &'static str {
+    match &leader.holder {
+        None => "vacant",
+        Some(holder) if holder.is_given_up => "given up",
+        Some(holder) if holder.until <= now => "silent",
+        Some(_) => "leads",
+    }
+}
+
+fn json(leader: &LeaderRecord, now: Timestamp) -> Value {
+    let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
+    let holder = leader.holder.as_ref();
+    json!({
+        "duty": leader.duty.word(),
+        "state": state(leader, now),
+        "term": leader.term.0,
+        "holder": holder.map(|holder| holder.candidate.to_string()),
+        "name": holder.map(|holder| &holder.name),
+        "since": time(holder.map(|holder| holder.since)),
+        "renewed_at": time(holder.map(|holder| holder.renewed_at)),
+        "until": time(holder.map(|holder| holder.until)),
+        "is_given_up": holder.is_some_and(|holder| holder.is_given_up),
+        "runs": leader.runs,
+        "items": leader.items,
+        "errors": leader.errors,
+        "last_run_at": time(leader.last_run_at),
+        "last_error": leader.last_error,
+    })
+}
+
+fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
+    let header = ["duty", "leader", "state", "term", "since", "heard", "items", "errors"];
+    let ago = |at: Option<Timestamp>| at.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
+    let row = |leader: &LeaderRecord| {
+        let holder = leader.holder.as_ref();
+        vec![
+            leader.duty.to_string(),
+            holder.map_or_else(|| "-".to_owned(), |holder| shown(&holder.name)),
+            state(leader, now).to_owned(),
+            leader.term.to_string(),
+            ago(holder.map(|holder| holder.since)),
+            ago(holder.map(|holder| holder.renewed_at)),
+            thousands(leader.items),
+            thousands(leader.errors),
+        ]
+    };
+    let mut text = listing(&header, &[3, 6, 7], leaders.iter().map(row));
+    for leader in leaders {
+        if let Some(error) = &leader.last_error {
+            text += &format!("last error of {}: {}\n", leader.duty, shown(error));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use windlass::CandidateId;
+    use windlass::Term;
+    use windlass::store::{Duty, Holder};
+
+    #[test]
+    fn the_table_says_who_leads_since_when_and_fits_a_narrow_terminal() {
+        let now = Timestamp::from_micros(1_750_000_000_000_000);
+        let holder = Holder {
+            candidate: CandidateId::from_random(1),
+            name: "worker-\u{1b}[2J".to_owned(),
+            since: now,
+            renewed_at: now,
+            until: now + Duration::from_secs(10),
+            is_given_up: false,
+        };
+        let leader = |duty, holder| LeaderRecord {
+            duty,
+            term: Term(12),
+            holder,
+            runs: 3,
+            items: 1_234_567,
+            errors: 1,
+            last_run_at: Some(now),
+            last_error: Some("away".to_owned()),
+        };
+        let leaders = [leader(Duty::PromoteDue, Some(holder)), leader(Duty::Reap, None)];
+        let text = table(&leaders, now + Duration::from_secs(125));
+        let lines: Vec<&str> = text.lines().collect();
+        let expected =
+            "promote_due  worker-\\u{1b}[2J  silent    12  2m 5s  2m 5s  1,234,567       1";
+        assert_eq!(
+            lines[1].split_whitespace().collect::<Vec<_>>(),
+            expected.split_whitespace().collect::<Vec<_>>()
+        );
+        assert!(lines[2].starts_with("reap "), "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(lines[3], "last error of promote_due: away");
+        let value = json(&leaders[1], now);
+        assert_eq!((&value["state"], &value["holder"]), (&json!("vacant"), &Value::Null));
+    }
+}

@@ -1,0 +1,207 @@
+//! What happens by itself: the background duties, each done by one process at a time.
+//!
+//! Any process may do any duty, and sweeps are correct however many do them at once. That
+//! one leads is for calm: the others ask about once per time to live whether it still does.
+//! This module decides when to campaign, to look and to sweep; what a sweep does is a verb
+//! of the store, which refuses a leader that was replaced.
+
+mod leader;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::leader::Leader;
+use crate::backoff::Backoff;
+use crate::error::{Error, ErrorKind};
+use crate::store::{BATCH_MAX, Duty, Hints, Store, StoreError, Sweep};
+use crate::worker::SETTING_MAX;
+use windlass_core::WorkerName;
+
+/// The longest pause between two looks of a leader, whatever its interval is: a lease that is
+/// longer is seen before it ends, without a hint that it began.
+pub(crate) const LOOK_PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// The most tasks that one sweep of a duty moves.
+const SWEEP_MAX: usize = 1_000;
+const _: () = assert!(SWEEP_MAX <= BATCH_MAX);
+
+/// The shortest time to live of a leader: below it, a slow answer costs the leadership.
+pub(crate) const TTL_MIN: Duration = Duration::from_secs(2);
+
+/// The time to live of a leader if nothing is said.
+const TTL: Duration = Duration::from_secs(10);
+
+/// How a process does the background duties.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
+/// use std::time::Duration;
+/// use windlass::{DutyOptions, Windlass};
+///
+/// let windlass = Windlass::memory();
+/// let options = DutyOptions::default().name("scheduler-1").ttl(Duration::from_secs(5));
+/// let duties = windlass.duties(options)?;
+/// duties.stop().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct DutyOptions {
+    pub(crate) interval: Duration,
+    pub(crate) ttl: Duration,
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    /// Whether one process leads. In the test kit all do everything, because a term that has
+    /// to be renewed would give an idle engine timers to step through.
+    pub(crate) is_led: bool,
+}
+
+impl Default for DutyOptions {
+    fn default() -> Self {
+        DutyOptions {
+            interval: Duration::from_secs(1),
+            ttl: TTL,
+            name: format!("duties-{}", std::process::id()),
+            seed: 0,
+            is_led: true,
+        }
+    }
+}
+
+impl From<Duration> for DutyOptions {
+    /// The options of an interval, with nothing else said.
+    fn from(interval: Duration) -> Self {
+        DutyOptions::default().interval(interval)
+    }
+}
+
+impl DutyOptions {
+    /// How often the leader looks whether anything is due while it cannot hear from other
+    /// processes what they schedule; 1 s if not said. While it can, it looks a fifth as
+    /// often, or when it is told to.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// How long after the last sign of life of a leader another process takes over, at least
+    /// 2 s; 10 s if not said. It gives one three times as often.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// What people call this process, up to 200 bytes; `duties-` and the number of the
+    /// process if not said.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The time to live that suits workers with this lease: a worker that dies and led is to
+    /// be found dead as soon as any other.
+    pub(crate) fn ttl_for(lease: Duration) -> Duration {
+        (lease / 3 * 2).clamp(TTL_MIN, TTL)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refuse = |text| Err(Error::new(ErrorKind::Argument, text));
+        if self.interval.is_zero() {
+            return refuse("an interval of zero between duties would never pause".to_owned());
+        }
+        for (setting, time) in [("interval", self.interval), ("ttl", self.ttl)] {
+            if time > SETTING_MAX {
+                let text = format!("{setting} of duties is {time:?}, the limit is {SETTING_MAX:?}");
+                return refuse(text);
+            }
+        }
+        if self.ttl < TTL_MIN {
+            let text = format!("ttl of duties is {:?}, the least is {TTL_MIN:?}", self.ttl);
+            return refuse(text);
+        }
+        WorkerName::new(&self.name)?;
+        Ok(())
+    }
+}
+
+/// Does one duty once.
+async fn sweep(duty: Duty, store: &dyn Store) -> Result<Sweep, StoreError> {
+    match duty {
+        Duty::PromoteDue => store.promote_due(SWEEP_MAX).await,
+        Duty::Reap => store.reap(SWEEP_MAX).await,
+    }
+}
+
+/// The background duties of an engine at work, without a worker. Made by
+/// [`Windlass::duties`](crate::Windlass::duties); dropped, it ends them. A sweep that is
+/// under way is given up and left to whoever does the duties next.
+#[derive(Debug)]
+#[must_use = "the duties end when this is dropped"]
+pub struct Duties {
+    task: JoinHandle<()>,
+    stop: DropGuard,
+}
+
+impl Duties {
+    pub(crate) fn spawn(store: Arc<dyn Store>, options: DutyOptions) -> Self {
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(run(store, options, shutdown.clone()));
+        Duties { task, stop: shutdown.drop_guard() }
+    }
+
+    /// Ends the duties and waits until they have, and until other processes may take over.
+    pub async fn stop(self) {
+        drop(self.stop);
+        if self.task.await.is_err() {
+            tracing::error!("a background duty panicked");
+        }
+    }
+}
+
+/// Does the duties that this process leads until `shutdown`, and then gives them up.
+pub(crate) async fn run(store: Arc<dyn Store>, options: DutyOptions, shutdown: CancellationToken) {
+    if !options.is_led {
+        let each = |duty| repeat(duty, &*store, store.timer_hints(), options.interval);
+        let [promote, reap] = Duty::ALL.map(each);
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            _ = async { tokio::join!(promote, reap) } => {}
+        }
+        return;
+    }
+    let mut leader = Leader::new(store, options);
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => {}
+        never = leader.run() => match never {},
+    }
+    leader.resign().await;
+}
+
+/// Does one duty for ever, whoever else does. An error of the store is logged and waited out.
+async fn repeat(duty: Duty, store: &dyn Store, mut hints: Hints, interval: Duration) {
+    let mut backoff = Backoff::default();
+    loop {
+        hints.take();
+        let pause = match sweep(duty, store).await {
+            Ok(sweep) => {
+                backoff.reset();
+                // What is due at this very moment may already have been swept.
+                sweep.next_at.map_or(interval, |at| at.since(sweep.at).min(interval))
+            }
+            Err(error) => {
+                let pause = backoff.next_pause();
+                tracing::warn!(%duty, %error, ?pause, "sweep failed");
+                pause
+            }
+        };
+        tokio::select! {
+            biased;
+            () = hints.changed() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Who does the background duties: the lease rows of leaders.
+
+use std::sync::atomic::Ordering;
+
+use tokio_postgres::Row;
+use windlass_core::{CandidateId, Term, Timestamp};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::floors::{Found, Front};
+use super::notify::Kinds;
+use super::pool::Tx;
+use super::statements as sql;
+use super::time::At;
+use crate::store::{
+    Candidacy, Duty, Holder, LeaderRecord, Mandate, Outlook, Standing, StoreError, Tallies,
+};
+
+/// The columns of what was done for each duty.
+struct Columns<'a> {
+    duties: Vec<&'static str>,
+    runs: Vec<i64>,
+    items: Vec<i64>,
+    errors: Vec<i64>,
+    last_runs: Vec<Option<At>>,
+    last_errors: Vec<Option<&'a str>>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(tallies: &'a Tallies) -> Columns<'a> {
+        let tally = |duty: &Duty| tallies.get(duty);
+        let count = |number: Option<u64>| i64::try_from(number.unwrap_or(0)).unwrap_or(i64::MAX);
+        let duties = Duty::ALL.iter();
+        Columns {
+            duties: duties.clone().map(|duty| duty.word()).collect(),
+            runs: duties.clone().map(|duty| count(tally(duty).map(|it| it.runs))).collect(),
+            items: duties.clone().map(|duty| count(tally(duty).map(|it| it.items))).collect(),
+            errors: duties.clone().map(|duty| count(tally(duty).map(|it| it.errors))).collect(),
+            last_runs: duties.clone().map(|duty| tally(duty)?.last_run_at.map(At)).collect(),
+            last_errors: duties.map(|duty| tally(duty)?.last_error.as_deref()).collect(),
+        }
+    }
+}
+
+impl PostgresStore {
+    pub(super) async fn lead_once(&self, candidacy: &Candidacy) -> Result<Standing, Fault> {
+        let (now, timers, staged) = self.look_from();
+        let ttl = i64::try_from(candidacy.ttl.as_micros()).unwrap_or(i64::MAX);
+        let did = Columns::of(&candidacy.tallies);
+        let rows = self
+            .read(
+                &sql::LEAD,
+                &[
+                    &now,
+                    &timers,
+                    &staged,
+                    candidacy.candidate.as_uuid(),
+                    &candidacy.name,
+                    &ttl,
+                    &did.duties,
+                    &did.runs,
+                    &did.items,
+                    &did.errors,
+                    &did.last_runs,
+                    &did.last_errors,
+                ],
+            )
+            .await?;
+        let outlook = rows.first().map(|row| self.outlook_of(row)).ok_or_else(no_duties)?;
+        Ok(Standing { leaders: leaders(&rows)?, outlook })
+    }
+
+    pub(super) async fn resign_once(
+        &self,
+        candidate: CandidateId,
+        tallies: &Tallies,
+    ) -> Result<(), Fault> {
+        let did = Columns::of(tallies);
+        let rows = self
+            .read(
+                &sql::RESIGN,
+                &[
+                    candidate.as_uuid(),
+                    &did.duties,
+                    &did.runs,
+                    &did.items,
+                    &did.errors,
+                    &did.last_runs,
+                    &did.last_errors,
+                ],
+            )
+            .await?;
+        if !rows.is_empty() {
+            self.notifier.notify_here(Kinds::LEADERS);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn outlook_once(&self) -> Result<Outlook, Fault> {
+        let (now, timers, staged) = self.look_from();
+        let rows = self.read(&sql::OUTLOOK, &[&now, &timers, &staged]).await?;
+        rows.first().map(|row| self.outlook_of(row)).ok_or_else(no_duties)
+    }
+
+    pub(super) async fn list_leaders_once(&self) -> Result<Vec<LeaderRecord>, Fault> {
+        leaders(&self.read(&sql::LIST_LEADERS, &[]).await?)
+    }
+
+    /// The time that a test has set, and from where on to look for timers and staged runs.
+    fn look_from(&self) -> (Option<At>, At, i64) {
+        let timers = self.floors.get(Front::Timers, Found::TooLittle);
+        let staged = self.floors.get(Front::Staged, Found::TooLittle);
+        let now = self.clock.as_ref().map(|clock| At(clock.now()));
+        (now, At(Timestamp::from_micros(timers)), staged)
+    }
+
+    fn outlook_of(&self, row: &Row) -> Outlook {
+        self.may_prepare.store(row.get("may_prepare"), Ordering::Relaxed);
+        let time = |column| row.get::<_, Option<At>>(column).map(|at| at.0);
+        Outlook {
+            at: row.get::<_, At>("at").0,
+            promote_at: time("promote_at"),
+            reap_at: time("reap_at"),
+        }
+    }
+
+    /// The time of a sweep, which has the row of its leader locked for share from now on;
+    /// without a mandate, anyone's.
+    pub(super) async fn now_of_sweep(
+        &self,
+        tx: &Tx<'_>,
+        mandate: Option<&Mandate>,
+    ) -> Result<Timestamp, Fault> {
+        let Some(Mandate { duty, candidate, term }) = mandate.copied() else {
+            return self.now_in(tx).await;
+        };
+        let number = term.0.cast_signed();
+        let rows =
+            tx.query(&sql::LEADER_CLOCK, &[&duty.word(), candidate.as_uuid(), &number]).await?;
+        let Some(row) = rows.first() else {
+            return Err(StoreError::TermOver { duty, term }.into());
+        };
+        Ok(self.clock.as_ref().map_or_else(|| row.get::<_, At>(0).0, |clock| clock.now()))
+    }
+}
+
+fn no_duties() -> Fault {
+    StoreError::Corrupt("no duty has a row in windlass.leaders".to_owned()).into()
+}
+
+/// The records of rows, in the order of [`Duty::ALL`].
+fn leaders(rows: &[Row]) -> Result<Vec<LeaderRecord>, Fault> {
+    let record = |duty: Duty| {
+        let row = rows.iter().find(|row| row.get::<_, &str>("duty") == duty.word());
+        row.map(|row| leader(duty, row)).ok_or_else(|| {
+            StoreError::Corrupt(format!("the duty {duty} has no row in windlass.leaders")).into()
+        })
+    };
+    Duty::ALL.into_iter().map(record).collect()
+}
+
+fn leader(duty: Duty, row: &Row) -> LeaderRecord {
+    let number = |column| row.get::<_, i64>(column).cast_unsigned();
+    let time = |column| row.get::<_, Option<At>>(column).map(|at| at.0);
+    let holder = || {
+        Some(Holder {
+            candidate: CandidateId::from_uuid(row.get::<_, Option<_>>("holder")?),
+            name: row.get::<_, Option<_>>("holder_name")?,
+            since: time("since")?,
+            renewed_at: time("renewed_at")?,
+            until: time("until")?,
+            is_given_up: row.get("is_given_up"),
+        })
+    };
+    LeaderRecord {
+        duty,
+        term: Term(number("term")),
+        holder: holder(),
+        runs: number("runs"),
+        items: number("items"),
+        errors: number("errors"),
+        last_run_at: time("last_run_at"),
+        last_error: row.get("last_error"),
+    }
+}

@@ -1,0 +1,54 @@
+-- The rest of what a candidate says, behind `outlook.sql`, whose parameters are $1 to $3.
+--
+-- Locks the rows of the duties that the candidate has or may have, and passes over those
+-- that others have: a sweep, or another candidate. Renews the terms that it has and begins
+-- the next of the others.
+--
+-- $4 uuid: the candidate   $5 text: its name   $6 bigint: its time to live in microseconds
+-- $7 text[]: the duties; $8, $9, $10 bigint[]: sweeps, tasks moved, errors of each since the
+-- last time; $11 timestamptz[], $12 text[]: its last sweep and last error
+may as (
+    select l.duty, l.holder is not distinct from $4 and not l.is_given_up as is_held
+    from windlass.leaders l
+    where l.holder is null
+        or l.holder = $4
+        or l.is_given_up
+        or l.until <= (select k.at from look k)
+    order by l.duty
+    for no key update skip locked
+),
+led as (
+    update windlass.leaders l
+    set term = case when m.is_held then l.term else l.term + 1 end,
+        holder = $4,
+        holder_name = $5,
+        since = case when m.is_held then l.since else k.at end,
+        renewed_at = k.at,
+        until = k.at + $6 * interval '1 microsecond',
+        is_given_up = false,
+        runs = l.runs + t.runs,
+        items = l.items + t.items,
+        errors = l.errors + t.errors,
+        last_run_at = coalesce(t.last_run_at, l.last_run_at),
+        last_error = coalesce(t.last_error, l.last_error)
+    from may m
+    join unnest($7, $8, $9, $10, $11, $12)
+        t (duty, runs, items, errors, last_run_at, last_error) on t.duty = m.duty
+    cross join look k
+    where l.duty = m.duty
+    returning l.duty, l.term, l.holder, l.holder_name, l.since, l.renewed_at, l.until,
+        l.is_given_up, l.runs, l.items, l.errors, l.last_run_at, l.last_error
+)
+select k.at, k.promote_at, k.reap_at, k.may_prepare, l.*
+from look k
+cross join (
+    select d.duty, d.term, d.holder, d.holder_name, d.since, d.renewed_at, d.until,
+        d.is_given_up, d.runs, d.items, d.errors, d.last_run_at, d.last_error
+    from led d
+    union all
+    select o.duty, o.term, o.holder, o.holder_name, o.since, o.renewed_at, o.until,
+        o.is_given_up, o.runs, o.items, o.errors, o.last_run_at, o.last_error
+    from windlass.leaders o
+    where not exists (select 1 from led d where d.duty = o.duty)
+) l
+order by l.duty;

@@ -1,0 +1,51 @@
+//! Candidates for the background duties, some of whom were replaced and do not know it.
+
+use std::time::Duration;
+
+use windlass_core::{CandidateId, Term};
+
+use super::super::dice::Dice;
+use super::super::known::Known;
+use super::super::verb::Verb;
+use crate::store::{Candidacy, Duty, Mandate, Tallies, Tally};
+
+fn candidate(dice: &mut Dice) -> CandidateId {
+    CandidateId::from_random(dice.pick(&[1, 2, 3]))
+}
+
+fn tallies(dice: &mut Dice, known: &Known) -> Tallies {
+    let tally = |dice: &mut Dice| Tally {
+        runs: dice.count(0..4) as u64,
+        items: dice.count(0..100) as u64,
+        errors: dice.count(0..2) as u64,
+        last_run_at: known.now.filter(|_| dice.chance(50)),
+        last_error: dice.chance(20).then(|| "größer".to_owned()),
+    };
+    let duties = dice.some(&Duty::ALL, 60);
+    duties.into_iter().map(|duty| (duty, tally(dice))).collect()
+}
+
+pub(super) fn lead(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    let candidate = candidate(dice);
+    Some(Verb::Lead(Candidacy {
+        candidate,
+        name: dice.pick(&["one", "größer", ""]).to_owned(),
+        ttl: Duration::from_secs(dice.pick(&[2, 10, 10, 60])),
+        tallies: tallies(dice, known),
+    }))
+}
+
+pub(super) fn resign(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    Some(Verb::Resign(candidate(dice), tallies(dice, known)))
+}
+
+pub(super) fn sweep(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    let mandates: Vec<Mandate> = known.mandates.iter().rev().copied().collect();
+    let newest = mandates.len().min(2);
+    let among = if dice.chance(70) { &mandates[..newest] } else { &mandates[..] };
+    let mut mandate = *dice.pick_any(among)?;
+    if dice.chance(5) {
+        mandate.term = Term(mandate.term.0 + 1);
+    }
+    Some(Verb::Sweep(mandate, dice.pick(&[0, 1, 2, 100, 100])))
+}

@@ -1,0 +1,191 @@
+//! Who does the background duties, with real processes and real time.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use windlass::store::postgres::{PostgresOptions, PostgresStore};
+use windlass::store::{Duty, LeaderRecord, NewRun, Store};
+use windlass::{Duties, DutyOptions, TaskState, Windlass};
+
+use super::driver::{new_run, workflow};
+use crate::database::TestDatabase;
+
+/// The address of the database, for the processes that tests start.
+const URL: &str = "WINDLASS_TEST_LEADER_URL";
+
+/// What such a process is called.
+const NAME: &str = "WINDLASS_TEST_LEADER_NAME";
+
+/// The time to live of their terms, the shortest.
+const TTL: Duration = Duration::from_secs(2);
+
+/// How much longer than promised things may take on a busy machine.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// Another process that does the duties until it is killed.
+struct Process {
+    name: &'static str,
+    child: Child,
+}
+
+impl Process {
+    fn spawn(database: &TestDatabase, name: &'static str) -> Self {
+        let child = Command::new(std::env::current_exe().expect("this is a program"))
+            .args(["--exact", "postgres::leaders::process", "--ignored", "--nocapture"])
+            .env(URL, database.url())
+            .env(NAME, name)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("this program can be started");
+        Process { name, child }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGKILL.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+#[ignore = "not a test: the process that other tests start and kill"]
+async fn process() {
+    let (Ok(url), Ok(name)) = (std::env::var(URL), std::env::var(NAME)) else { return };
+    let windlass = Windlass::connect(url).await.expect("the database is there");
+    let options = DutyOptions::default().name(name).ttl(TTL);
+    let _duties = windlass.duties(options).expect("the settings are within their limits");
+    // Ends with its parent, should that die without killing it.
+    let read = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0]));
+    let _ = read.await;
+}
+
+async fn connect(database: &TestDatabase, listens: bool) -> Arc<PostgresStore> {
+    let options = PostgresOptions::new(database.url()).listen(listens);
+    Arc::new(PostgresStore::connect(options).await.expect("the database is there"))
+}
+
+/// Waits until the leaders are as they should be.
+async fn until(store: &PostgresStore, what: &str, is_so: impl Fn(&LeaderRecord) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let leaders = store.list_leaders().await.expect("reading works");
+        if leaders.iter().all(&is_so) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what}: {leaders:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn name(leader: &LeaderRecord) -> &str {
+    let held = leader.holder.as_ref().filter(|holder| !holder.is_given_up);
+    held.map_or("", |holder| &holder.name)
+}
+
+/// Starts a run with a delay and waits until it was promoted; answers how late that was.
+async fn lateness(store: &PostgresStore) -> Duration {
+    let one = workflow("one", &["a"]);
+    store.register(one.clone()).await.expect("it can be registered");
+    let new = NewRun { delay: Duration::from_millis(700), ..new_run(&one) };
+    let run = new.id;
+    store.start_runs(vec![new]).await.expect("the store is there");
+    let due = Instant::now() + Duration::from_millis(700);
+    loop {
+        let tasks = store.list_tasks(run, None, 1).await.expect("reading works");
+        if tasks[0].state == TaskState::Ready {
+            return Instant::now().saturating_duration_since(due);
+        }
+        assert!(due.elapsed() < 2 * SLACK, "the timer does not fire");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_is_killed_is_replaced_within_its_time_to_live() {
+    let database = TestDatabase::new().await;
+    let store = connect(&database, false).await;
+    let mut names = ["three", "four"].into_iter();
+    let mut processes = vec![Process::spawn(&database, "one"), Process::spawn(&database, "two")];
+    until(&store, "someone leads", |leader| !name(leader).is_empty()).await;
+    for term in 2..4 {
+        let leaders = store.list_leaders().await.expect("reading works");
+        let led = name(&leaders[0]).to_owned();
+        let place = processes.iter().position(|one| one.name == led).expect("it is one of them");
+        drop(processes.remove(place));
+        let killed_at = Instant::now();
+        processes.extend(names.next().map(|name| Process::spawn(&database, name)));
+        until(&store, "another leads", |leader| !["", &led].contains(&name(leader))).await;
+        let took = killed_at.elapsed();
+        println!("taken over {took:?} after the kill");
+        assert!(took < TTL + SLACK, "{took:?}");
+        let leaders = store.list_leaders().await.expect("reading works");
+        assert!(leaders.iter().all(|leader| leader.term.0 >= term), "{leaders:#?}");
+    }
+    let late = lateness(&store).await;
+    assert!(late < SLACK, "the new leader is {late:?} late");
+}
+
+async fn duties(database: &TestDatabase, name: &str, listens: bool) -> Duties {
+    let store: Arc<dyn Store> = connect(database, listens).await;
+    let options = DutyOptions::default().name(name);
+    Windlass::with_store(store).duties(options).expect("the settings are within their limits")
+}
+
+#[tokio::test]
+async fn a_process_that_ends_hands_its_duties_over_at_once() {
+    let database = TestDatabase::new().await;
+    let store = connect(&database, true).await;
+    let mut hints = store.leader_hints();
+    hints.changed().await;
+    let first = duties(&database, "first", true).await;
+    until(&store, "the first leads", |leader| name(leader) == "first").await;
+    let second = duties(&database, "second", true).await;
+    // It listens before it waits; what it hears first is that it does.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let ended_at = Instant::now();
+    first.stop().await;
+    until(&store, "the second leads", |leader| name(leader) == "second").await;
+    let took = ended_at.elapsed();
+    println!("handed over within {took:?}");
+    assert!(took < SLACK, "{took:?}, as if nobody had heard of it");
+    for leader in store.list_leaders().await.expect("reading works") {
+        assert_eq!(leader.term.0, 2);
+        assert!(leader.runs > 0, "{leader:#?}");
+    }
+    second.stop().await;
+    until(&store, "nobody leads", |leader| name(leader).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_sleeps_is_told_of_an_earlier_timer() {
+    let database = TestDatabase::new().await;
+    let store = connect(&database, true).await;
+    let duties = duties(&database, "calm", true).await;
+    until(&store, "someone leads", |leader| !name(leader).is_empty()).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let late = lateness(&store).await;
+    println!("{late:?} late");
+    assert!(late < Duration::from_secs(1), "{late:?}");
+    duties.stop().await;
+    let leaders = store.list_leaders().await.expect("reading works");
+    let promoted = leaders.iter().find(|leader| leader.duty == Duty::PromoteDue);
+    assert!(promoted.is_some_and(|leader| leader.items == 1), "{leaders:#?}");
+}
+
+#[tokio::test]
+async fn a_leader_that_hears_nothing_looks_every_second() {
+    let database = TestDatabase::new().await;
+    let store = connect(&database, false).await;
+    let duties = duties(&database, "deaf", false).await;
+    until(&store, "someone leads", |leader| !name(leader).is_empty()).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let late = lateness(&store).await;
+    println!("{late:?} late");
+    assert!(late < Duration::from_secs(2), "{late:?}");
+    duties.stop().await;
+}
