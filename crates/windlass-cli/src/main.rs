@@ -17,6 +17,7 @@ mod server;
 #[cfg(unix)]
 mod signals;
 mod text;
+mod workers;
 
 use std::io;
 use std::process::ExitCode;
@@ -56,6 +57,9 @@ enum Command {
     /// Show who does which background duty.
     Leaders(leaders::Arguments),
 
+    /// Show who works, where, and what it is at.
+    Workers(workers::Arguments),
+
     /// Measure how fast Windlass is here, on a private PostgreSQL or on a server of yours.
     #[cfg(unix)]
     Bench(bench::Arguments),
@@ -91,6 +95,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Audit(arguments) => Ok(runtime()?.block_on(audit::run(arguments))),
         Command::Leaders(arguments) => {
             runtime()?.block_on(leaders::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Workers(arguments) => {
+            runtime()?.block_on(workers::run(arguments)).map(|()| ExitCode::SUCCESS)
         }
         #[cfg(unix)]
         Command::Bench(arguments) => runtime()?.block_on(bench::run(arguments)),

@@ -112,7 +112,7 @@ pub(crate) enum Verb {
     Checkpoint,
     /// `extend`
     Extend,
-    /// `leave`
+    /// `leave` or `begin_drain`
     Leave,
     /// `register`
     Register,

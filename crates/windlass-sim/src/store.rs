@@ -9,7 +9,7 @@ use windlass::store::{
     Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
     HeartbeatAnswer, Held, Hello, Hints, LeaderRecord, Mandate, NewRun, Outlook, Release,
     RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
-    TaskRecord, WorkerLink,
+    TaskRecord, WorkerFilter, WorkerLink, WorkerPage,
 };
 use windlass::testing::Process;
 use windlass::{Definition, Event, PayloadLimit, PlantedBug, RunId, TaskName, Tenant, Timestamp};
@@ -174,6 +174,13 @@ impl WorkerLink for FaultyStore {
                 world.note_heartbeat(&heartbeat).await;
                 Ok(answer)
             })
+        })
+        .await
+    }
+
+    async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.deliver(Verb::Leave, worker, |world, worker| {
+            Box::pin(async move { world.store.begin_drain(worker).await })
         })
         .await
     }
@@ -364,6 +371,13 @@ impl Store for FaultyStore {
     ) -> Result<Vec<Event>, StoreError> {
         self.deliver(Verb::Read, (run, after, limit), |world, (run, after, limit)| {
             Box::pin(async move { world.store.list_events(run, after, limit).await })
+        })
+        .await
+    }
+
+    async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError> {
+        self.deliver(Verb::Read, filter, |world, filter| {
+            Box::pin(async move { world.store.list_workers(filter).await })
         })
         .await
     }

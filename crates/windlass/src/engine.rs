@@ -21,7 +21,8 @@ use crate::starter::Starter;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::{
-    BATCH_MAX, LeaderRecord, MemoryStore, NewRun, RunFilter, RunPage, Store, batch_len,
+    BATCH_MAX, LeaderRecord, MemoryStore, NewRun, RunFilter, RunPage, Store, WorkerFilter,
+    WorkerPage, batch_len,
 };
 use crate::worker::WorkerBuilder;
 use crate::workflow::Workflow;
@@ -311,6 +312,15 @@ impl Windlass {
         options.check()?;
         options.seed = self.shared().rng.u64(..);
         Ok(Duties::spawn(Arc::clone(&self.store), options))
+    }
+
+    /// A page of workers, the newest first: who works, where, and what it is at.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store does not answer.
+    pub async fn workers(&self, filter: WorkerFilter) -> Result<WorkerPage, Error> {
+        Ok(self.store.list_workers(filter).await?)
     }
 
     /// Who does which background duty, and how it goes.

@@ -13,6 +13,8 @@ mod dev;
 #[cfg(unix)]
 mod migrate;
 #[cfg(unix)]
+mod people;
+#[cfg(unix)]
 mod place;
 #[cfg(unix)]
 mod server;

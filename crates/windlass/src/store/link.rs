@@ -9,7 +9,7 @@ use windlass_core::{
     TaskIndex, TaskName, TaskSpec, TaskState, Tenant, Version, WorkerId, WorkflowName,
 };
 
-use super::{Hints, StoreError};
+use super::{Hints, StoreError, WorkerInfo};
 
 /// What a worker talks to: a store, or a server that has one.
 ///
@@ -52,6 +52,12 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// Keeps the lease, and compares what the worker holds with what it should.
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError>;
 
+    /// Says that a worker was told to end and claims nothing any more, for people to see.
+    /// Not an error if it is not known; a link that does not pass it on keeps no promise less.
+    async fn begin_drain(&self, _worker: WorkerId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Ends a worker's life: what it still holds goes back to the queues as if its
     /// lease had run out.
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError>;
@@ -79,6 +85,20 @@ pub struct Hello {
     pub lease: Duration,
     /// The workflows it has handlers for.
     pub definitions: Vec<Arc<Definition>>,
+    /// What it says of itself, for people. What is over its limits is a
+    /// [`StoreError::Conflict`].
+    pub info: WorkerInfo,
+}
+
+impl Hello {
+    /// What it has handlers for.
+    pub(crate) fn workflows(&self) -> Vec<HandlerKey> {
+        let key = |definition: &Arc<Definition>| HandlerKey {
+            workflow: definition.name().clone(),
+            version: definition.version(),
+        };
+        self.definitions.iter().map(key).collect()
+    }
 }
 
 /// A workflow and version a worker has handlers for.

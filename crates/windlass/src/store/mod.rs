@@ -15,6 +15,7 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod records;
+mod workers;
 
 use std::sync::Arc;
 
@@ -37,6 +38,11 @@ pub use memory::MemoryStore;
 pub use records::{
     METADATA_BYTES_MAX, METADATA_PAIRS_MAX, NewRun, RunCursor, RunFilter, RunPage, RunRecord,
     Started, TaskRecord,
+};
+
+pub use workers::{
+    WORKER_METADATA_PAIRS_MAX, WORKER_TEXT_BYTES_MAX, WorkerCursor, WorkerFilter, WorkerInfo,
+    WorkerPage, WorkerRecord, WorkerState,
 };
 
 /// The most items of one batch: runs to start, tasks to claim, completions to
@@ -219,6 +225,9 @@ pub trait Store: WorkerLink {
         after: Option<EventId>,
         limit: usize,
     ) -> Result<Vec<Event>, StoreError>;
+
+    /// A page of workers, the newest first.
+    async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError>;
 
     /// Sets a tenant's share in all queues, for tasks that become ready from now.
     async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError>;

@@ -159,6 +159,10 @@ impl WorkerLink for RecordingLink {
         self.store.extend(heartbeat).await
     }
 
+    async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.store.begin_drain(worker).await
+    }
+
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
         self.store.leave(worker).await
     }

@@ -14,7 +14,7 @@ use crate::duties::{self, DutyOptions};
 use crate::error::{Error, ErrorKind};
 use crate::planted::Planted;
 use crate::process::Gate;
-use crate::store::{HandlerKey, Store, WorkerLink};
+use crate::store::{HandlerKey, Store, WorkerInfo, WorkerLink};
 use crate::workflow::{Registration, Workflow};
 
 /// The shortest lease: below it a pause of the garbage collector next door costs
@@ -66,6 +66,12 @@ impl WorkerBuilder {
             grace: Duration::from_secs(30),
             cancel_grace: Duration::from_secs(5),
             seed,
+            info: WorkerInfo {
+                host: super::host::name(),
+                pid: Some(std::process::id()),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..WorkerInfo::default()
+            },
         };
         WorkerBuilder {
             store,
@@ -98,6 +104,27 @@ impl WorkerBuilder {
     /// What people call the worker.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = name.into();
+        self
+    }
+
+    /// The machine or container it runs on, for people to see, up to 256 bytes; what the
+    /// system says if not said.
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        self.config.info.host = host.into();
+        self
+    }
+
+    /// The version of the program, for people to see, up to 256 bytes; that of Windlass if
+    /// not said.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.config.info.version = version.into();
+        self
+    }
+
+    /// A pair for people to see, such as `region`; up to 32 pairs, 256 bytes for each key
+    /// and value.
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.config.info.metadata.insert(key.into(), value.into());
         self
     }
 
@@ -328,6 +355,10 @@ impl WorkerBuilder {
             Some(names) => names.iter().map(QueueName::new).collect::<Result<_, _>>()?,
             None => self.all_queues().into_iter().collect(),
         };
+        config.info.queues = config.queues.to_vec();
+        if let Err(text) = config.info.check() {
+            return refuse(text);
+        }
         Ok(config)
     }
 

@@ -13,6 +13,7 @@ mod checkpoints;
 #[cfg(feature = "health")]
 mod health;
 mod held;
+mod host;
 mod outbox;
 mod pulse;
 mod session;
@@ -32,7 +33,7 @@ pub(crate) use session::Session;
 
 use crate::planted::Planted;
 use crate::process::Gate;
-use crate::store::{HandlerKey, WorkerLink};
+use crate::store::{HandlerKey, WorkerInfo, WorkerLink};
 use crate::workflow::Registration;
 
 /// Where a worker is with a task, for test kits that want to crash it there.
@@ -67,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) grace: Duration,
     pub(crate) cancel_grace: Duration,
     pub(crate) seed: u64,
+    /// What it says of itself; the queues are filled in when it is spawned.
+    pub(crate) info: WorkerInfo,
 }
 
 /// What a worker works with.

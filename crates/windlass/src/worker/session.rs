@@ -29,6 +29,10 @@ use crate::store::{
 /// The most tasks of one claim.
 const CLAIM_MAX: usize = 1_000;
 
+/// A worker without tasks says that it lives once in so many looks for some. Nothing depends
+/// on it but what people are shown.
+const IDLE_SIGNS: u32 = 60;
+
 /// How long a task is put off that this worker should know and does not.
 const UNKNOWN_TASK_DELAY: Duration = Duration::from_secs(5);
 
@@ -66,6 +70,11 @@ pub(crate) struct Session {
     look_at: Instant,
     claim_backoff: Backoff,
 
+    /// What tells others that this worker drains.
+    drain_note: Call<Result<(), StoreError>>,
+    /// When a worker without tasks says that it lives.
+    sign_at: Instant,
+
     beat: Call<Result<HeartbeatAnswer, StoreError>>,
     beat_began: Instant,
     beat_at: Instant,
@@ -102,6 +111,7 @@ impl Session {
         let now = Instant::now();
         let (link, gate) = (Arc::clone(&parts.link), parts.gate.clone());
         let checkpoints = Checkpoints::new(link, gate, config.lease / 3);
+        let sign_at = now + IDLE_SIGNS * config.poll;
         Session {
             checkpoints,
             parts,
@@ -123,6 +133,8 @@ impl Session {
             claim_max: CLAIM_MAX,
             look_at: now,
             claim_backoff: Backoff::default(),
+            drain_note: None,
+            sign_at,
             beat: None,
             beat_began: now,
             beat_at: now,
@@ -193,6 +205,7 @@ impl Session {
             slots: u32::try_from(self.config.slots).unwrap_or(u32::MAX),
             lease: self.config.lease,
             definitions: definitions.map(|r| Arc::clone(&r.definition)).collect(),
+            info: self.config.info.clone(),
         };
         let mut backoff = Backoff::default();
         self.parts.pulse.joins();
@@ -261,6 +274,11 @@ impl Session {
 
     fn begin_drain(&mut self, now: Instant) -> Drain {
         tracing::info!(worker = %self.worker, running = self.running.len(), "draining");
+        if !self.running.is_empty() {
+            let (link, worker) = (Arc::clone(&self.parts.link), self.worker);
+            let note = async move { link.begin_drain(worker).await };
+            self.drain_note = Some(limited(self.call_limit(), note));
+        }
         let Config { grace, cancel_grace, .. } = self.config;
         let report_time = REPORT_TIME.min(grace / 10);
         let give_up = grace - report_time;
@@ -310,7 +328,8 @@ impl Session {
         }
         self.outbox.begin(now, &self.parts, &self.held, self.call_limit());
         let stops_beating = is_draining && self.parts.planted.has(PlantedBug::DrainStopsHeartbeat);
-        if self.beat.is_none() && self.needs_beat() && now >= self.beat_at && !stops_beating {
+        let is_beat_due = self.needs_beat() && now >= self.beat_at || now >= self.sign_at;
+        if self.beat.is_none() && is_beat_due && !stops_beating {
             self.begin_beat(now);
         }
     }
@@ -336,6 +355,7 @@ impl Session {
     fn begin_beat(&mut self, now: Instant) {
         self.beat_began = now;
         self.beat_at = now + self.config.lease / 3;
+        self.sign_at = now + IDLE_SIGNS * self.config.poll;
         self.beat_settles = self.settled;
         self.beat_notes = self.held.take_progress();
         let heartbeat = Heartbeat {
@@ -357,6 +377,7 @@ impl Session {
             (!self.outbox.is_flushing() && self.outbox.has_parcels())
                 .then_some(self.outbox.flush_at),
             (self.beat.is_none() && self.needs_beat()).then_some(self.beat_at),
+            self.beat.is_none().then_some(self.sign_at),
             (!self.held.is_empty() && !self.has_lapsed).then_some(self.lease_until),
             drain.map(|drain| drain.next_at(now)),
             self.parts.pulse.is_watched().then_some(now + self.config.lease),
@@ -393,6 +414,13 @@ impl Session {
                 self.beat = None;
                 self.parts.pulse.heard(&answer);
                 self.on_beat(answer)
+            }
+            told = answer(&mut self.drain_note) => {
+                self.drain_note = None;
+                if let Err(error) = told {
+                    tracing::debug!(%error, "could not say that it drains");
+                }
+                None
             }
             () = self.hints.changed(), if awaits_hint => {
                 self.look_at = Instant::now();

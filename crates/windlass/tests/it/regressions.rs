@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::clock::VirtualClock;
-use windlass::store::{ClaimRequest, HandlerKey, Hello, MemoryStore, Store, WorkerLink};
+use windlass::store::{
+    ClaimRequest, HandlerKey, Hello, MemoryStore, Store, WorkerInfo, WorkerLink,
+};
 use windlass::testing::History;
 use windlass::{RetryPolicy, TaskError, TaskState, Timestamp, Windlass, Workflow};
 use windlass_core::{ClaimSeq, QueueName, WorkerId};
@@ -30,7 +32,10 @@ async fn claims_that_give_nothing_do_not_keep_tasks_the_worker_does_not_know_of(
     let lease = Duration::from_secs(10);
     let definitions = vec![workflow.definition().clone()];
     let name = "worker".to_owned();
-    store.join(Hello { worker, name, slots: 1, lease, definitions }).await.unwrap();
+    store
+        .join(Hello { worker, name, slots: 1, lease, definitions, info: WorkerInfo::default() })
+        .await
+        .unwrap();
     let claim = |seq| {
         let (workflow, version) = (workflow.name().clone(), workflow.version());
         store.claim(ClaimRequest {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use windlass::store::{WorkerFilter, WorkerState};
 use windlass::testing::{Point, Process, TestEngine};
 use windlass::{Ctx, ErrorKind, RetryPolicy, RunState, TaskError, TaskState, Windlass, Workflow};
 
@@ -425,4 +426,62 @@ async fn a_frozen_process_does_no_duties() {
     tokio::time::sleep(SECOND).await;
     assert_eq!(run.get().await.unwrap().state, RunState::Succeeded);
     process.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_is_seen_while_it_works_drains_and_idles() {
+    let gate = Arc::new(Notify::new());
+    let open = gate.clone();
+    let workflow = single(move |_| {
+        let open = open.clone();
+        async move {
+            open.notified().await;
+            Ok(())
+        }
+    });
+    let windlass = Windlass::memory();
+    let worker = windlass.worker().register(&workflow).name("mail-1").version("2.1");
+    let worker = worker.metadata("region", "eu").spawn().unwrap();
+    let seen = async || {
+        let filter = WorkerFilter { with_dead: true, ..WorkerFilter::default() };
+        windlass.workers(filter).await.unwrap().workers.remove(0)
+    };
+    tokio::time::sleep(90 * SECOND).await;
+    let idle = seen().await;
+    assert_eq!((idle.name.as_str(), idle.state), ("mail-1", WorkerState::Live));
+    assert_eq!((idle.info.version.as_str(), idle.info.pid), ("2.1", Some(std::process::id())));
+    assert_eq!(idle.info.metadata["region"], "eu");
+    assert_eq!(idle.info.queues.len(), 1);
+    assert_eq!(idle.workflows.len(), 1);
+    let silence = idle.seen_at.expect("it lives").since(idle.joined_at);
+    assert!((59..62).contains(&silence.as_secs()), "an idle worker was seen after {silence:?}");
+    windlass.start(&workflow, ()).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    worker.begin_drain();
+    tokio::time::sleep(SECOND).await;
+    let draining = seen().await;
+    assert_eq!((draining.state, draining.tasks), (WorkerState::Draining, 1));
+    gate.notify_one();
+    worker.ended().await.unwrap();
+    let ended = seen().await;
+    assert_eq!((ended.state, ended.tasks), (WorkerState::Dead, 0));
+    assert!(ended.ended_at.is_some());
+    assert!(windlass.workers(WorkerFilter::default()).await.unwrap().workers.is_empty());
+}
+
+#[tokio::test]
+async fn what_a_worker_says_of_itself_is_refused_by_name_if_it_is_too_long() {
+    let workflow = single(async |_| Ok(()));
+    let windlass = Windlass::memory();
+    let worker = || windlass.worker().register(&workflow);
+    for (worker, wanted) in [
+        (worker().host("x".repeat(257)), "host \"xxxx"),
+        (worker().version("x".repeat(257)), "version \"xxxx"),
+        (worker().metadata("k", "x".repeat(257)), "metadata \"xxxx"),
+        (worker().leader_ttl(SECOND), "ttl of duties is 1s, the least is 2s"),
+    ] {
+        let error = worker.spawn().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
 }

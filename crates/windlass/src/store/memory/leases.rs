@@ -13,7 +13,7 @@ use super::state::{Shared, State, Worker};
 use crate::planted::PlantedBug;
 use crate::store::{
     ClaimRequest, Claimed, Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ParentEnd, Refusal,
-    StoreError, Sweep,
+    StoreError, Sweep, WorkerRecord, WorkerState,
 };
 
 impl State {
@@ -22,6 +22,8 @@ impl State {
         if is_dying || self.shared.dead.contains(&hello.worker) {
             return Err(StoreError::LeaseLost(hello.worker));
         }
+        hello.info.check().map_err(StoreError::Conflict)?;
+        let workflows = hello.workflows();
         self.register_all(hello.definitions)?;
         let mut lease_until = self.shared.now + hello.lease;
         if self.shared.planted.has(PlantedBug::FirstHeartbeatNeverExpires) {
@@ -31,6 +33,20 @@ impl State {
         let last_claim = ClaimSeq(0);
         let worker = Worker { lease, lease_until, last_claim, is_dead: false, tasks };
         self.shared.workers.entry(hello.worker).or_insert(worker);
+        let now = self.shared.now;
+        self.shared.registry.entry(hello.worker).or_insert_with(|| WorkerRecord {
+            id: hello.worker,
+            name: hello.name,
+            state: WorkerState::Live,
+            slots: hello.slots,
+            lease: hello.lease,
+            workflows,
+            info: hello.info,
+            joined_at: now,
+            seen_at: Some(now),
+            ended_at: None,
+            tasks: 0,
+        });
         Ok(())
     }
 
@@ -70,6 +86,9 @@ impl State {
         taken: Vec<TaskId>,
     ) -> Result<Vec<Claimed>, StoreError> {
         self.shared.begin_lease(request.worker, !taken.is_empty());
+        if !taken.is_empty() {
+            self.shared.see(request.worker);
+        }
         let mut claimed = Vec::with_capacity(taken.len());
         for id in taken {
             let Some(run) = self.runs.get_mut(&id.run) else {
@@ -99,6 +118,7 @@ impl State {
             *seq <= heartbeat.settled && !held.contains(&Held { task: **task, fence: *fence })
         };
         let orphans: Vec<TaskId> = worker.tasks.iter().filter(is_orphan).map(|(t, _)| *t).collect();
+        self.shared.see(heartbeat.worker);
         for note in heartbeat.progress {
             if let Ok(run) = self.holder(note.held)
                 && let Some(task) = run.tasks.get_mut(note.held.task.index.as_usize())
@@ -142,6 +162,13 @@ impl State {
             | TaskState::Succeeded
             | TaskState::Failed
             | TaskState::Skipped => Err(Refusal::LeaseLost),
+        }
+    }
+
+    pub(super) fn begin_drain(&mut self, worker: WorkerId) {
+        let is_live = self.shared.live_worker(worker).is_some();
+        if let Some(record) = self.shared.registry.get_mut(&worker).filter(|_| is_live) {
+            record.state = WorkerState::Draining;
         }
     }
 

@@ -32,7 +32,7 @@ use super::{
     Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
     HeartbeatAnswer, Hello, HintSender, Hints, LeaderRecord, Mandate, NewRun, Outlook, Refusal,
     Release, RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
-    TaskRecord, WorkerLink, check_batch,
+    TaskRecord, WorkerFilter, WorkerLink, WorkerPage, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -204,6 +204,11 @@ impl WorkerLink for MemoryStore {
         })
     }
 
+    async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.transact(|state| state.begin_drain(worker));
+        Ok(())
+    }
+
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
         self.transact(|state| state.leave(worker))
     }
@@ -324,6 +329,10 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Vec<Event>, StoreError> {
         Ok(self.transact(|state| state.list_events(run, after, limit)))
+    }
+
+    async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError> {
+        Ok(self.transact(|state| state.list_workers(&filter)))
     }
 
     async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError> {

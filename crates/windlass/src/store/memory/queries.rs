@@ -6,7 +6,10 @@ use windlass_core::{Event, EventId, RunId, TaskIndex, TaskName};
 
 use super::run::Run;
 use super::state::State;
-use crate::store::{PAGE_MAX, RunCursor, RunFilter, RunPage, RunRecord, TaskRecord};
+use crate::store::{
+    PAGE_MAX, RunCursor, RunFilter, RunPage, RunRecord, TaskRecord, WorkerCursor, WorkerFilter,
+    WorkerPage, WorkerRecord, WorkerState,
+};
 
 impl State {
     pub(super) fn get_run(&self, run: RunId) -> Option<RunRecord> {
@@ -55,6 +58,34 @@ impl State {
         let last = runs.last().filter(|_| has_more);
         let next = last.map(|run| RunCursor { created_at: run.created_at, id: run.id });
         RunPage { runs, next }
+    }
+
+    pub(super) fn list_workers(&self, filter: &WorkerFilter) -> WorkerPage {
+        let limit = match filter.limit {
+            0 => PAGE_MAX,
+            limit => limit.min(PAGE_MAX),
+        };
+        let age =
+            |worker: &WorkerRecord| WorkerCursor { joined_at: worker.joined_at, id: worker.id };
+        let is_wanted = |worker: &&WorkerRecord| {
+            let is_behind = filter.after.is_none_or(|after| age(worker) < after);
+            is_behind && (filter.with_dead || worker.state != WorkerState::Dead)
+        };
+        let mut found: Vec<&WorkerRecord> =
+            self.shared.registry.values().filter(is_wanted).collect();
+        found.sort_by_key(|worker| std::cmp::Reverse(age(worker)));
+        let has_more = found.len() > limit;
+        let page = found.into_iter().take(limit).map(|worker| self.worker_record(worker));
+        let workers: Vec<WorkerRecord> = page.collect();
+        let next = workers.last().filter(|_| has_more).map(age);
+        WorkerPage { workers, next }
+    }
+
+    /// A worker with what changes all the time.
+    fn worker_record(&self, worker: &WorkerRecord) -> WorkerRecord {
+        let Some(live) = self.shared.workers.get(&worker.id) else { return worker.clone() };
+        let state = if live.is_dead { WorkerState::Dying } else { worker.state };
+        WorkerRecord { state, tasks: live.tasks.len() as u64, ..worker.clone() }
     }
 }
 

@@ -12,7 +12,7 @@ use windlass_core::{
 use super::queue::ReadyQueues;
 use super::run::Run;
 use crate::planted::{Planted, PlantedBug};
-use crate::store::{Duty, LeaderRecord};
+use crate::store::{Duty, LeaderRecord, WorkerRecord, WorkerState};
 
 /// Everything. Runs are apart from what they share, so that a run and the rest can
 /// be changed together.
@@ -30,6 +30,8 @@ pub(super) struct Shared {
     pub(super) now: Timestamp,
     pub(super) ready: ReadyQueues,
     pub(super) workers: BTreeMap<WorkerId, Worker>,
+    /// All workers that ever were, as people see them.
+    pub(super) registry: BTreeMap<WorkerId, WorkerRecord>,
     /// Workers that are no more; their ids are not used again.
     pub(super) dead: HashSet<WorkerId>,
     due: BTreeMap<Due, TaskId>,
@@ -103,6 +105,7 @@ impl State {
                 now,
                 ready: ReadyQueues::new(planted),
                 workers: BTreeMap::new(),
+                registry: BTreeMap::new(),
                 dead: HashSet::new(),
                 due: BTreeMap::new(),
                 schedules: 0,
@@ -192,10 +195,22 @@ impl Shared {
         }
     }
 
+    /// Notes a sign of life.
+    pub(super) fn see(&mut self, worker: WorkerId) {
+        if let Some(record) = self.registry.get_mut(&worker) {
+            record.seen_at = Some(self.now);
+        }
+    }
+
     /// Ends a worker's life.
     pub(super) fn bury(&mut self, worker: WorkerId) {
         self.workers.remove(&worker);
         self.dead.insert(worker);
+        if let Some(record) = self.registry.get_mut(&worker) {
+            record.state = WorkerState::Dead;
+            record.seen_at = None;
+            record.ended_at = Some(self.now);
+        }
     }
 
     /// Forgets that a worker holds a task.

@@ -15,6 +15,7 @@ use super::statements as sql;
 use super::time::At;
 use super::unsound;
 use super::work::{Work, task_id};
+use super::workers::Words;
 use super::writes::{Writes, params};
 use crate::store::{
     Heartbeat, HeartbeatAnswer, Held, Hello, Lost, Mandate, ProgressNote, Refusal, StoreError,
@@ -131,10 +132,11 @@ impl Life {
     }
 
     /// Ends the life, or leaves it to be ended once its tasks are taken away.
-    fn end(&self, writes: &mut Writes<'_>, state: Alive) {
+    fn end(&self, writes: &mut Writes<'_>, state: Alive, now: Timestamp) {
         let worker = *self.worker.as_uuid();
         if state != self.state {
-            writes.push(&sql::SET_WORKER_STATE, params![worker, state.word()]);
+            let ended_at = (state == Alive::Dead).then_some(At(now));
+            writes.push(&sql::SET_WORKER_STATE, params![worker, state.word(), ended_at]);
         }
         match state {
             Alive::Dead => writes.push(&sql::BURY_WORKER, params![worker]),
@@ -163,6 +165,7 @@ async fn leases_of(tx: &Tx<'_>, life: &Life) -> Result<Vec<Lease>, Fault> {
 
 impl PostgresStore {
     pub(super) async fn join_once(&self, hello: &Hello) -> Result<(), Fault> {
+        hello.info.check().map_err(StoreError::Conflict)?;
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let (life, _) = self.lock_worker(&tx, hello.worker).await?;
@@ -175,8 +178,22 @@ impl PostgresStore {
         let slots = i32::try_from(hello.slots).unwrap_or(i32::MAX);
         let until = At(now + hello.lease);
         let mut writes = Writes::default();
-        let params =
-            params![*hello.worker.as_uuid(), hello.name.as_str(), slots, lease, until, At(now)];
+        let words = Words::of(hello);
+        let params = params![
+            *hello.worker.as_uuid(),
+            hello.name.as_str(),
+            slots,
+            lease,
+            until,
+            At(now),
+            &hello.info.host,
+            words.pid,
+            &hello.info.version,
+            words.queues,
+            words.workflows,
+            words.versions,
+            words.metadata,
+        ];
         writes.push(&sql::JOIN_WORKER, params);
         tx.commit(writes).await.map(drop)
     }
@@ -283,7 +300,7 @@ impl PostgresStore {
         let reaped = self.take_away(&tx, now, expired, limit).await?;
         let mut writes = reaped.writes(&self.names)?;
         for life in forgotten.iter().filter(is_forgotten) {
-            life.end(&mut writes, Alive::Dead);
+            life.end(&mut writes, Alive::Dead, now);
         }
         writes.push(&sql::NEXT_LEASE_END, params![At(now)]);
         let rows = self.conclude_with(tx, &reaped.work, writes).await?;
@@ -384,7 +401,7 @@ impl Reaped {
     fn writes(&self, names: &Names) -> Result<Writes<'_>, Fault> {
         let mut writes = self.work.writes(names)?;
         for (life, state) in &self.lives {
-            life.end(&mut writes, *state);
+            life.end(&mut writes, *state, self.work.now);
         }
         Ok(writes)
     }

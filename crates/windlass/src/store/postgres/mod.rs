@@ -41,6 +41,7 @@ mod tls;
 mod transactional;
 mod unsound;
 mod work;
+mod workers;
 mod writes;
 
 use std::sync::Arc;
@@ -72,7 +73,7 @@ use super::{
     Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
     HeartbeatAnswer, Hello, Hints, LeaderRecord, Mandate, NewRun, Outlook, Refusal, Release,
     RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
-    TaskRecord, WorkerLink, check_batch, refuse_large,
+    TaskRecord, WorkerFilter, WorkerLink, WorkerPage, check_batch, refuse_large,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -410,6 +411,10 @@ impl WorkerLink for PostgresStore {
         without_unsound!(self, repeat!(self.extend_once(&heartbeat)))
     }
 
+    async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {
+        repeat!(self.begin_drain_once(worker))
+    }
+
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
         without_unsound!(self, repeat!(self.leave_once(worker)))
     }
@@ -514,6 +519,10 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<Vec<Event>, StoreError> {
         repeat!(self.list_events_once(run, after, limit))
+    }
+
+    async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError> {
+        repeat!(self.list_workers_once(&filter))
     }
 
     async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError> {

@@ -173,11 +173,31 @@ sql!(INPUTS, "inputs.sql", [UUID_ARRAY]);
 sql!(ENDS, "ends.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(WHEREABOUTS, "whereabouts.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(FAILURES, "failures.sql", [UUID_ARRAY]);
-sql!(JOIN_WORKER, "join_worker.sql", [UUID, TEXT, INT4, INT8, TIMESTAMPTZ, TIMESTAMPTZ]);
+sql!(
+    JOIN_WORKER,
+    "join_worker.sql",
+    [
+        UUID,
+        TEXT,
+        INT4,
+        INT8,
+        TIMESTAMPTZ,
+        TIMESTAMPTZ,
+        TEXT,
+        INT8,
+        TEXT,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        INT4_ARRAY,
+        TEXT
+    ]
+);
+sql!(BEGIN_DRAIN, "begin_drain.sql", [UUID]);
+sql!(LIST_WORKERS, "list_workers.sql", [BOOL, TIMESTAMPTZ, UUID, INT8]);
 sql!(LOCK_WORKER, "lock_worker.sql", [UUID]);
 sql!(PULSES, "pulses.sql", [UUID_ARRAY]);
 sql!(BEAT, "beat.sql", [UUID, INT8, TIMESTAMPTZ, INT8, INT8]);
-sql!(SET_WORKER_STATE, "set_worker_state.sql", [UUID, TEXT]);
+sql!(SET_WORKER_STATE, "set_worker_state.sql", [UUID, TEXT, TIMESTAMPTZ]);
 sql!(BURY_WORKER, "bury_worker.sql", [UUID]);
 sql!(WORKER_LEASES, "worker_leases.sql", [UUID, INT8]);
 sql!(EXPIRED_WORKERS, "expired_workers.sql", [TIMESTAMPTZ]);

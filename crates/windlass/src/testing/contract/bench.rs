@@ -17,7 +17,7 @@ use super::Subject;
 use crate::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
     Held, Hello, Hints, NewRun, PAGE_MAX, Release, RunFilter, RunRecord, Started, Store,
-    StoreError, Sweep, TaskRecord,
+    StoreError, Sweep, TaskRecord, WorkerInfo,
 };
 use crate::testing::invariants::check_run;
 
@@ -336,6 +336,7 @@ impl Worker<'_> {
             slots: 100,
             lease,
             definitions: Vec::new(),
+            info: WorkerInfo::default(),
         }
     }
 

@@ -35,6 +35,7 @@ mod releases;
 mod retries;
 mod starts;
 mod timers;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -286,6 +287,14 @@ macro_rules! store_contract_cases {
                 a_cancelled_backlog_does_not_count_against_its_tenant
                 whoever_came_when_each_other_has_one_turn_between_two_of_a_tenant
                 a_backlogged_tenant_is_served_within_the_bound
+            }
+            workers {
+                a_worker_is_listed_as_it_introduced_itself
+                a_worker_that_drains_is_listed_so
+                a_worker_that_ended_is_listed_only_if_the_dead_are_asked_for
+                a_worker_that_is_found_dead_is_listed_with_the_time
+                workers_are_listed_newest_first_in_pages
+                what_a_worker_says_of_itself_has_limits
             }
             abandons {
                 a_start_given_up_midway_can_be_repeated

@@ -44,7 +44,14 @@ async fn work(store: Arc<PostgresStore>, number: u128, lease: Duration, stop: Ar
                 lives += 1;
                 worker = WorkerId::from_random(lives);
                 let name = format!("worker-{number}");
-                let hello = Hello { worker, name, slots: 5, lease, definitions: Vec::new() };
+                let hello = Hello {
+                    worker,
+                    name,
+                    slots: 5,
+                    lease,
+                    definitions: Vec::new(),
+                    info: Default::default(),
+                };
                 store.join(hello).await.unwrap();
                 continue;
             }

@@ -165,8 +165,14 @@ impl Story {
 
     async fn claim(&mut self, workflow: &str, lease: Duration) -> Vec<Claimed> {
         let worker = WorkerId::from_random(lease.as_micros());
-        let hello =
-            Hello { worker, name: "worker".to_owned(), slots: 100, lease, definitions: Vec::new() };
+        let hello = Hello {
+            worker,
+            name: "worker".to_owned(),
+            slots: 100,
+            lease,
+            definitions: Vec::new(),
+            info: Default::default(),
+        };
         self.store.join(hello).await.unwrap();
         self.claims += 1;
         let handler =

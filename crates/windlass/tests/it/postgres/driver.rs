@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use windlass::store::{
-    Answer, ClaimRequest, Claimed, Completion, HandlerKey, Hello, NewRun, Store,
+    Answer, ClaimRequest, Claimed, Completion, HandlerKey, Hello, NewRun, Store, WorkerInfo,
 };
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
@@ -69,6 +69,7 @@ impl Worker {
             slots: 100,
             lease: LEASE,
             definitions: vec![Arc::clone(workflow)],
+            info: WorkerInfo::default(),
         };
         store.join(hello).await.expect("a new worker can join");
         let (workflow, version) = (workflow.name().clone(), workflow.version());

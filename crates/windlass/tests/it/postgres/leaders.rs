@@ -124,7 +124,8 @@ async fn a_leader_that_is_killed_is_replaced_within_its_time_to_live() {
         println!("taken over {took:?} after the kill");
         assert!(took < TTL + SLACK, "{took:?}");
         let leaders = store.list_leaders().await.expect("reading works");
-        assert!(leaders.iter().all(|leader| leader.term.0 >= term), "{leaders:#?}");
+        // The other duty may have been led by another process all the time.
+        assert!(leaders[0].term.0 >= term, "{leaders:#?}");
     }
     let late = lateness(&store).await;
     assert!(late < SLACK, "the new leader is {late:?} late");

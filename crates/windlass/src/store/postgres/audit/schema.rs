@@ -95,9 +95,13 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
     ("timers", "timers_attempt_check"),
     ("timers", "timers_fence_check"),
     ("timers", "timers_pkey"),
+    ("workers", "workers_check"),
+    ("workers", "workers_host_check"),
+    ("workers", "workers_metadata_check"),
     ("workers", "workers_name_check"),
     ("workers", "workers_pkey"),
     ("workers", "workers_state_check"),
+    ("workers", "workers_version_check"),
 ];
 
 /// Every index of the schema that no constraint made, with its relation, sorted.
@@ -111,4 +115,5 @@ pub(super) const INDEXES: &[(&str, &str)] = &[
     ("runs", "runs_key"),
     ("timers", "timers_due"),
     ("workers", "workers_alive"),
+    ("workers", "workers_by_age"),
 ];

@@ -233,9 +233,23 @@ create table windlass.workers (
     lease interval not null,
     -- `dying` while tasks of it remain to be taken away; a dead id is never used again.
     state text not null default 'live' check (state in ('live', 'dying', 'dead')),
-    joined_at timestamptz not null
+    joined_at timestamptz not null,
+    ended_at timestamptz,
+    -- For people: nothing depends on it.
+    is_draining boolean not null default false,
+    host text not null default '' check (octet_length(host) <= 256),
+    pid bigint,
+    version text not null default '' check (octet_length(version) <= 256),
+    queues text[] not null default '{}',
+    -- The workflows that it has handlers for, and their versions.
+    workflows text[] not null default '{}',
+    versions integer[] not null default '{}'
+        check (cardinality(versions) = cardinality(workflows)),
+    metadata jsonb not null default '{}' check (jsonb_typeof(metadata) = 'object')
 );
 
+-- The bytes of ids, so that no lookup by id can take it.
+create index workers_by_age on windlass.workers (joined_at, uuid_send(id));
 create index workers_alive on windlass.workers (id) where state <> 'dead';
 
 -- The last sign of life of each worker that is not dead, under the lock of its row in
@@ -250,6 +264,7 @@ create table windlass.pulses (
     -- It holds no task of an older claim. Looking for its leases begins here, behind the
     -- dead rows of those that ended.
     oldest_claim bigint not null,
+    seen_at timestamptz not null default clock_timestamp(),
     primary key (worker_id, number)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 

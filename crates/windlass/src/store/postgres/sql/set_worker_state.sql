@@ -1,4 +1,5 @@
 -- Writes how alive a worker is.
 --
 -- $1 uuid: the worker, which the caller has locked   $2 text: its state
-update windlass.workers set state = $2 where id = $1;
+-- $3 timestamptz: when it ended, if it has
+update windlass.workers set state = $2, ended_at = $3 where id = $1;

@@ -9,7 +9,7 @@ use super::super::known::{Known, KnownWorker};
 use super::super::verb::Verb;
 use super::any_payload;
 use super::workflows::{WORKFLOWS, any_handlers, any_queues, definition, other_shape};
-use crate::store::{BATCH_MAX, ClaimRequest, Heartbeat, Held, Hello, ProgressNote};
+use crate::store::{BATCH_MAX, ClaimRequest, Heartbeat, Held, Hello, ProgressNote, WorkerInfo};
 
 /// How many workers are alive before no more join.
 const WORKERS_MAX: usize = 6;
@@ -34,7 +34,14 @@ pub(super) fn join(dice: &mut Dice, known: &Known) -> Option<Verb> {
     }
     let lease = dice.pick(&[0, 1, 10, 30, 30, 60, 60, 300, 300, 1_800].map(Duration::from_secs));
     let name = format!("worker {}", dice.count(0..9));
-    Some(Verb::Join(Hello { worker, name, slots: 20, lease, definitions }))
+    Some(Verb::Join(Hello {
+        worker,
+        name,
+        slots: 20,
+        lease,
+        definitions,
+        info: WorkerInfo::default(),
+    }))
 }
 
 /// A worker that believes to be alive, nearly always.
