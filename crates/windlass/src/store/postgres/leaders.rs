@@ -1,5 +1,6 @@
-//! Who does the background duties: the lease rows of leaders.
+//! Who does the background duties: the rows of leaders.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use tokio_postgres::Row;
@@ -44,6 +45,10 @@ impl<'a> Columns<'a> {
 
 impl PostgresStore {
     pub(super) async fn lead_once(&self, candidacy: &Candidacy) -> Result<Standing, Fault> {
+        let seats = self.election.seats(candidacy).await?;
+        let words = |duties: &BTreeSet<Duty>| duties.iter().map(|it| it.word()).collect();
+        let held: Option<Vec<&str>> = seats.held.as_ref().map(words);
+        let gained: Vec<&str> = words(&seats.gained);
         let (now, timers, staged) = self.look_from();
         let ttl = i64::try_from(candidacy.ttl.as_micros()).unwrap_or(i64::MAX);
         let did = Columns::of(&candidacy.tallies);
@@ -63,6 +68,8 @@ impl PostgresStore {
                     &did.errors,
                     &did.last_runs,
                     &did.last_errors,
+                    &held,
+                    &gained,
                 ],
             )
             .await?;
@@ -90,6 +97,7 @@ impl PostgresStore {
                 ],
             )
             .await?;
+        self.election.release(candidate).await;
         if !rows.is_empty() {
             self.notifier.notify_here(Kinds::LEADERS);
         }

@@ -13,6 +13,7 @@ mod check;
 mod checkpoint;
 mod claim;
 mod control;
+mod election;
 mod fault;
 mod finish;
 mod floors;
@@ -59,6 +60,7 @@ pub use self::audit::{
     AuditOptions, AuditReport, CheckResult, EXAMPLE_CHARS_MAX, EXAMPLES_MAX, Severity, Verdict,
     audit,
 };
+use self::election::Election;
 use self::fault::{Fault, Remedy};
 use self::floors::{Floors, Front};
 use self::names::Names;
@@ -79,7 +81,7 @@ use crate::Error;
 use crate::clock::Clock;
 
 pub use self::migrate::{Migrated, migrate, plan};
-pub use self::options::{CONNECTIONS_MAX, PostgresOptions};
+pub use self::options::{CONNECTIONS_MAX, LeaderElection, PostgresOptions};
 pub use self::plan::{LockMode, Plan, PlannedMigration, PlannedStatement, TableLock};
 #[cfg(feature = "testing")]
 pub use self::step::{Stepper, Steps};
@@ -102,6 +104,7 @@ pub struct PostgresStore {
     /// told of the runs that were started inside of one.
     may_prepare: AtomicBool,
     payload_limit: PayloadLimit,
+    election: Box<dyn Election>,
     /// In tests, the clock that stands for the database's.
     clock: Option<Arc<dyn Clock>>,
     notifier: Notifier,
@@ -151,6 +154,7 @@ impl PostgresStore {
     /// `Database` if the server is too old or does not let us in, and `Schema` if the schema
     /// is missing or of another version.
     pub async fn connect(options: PostgresOptions) -> Result<Self, Error> {
+        let election = election::of(&options)?;
         if options.migrates {
             migrate(&options).await?;
         }
@@ -165,6 +169,7 @@ impl PostgresStore {
             staged_watch: StagedWatch::default(),
             may_prepare: AtomicBool::new(false),
             payload_limit,
+            election,
             clock: None,
             notifier,
         })

@@ -15,6 +15,21 @@ pub const CONNECTIONS_MAX: usize = 1_000;
 /// The longest timeout, a day: PostgreSQL counts them in milliseconds of 32 bits.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How it is decided which process leads the background duties. Whichever it is, a leader
+/// has a term, and its writes are refused once the next has begun. Processes that share a
+/// database had better agree on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeaderElection {
+    /// By the times in the rows of `windlass.leaders`: a leader that is not heard of for its
+    /// time to live may be replaced.
+    #[default]
+    LeaseRow,
+    /// By an advisory lock on a session of its own: a leader whose connection is lost may be
+    /// replaced, or whose session the server has not heard of for its time to live. It costs
+    /// one connection more per process, and the session must not go through a pooler.
+    AdvisoryLock,
+}
+
 /// How the store reaches its database.
 ///
 /// ```
@@ -32,6 +47,7 @@ pub struct PostgresOptions {
     pub(super) max_connections: usize,
     pub(super) is_pooled: bool,
     listens: bool,
+    pub(super) election: LeaderElection,
     pub(super) migrates: bool,
     payload_limit: Option<usize>,
     pub(super) statement_timeout: Duration,
@@ -66,6 +82,7 @@ impl PostgresOptions {
             max_connections: 10,
             is_pooled: false,
             listens: true,
+            election: LeaderElection::default(),
             migrates: false,
             payload_limit: None,
             statement_timeout: Duration::from_secs(30),
@@ -107,6 +124,13 @@ impl PostgresOptions {
     /// again at intervals: everything works, a little later.
     pub fn listen(mut self, listens: bool) -> Self {
         self.listens = listens;
+        self
+    }
+
+    /// How it is decided which process leads the background duties; by
+    /// [`LeaderElection::LeaseRow`] if not said.
+    pub fn election(mut self, election: LeaderElection) -> Self {
+        self.election = election;
         self
     }
 
@@ -212,8 +236,12 @@ impl PostgresOptions {
 
     /// The address to listen on, if there is one.
     pub(super) fn listen_target(&self) -> Result<Option<Target>, Error> {
+        if self.listens { self.session_target() } else { Ok(None) }
+    }
+
+    /// The address for sessions that last, if there is one.
+    pub(super) fn session_target(&self) -> Result<Option<Target>, Error> {
         let url = match &self.listen_url {
-            _ if !self.listens => return Ok(None),
             Some(url) => url,
             None if self.is_pooled => return Ok(None),
             None => &self.url,

@@ -37,6 +37,8 @@ pub(super) const LEAD: Sql = Sql {
         Type::INT8_ARRAY,
         Type::TIMESTAMPTZ_ARRAY,
         Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
     ],
 };
 sql!(LOCK_RUNS, "lock_runs.sql", [UUID_ARRAY]);

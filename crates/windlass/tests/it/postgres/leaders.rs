@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass::store::postgres::{PostgresOptions, PostgresStore};
-use windlass::store::{Duty, LeaderRecord, NewRun, Store};
-use windlass::{Duties, DutyOptions, TaskState, Windlass};
+use windlass::store::postgres::{LeaderElection, PostgresOptions, PostgresStore};
+use windlass::store::{Candidacy, Duty, LeaderRecord, Mandate, NewRun, Store, StoreError, Tallies};
+use windlass::{CandidateId, Duties, DutyOptions, ErrorKind, TaskState, Term, Windlass};
 
 use super::driver::{new_run, workflow};
 use crate::database::TestDatabase;
@@ -17,6 +17,9 @@ const URL: &str = "WINDLASS_TEST_LEADER_URL";
 
 /// What such a process is called.
 const NAME: &str = "WINDLASS_TEST_LEADER_NAME";
+
+/// Whether such a process is elected by a lock.
+const BY_LOCK: &str = "WINDLASS_TEST_LEADER_BY_LOCK";
 
 /// The time to live of their terms, the shortest.
 const TTL: Duration = Duration::from_secs(2);
@@ -31,8 +34,15 @@ struct Process {
 }
 
 impl Process {
-    fn spawn(database: &TestDatabase, name: &'static str) -> Self {
-        let child = Command::new(std::env::current_exe().expect("this is a program"))
+    fn spawn(database: &TestDatabase, name: &'static str, election: LeaderElection) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this is a program"));
+        match election {
+            LeaderElection::LeaseRow => {}
+            LeaderElection::AdvisoryLock => {
+                command.env(BY_LOCK, "1");
+            }
+        }
+        let child = command
             .args(["--exact", "postgres::leaders::process", "--ignored", "--nocapture"])
             .env(URL, database.url())
             .env(NAME, name)
@@ -56,7 +66,12 @@ impl Drop for Process {
 #[ignore = "not a test: the process that other tests start and kill"]
 async fn process() {
     let (Ok(url), Ok(name)) = (std::env::var(URL), std::env::var(NAME)) else { return };
-    let windlass = Windlass::connect(url).await.expect("the database is there");
+    let election = match std::env::var_os(BY_LOCK) {
+        Some(_) => LeaderElection::AdvisoryLock,
+        None => LeaderElection::LeaseRow,
+    };
+    let options = PostgresOptions::new(url).election(election);
+    let windlass = Windlass::connect(options).await.expect("the database is there");
     let options = DutyOptions::default().name(name).ttl(TTL);
     let _duties = windlass.duties(options).expect("the settings are within their limits");
     // Ends with its parent, should that die without killing it.
@@ -107,10 +122,20 @@ async fn lateness(store: &PostgresStore) -> Duration {
 
 #[tokio::test]
 async fn a_leader_that_is_killed_is_replaced_within_its_time_to_live() {
+    kill_leaders(LeaderElection::LeaseRow).await;
+}
+
+#[tokio::test]
+async fn a_leader_by_lock_that_is_killed_is_replaced_within_its_time_to_live() {
+    kill_leaders(LeaderElection::AdvisoryLock).await;
+}
+
+async fn kill_leaders(election: LeaderElection) {
     let database = TestDatabase::new().await;
     let store = connect(&database, false).await;
     let mut names = ["three", "four"].into_iter();
-    let mut processes = vec![Process::spawn(&database, "one"), Process::spawn(&database, "two")];
+    let hire = |name| Process::spawn(&database, name, election);
+    let mut processes = vec![hire("one"), hire("two")];
     until(&store, "someone leads", |leader| !name(leader).is_empty()).await;
     for term in 2..4 {
         let leaders = store.list_leaders().await.expect("reading works");
@@ -118,7 +143,7 @@ async fn a_leader_that_is_killed_is_replaced_within_its_time_to_live() {
         let place = processes.iter().position(|one| one.name == led).expect("it is one of them");
         drop(processes.remove(place));
         let killed_at = Instant::now();
-        processes.extend(names.next().map(|name| Process::spawn(&database, name)));
+        processes.extend(names.next().map(hire));
         until(&store, "another leads", |leader| !["", &led].contains(&name(leader))).await;
         let took = killed_at.elapsed();
         println!("taken over {took:?} after the kill");
@@ -189,4 +214,82 @@ async fn a_leader_that_hears_nothing_looks_every_second() {
     println!("{late:?} late");
     assert!(late < Duration::from_secs(2), "{late:?}");
     duties.stop().await;
+}
+
+fn candidacy(number: u128) -> Candidacy {
+    let candidate = CandidateId::from_random(number);
+    Candidacy { candidate, name: format!("{number}"), ttl: TTL, tallies: Tallies::new() }
+}
+
+/// The terms that a candidate has after it asked for all.
+async fn terms(store: &PostgresStore, number: u128) -> Vec<u64> {
+    let standing = store.lead(candidacy(number)).await.expect("campaigning works");
+    let led = |leader: &&LeaderRecord| leader.is_led_by(CandidateId::from_random(number));
+    standing.leaders.iter().filter(led).map(|leader| leader.term.0).collect()
+}
+
+#[tokio::test]
+async fn a_lock_decides_whatever_the_times_in_the_rows_and_goes_with_its_connection() {
+    let database = TestDatabase::new().await;
+    let connect = async || {
+        let options = PostgresOptions::new(database.url()).election(LeaderElection::AdvisoryLock);
+        PostgresStore::connect(options).await.expect("the database is there")
+    };
+    let (here, there) = (connect().await, connect().await);
+    assert_eq!(terms(&here, 1).await, [1, 1]);
+    assert_eq!(terms(&here, 1).await, [1, 1], "it keeps them");
+    assert!(terms(&there, 2).await.is_empty());
+    assert!(terms(&here, 3).await.is_empty(), "nor has another one of the same process a right");
+    let client = database.client().await;
+    let past = "update windlass.leaders set since = now() - interval '1 h',
+        renewed_at = now() - interval '1 h', until = now() - interval '1 h'";
+    client.batch_execute(past).await.expect("it can be written");
+    assert!(terms(&there, 2).await.is_empty(), "the lock is another's");
+    let cut = "select count(pg_terminate_backend(pid)) from pg_locks
+        where locktype = 'advisory' and classid = 1464421958 and granted
+            and database = (select oid from pg_database where datname = current_database())";
+    let cut: i64 = client.query_one(cut, &[]).await.expect("the test may do that").get(0);
+    assert_eq!(cut, 2, "two locks of one session");
+    let deadline = Instant::now() + SLACK;
+    while terms(&there, 2).await != [2, 2] {
+        assert!(Instant::now() < deadline, "the locks are still held");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for duty in Duty::ALL {
+        let mandate = Mandate { duty, candidate: CandidateId::from_random(1), term: Term(1) };
+        let answer = here.sweep(mandate, 10).await;
+        assert_eq!(answer, Err(StoreError::TermOver { duty, term: Term(1) }));
+    }
+    assert!(terms(&here, 1).await.is_empty());
+    there.resign(CandidateId::from_random(2), Tallies::new()).await.expect("resigning works");
+    let deadline = Instant::now() + SLACK;
+    while terms(&here, 1).await != [3, 3] {
+        assert!(Instant::now() < deadline, "the locks are still held");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_leader_by_lock_that_is_silent_for_its_time_to_live_loses_its_session() {
+    let database = TestDatabase::new().await;
+    let options = || PostgresOptions::new(database.url()).election(LeaderElection::AdvisoryLock);
+    let frozen = PostgresStore::connect(options()).await.expect("the database is there");
+    let other = PostgresStore::connect(options()).await.expect("the database is there");
+    assert_eq!(terms(&frozen, 1).await, [1, 1]);
+    let since = Instant::now();
+    while terms(&other, 2).await != [2, 2] {
+        assert!(since.elapsed() < TTL + SLACK, "a frozen leader keeps its lock for ever");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(since.elapsed() >= TTL / 2, "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn an_election_by_lock_needs_an_address_that_is_not_a_poolers() {
+    let options = PostgresOptions::new("postgres://u@h/d")
+        .pooled(true)
+        .election(LeaderElection::AdvisoryLock);
+    let error = PostgresStore::connect(options).await.expect_err("it could not be kept");
+    assert_eq!(error.kind(), ErrorKind::Argument);
+    assert!(error.to_string().contains("listen_url"), "{error}");
 }

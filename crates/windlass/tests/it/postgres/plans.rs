@@ -132,6 +132,17 @@ const PLANS: &[(&str, &[&str])] = &[
             "workers by workers_alive:",
         ],
     ),
+    (
+        "outlook",
+        &[
+            "leases by leases_worker: claim_seq worker_id",
+            "pulses by pulses_pkey: worker_id",
+            "staged by staged_pkey: seq",
+            "timers by timers_due: due",
+            "workers by workers_alive:",
+        ],
+    ),
+    ("leader_clock", &["leaders by leaders_pkey: duty"]),
     ("note_progress", &["leases by leases_pkey: idx run_id", "sort"]),
     ("due_timers", &["timers by timers_due: due"]),
     ("next_due", &["timers by timers_due: due"]),

@@ -7,13 +7,19 @@
 -- $4 uuid: the candidate   $5 text: its name   $6 bigint: its time to live in microseconds
 -- $7 text[]: the duties; $8, $9, $10 bigint[]: sweeps, tasks moved, errors of each since the
 -- last time; $11 timestamptz[], $12 text[]: its last sweep and last error
+-- $13 text[]: the duties whose lock the candidate has, null if the times in the rows decide
+-- $14 text[]: those of them whose lock it had not the last time
 may as (
-    select l.duty, l.holder is not distinct from $4 and not l.is_given_up as is_held
+    select l.duty,
+        l.holder is not distinct from $4 and not l.is_given_up and l.duty <> all($14) as is_held
     from windlass.leaders l
-    where l.holder is null
-        or l.holder = $4
-        or l.is_given_up
-        or l.until <= (select k.at from look k)
+    where case
+            when $13::text[] is not null then l.duty = any($13)
+            else l.holder is null
+                or l.holder = $4
+                or l.is_given_up
+                or l.until <= (select k.at from look k)
+        end
     order by l.duty
     for no key update skip locked
 ),

@@ -1,0 +1,146 @@
+//! How it is decided who leads: by the times in the rows, or by a lock of a session.
+//!
+//! Either way the term comes from the row, and every sweep is held to it: an election says
+//! only who may begin the next one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+use tokio_postgres::Client;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use windlass_core::CandidateId;
+
+use super::address::Target;
+use super::fault::Fault;
+use super::options::{LeaderElection, PostgresOptions};
+use super::pool::open;
+use crate::store::{Candidacy, Duty};
+use crate::{Error, ErrorKind};
+
+/// The class of the locks of leaders among all advisory locks.
+const LOCK_CLASS: i32 = 1_464_421_958;
+
+/// Takes the locks of the duties that are free, all in one statement.
+const TRY_LOCKS: &str = "select d.number, pg_try_advisory_lock($1, d.number)
+    from unnest($2::integer[]) d (number)";
+
+/// What a candidate has a right to, besides what the rows say.
+#[derive(Debug, Default)]
+pub(super) struct Seats {
+    /// The duties that it may lead, whatever the times in their rows; none if those decide.
+    pub(super) held: Option<BTreeSet<Duty>>,
+    /// Those among them that it had not when it last asked: it begins a new term.
+    pub(super) gained: BTreeSet<Duty>,
+}
+
+/// Decides who may begin the next term of a duty.
+#[async_trait]
+pub(super) trait Election: Send + Sync {
+    /// What the candidate has a right to now.
+    async fn seats(&self, candidacy: &Candidacy) -> Result<Seats, Fault>;
+
+    /// The candidate gave up what it led.
+    async fn release(&self, candidate: CandidateId);
+}
+
+/// The election that the options ask for.
+pub(super) fn of(options: &PostgresOptions) -> Result<Box<dyn Election>, Error> {
+    match options.election {
+        LeaderElection::LeaseRow => Ok(Box::new(ByRow)),
+        LeaderElection::AdvisoryLock => {
+            let target = options.session_target()?.ok_or_else(|| {
+                let text = "an election by advisory lock needs an address that is not a \
+                            pooler's, see PostgresOptions::listen_url";
+                Error::new(ErrorKind::Argument, text)
+            })?;
+            let open_max = options.open_max();
+            Ok(Box::new(ByLock { target, open_max, sessions: Mutex::default() }))
+        }
+    }
+}
+
+/// The times in the rows decide.
+struct ByRow;
+
+#[async_trait]
+impl Election for ByRow {
+    async fn seats(&self, _: &Candidacy) -> Result<Seats, Fault> {
+        Ok(Seats::default())
+    }
+
+    async fn release(&self, _: CandidateId) {}
+}
+
+/// Whoever has the advisory lock of a duty leads it, for as long as its session lives.
+struct ByLock {
+    target: Target,
+    open_max: Duration,
+    /// The session of each candidate of this process.
+    sessions: Mutex<BTreeMap<CandidateId, Session>>,
+}
+
+/// A session that holds locks.
+struct Session {
+    client: Client,
+    held: BTreeSet<Duty>,
+    _ends: DropGuard,
+}
+
+impl Session {
+    async fn open(target: &Target, open_max: Duration, ttl: Duration) -> Result<Session, Fault> {
+        let (client, driver) = open(target, open_max).await?;
+        let ends = CancellationToken::new();
+        tokio::spawn(ends.clone().run_until_cancelled_owned(driver));
+        // A process that is frozen keeps its connection. The server closes it, and with it
+        // goes the lock, if nothing was said on it for the time to live.
+        let millis = ttl.as_millis().min(i32::MAX as u128);
+        client.batch_execute(&format!("set idle_session_timeout = {millis}")).await?;
+        Ok(Session { client, held: BTreeSet::new(), _ends: ends.drop_guard() })
+    }
+
+    /// Takes the locks that are free; answers those that are new. Also if it has all, the
+    /// session is asked: only its answer shows that it still has them.
+    async fn take_locks(&mut self) -> Result<BTreeSet<Duty>, Fault> {
+        let missing = Duty::ALL.into_iter().filter(|duty| !self.held.contains(duty));
+        let numbers: Vec<i32> = missing.map(number).collect();
+        let rows = self.client.query(TRY_LOCKS, &[&LOCK_CLASS, &numbers]).await?;
+        let taken = rows.iter().filter(|row| row.get(1)).map(|row| row.get::<_, i32>(0));
+        let taken: BTreeSet<i32> = taken.collect();
+        let gained = Duty::ALL.into_iter().filter(|duty| taken.contains(&number(*duty)));
+        let gained: BTreeSet<Duty> = gained.collect();
+        self.held.extend(&gained);
+        Ok(gained)
+    }
+}
+
+/// The number of a duty's lock.
+const fn number(duty: Duty) -> i32 {
+    match duty {
+        Duty::PromoteDue => 1,
+        Duty::Reap => 2,
+    }
+}
+
+#[async_trait]
+impl Election for ByLock {
+    async fn seats(&self, candidacy: &Candidacy) -> Result<Seats, Fault> {
+        let mut sessions = self.sessions.lock().await;
+        let candidate = candidacy.candidate;
+        // A call that is given up in the middle leaves no session behind, and no leadership.
+        let mut session = match sessions.remove(&candidate) {
+            Some(session) => session,
+            None => Session::open(&self.target, self.open_max, candidacy.ttl).await?,
+        };
+        let gained = session.take_locks().await?;
+        let held = Some(session.held.clone());
+        sessions.insert(candidate, session);
+        Ok(Seats { held, gained })
+    }
+
+    async fn release(&self, candidate: CandidateId) {
+        // The server lets go of the locks of a session that ends.
+        self.sessions.lock().await.remove(&candidate);
+    }
+}
