@@ -196,6 +196,10 @@ impl WorkerLink for FaultyStore {
         .await
     }
 
+    fn hears_hints(&self) -> bool {
+        false
+    }
+
     fn work_hints(&self) -> Hints {
         self.world.relays.work.subscribe()
     }
@@ -290,10 +294,6 @@ impl Store for FaultyStore {
     }
 
     /// Some are lost, so that nobody may rely on them.
-    fn hears_hints(&self) -> bool {
-        false
-    }
-
     async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError> {
         self.deliver(Verb::Promote, limit, |world, limit| {
             Box::pin(async move {

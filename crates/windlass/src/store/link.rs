@@ -65,6 +65,12 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// Hints that tasks became ready.
     fn work_hints(&self) -> Hints;
 
+    /// Whether hints of other processes are heard here. If not, whoever waits for one polls
+    /// more often.
+    fn hears_hints(&self) -> bool {
+        true
+    }
+
     /// How large an input, an output, a checkpoint or a note on progress may be. A larger
     /// output or checkpoint is answered [`Refusal::Invalid`], a larger note is dropped.
     fn payload_limit(&self) -> PayloadLimit {
@@ -123,6 +129,9 @@ pub struct ClaimRequest {
     pub handlers: Arc<[HandlerKey]>,
     /// The most tasks it wants: its free slots.
     pub limit: usize,
+    /// Whether it expects none, since the last claim found none and nobody hinted at any. The
+    /// store may look first whether there are some.
+    pub is_poll: bool,
 }
 
 /// A task leased to a worker, with every fact that running it and deciding about

@@ -171,12 +171,6 @@ pub trait Store: WorkerLink {
     /// Hints that a duty was given up.
     fn leader_hints(&self) -> Hints;
 
-    /// Whether hints of other processes are heard here. If not, whoever waits for one polls
-    /// more often.
-    fn hears_hints(&self) -> bool {
-        true
-    }
-
     /// Makes scheduled tasks whose time has come ready, and ends sleeps that are
     /// over, at most `limit`: the duty [`Duty::PromoteDue`] by hand, whoever leads it.
     async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError>;

@@ -26,6 +26,10 @@ use crate::store::{
     ProgressNote, Release, StoreError,
 };
 
+/// How many times longer a worker waits between looks that find nothing, at most, while hints
+/// of other processes are heard.
+const HEARD: u32 = 5;
+
 /// The most tasks of one claim.
 const CLAIM_MAX: usize = 1_000;
 
@@ -68,6 +72,10 @@ pub(crate) struct Session {
     /// have been too much for the time it had.
     claim_max: usize,
     look_at: Instant,
+    /// Whether the next claim expects nothing.
+    is_polling: bool,
+    /// How long the last pause was that a claim which found too little was followed by.
+    poll_pause: Duration,
     claim_backoff: Backoff,
 
     /// What tells others that this worker drains.
@@ -132,6 +140,8 @@ impl Session {
             claim_limit: 0,
             claim_max: CLAIM_MAX,
             look_at: now,
+            is_polling: false,
+            poll_pause: Duration::ZERO,
             claim_backoff: Backoff::default(),
             drain_note: None,
             sign_at,
@@ -347,6 +357,7 @@ impl Session {
             queues: Arc::clone(&self.config.queues),
             handlers: Arc::clone(&self.handlers),
             limit: self.claim_limit,
+            is_poll: self.is_polling,
         };
         let link = Arc::clone(&self.parts.link);
         self.claim = Some(limited(self.call_limit(), async move { link.claim(request).await }));
@@ -424,6 +435,7 @@ impl Session {
             }
             () = self.hints.changed(), if awaits_hint => {
                 self.look_at = Instant::now();
+                self.is_polling = false;
                 None
             }
             () = sleep_until_some(wake_at) => None,
@@ -442,7 +454,8 @@ impl Session {
                 self.claim_backoff.reset();
                 self.claim_max = (self.claim_max * 2).min(CLAIM_MAX);
                 let is_full = claimed.len() == self.claim_limit;
-                self.look_at = if is_full { now } else { now + self.jittered(self.config.poll) };
+                let pause = self.poll_pause(claimed.is_empty());
+                self.look_at = if is_full { now } else { now + pause };
                 // Sooner, never later: a heartbeat that every claim put off would never
                 // name the tasks that the worker does not know of.
                 if !claimed.is_empty() {
@@ -553,6 +566,18 @@ impl Session {
                 None
             }
         }
+    }
+
+    /// How long to wait for hints before the next look: longer each time that nothing was found,
+    /// if hints are heard.
+    fn poll_pause(&mut self, is_empty: bool) -> Duration {
+        let poll = self.config.poll;
+        self.is_polling = is_empty;
+        self.poll_pause = match is_empty && self.parts.link.hears_hints() {
+            true => self.poll_pause.saturating_mul(2).clamp(poll, poll.saturating_mul(HEARD)),
+            false => poll,
+        };
+        self.jittered(self.poll_pause)
     }
 
     /// Three quarters of the time to all of it, so that workers do not march in step.

@@ -119,6 +119,12 @@ impl PostgresStore {
         tries: &AtomicU32,
     ) -> Result<Vec<Claimed>, Fault> {
         let is_first = tries.fetch_add(1, Ordering::Relaxed) == 0;
+        if is_first && self.peeks.has(request) {
+            return Ok(Vec::new());
+        }
+        if is_first && request.is_poll && self.finds_nothing(request).await? {
+            return Ok(Vec::new());
+        }
         match self.claim_once(request).await? {
             Some(claimed) => Ok(claimed),
             None if is_first => Ok(Vec::new()),
@@ -174,6 +180,7 @@ impl PostgresStore {
         let questions = Questions::of(&names, &taken);
         let count = questions.ask(&mut writes);
         let mut rows = tx.commit(writes).await?;
+        self.peeks.forget(request.worker);
         // Whoever reaps looks at least so often, and sees longer leases in time.
         if begins.is_some() && life.lease < LOOK_PAUSE_MAX {
             self.hint_timers();

@@ -88,7 +88,7 @@ impl Listener {
             };
             // Whoever relied on hints is to poll from now on.
             self.senders.hears.store(false, Ordering::Relaxed);
-            self.senders.send(Kinds::TIMERS);
+            self.senders.send(Kinds::ALL);
             let pause = match &deaf {
                 Deaf::Lost(_) => self.backoff.next_pause(),
                 // It will not change by itself soon.

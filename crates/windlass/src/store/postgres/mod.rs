@@ -26,6 +26,7 @@ mod migrate;
 mod names;
 mod notify;
 mod options;
+mod peek;
 mod plan;
 mod pool;
 mod queries;
@@ -65,6 +66,7 @@ use self::fault::{Fault, Remedy};
 use self::floors::{Floors, Front};
 use self::names::Names;
 use self::notify::{Kinds, Notifier};
+use self::peek::Peeks;
 use self::pool::{Params, Pool, Sql, Tx};
 use self::time::At;
 use self::timers::StagedWatch;
@@ -98,6 +100,7 @@ pub struct PostgresStore {
     pool: Pool,
     names: Names,
     floors: Floors,
+    peeks: Peeks,
     unsound: Unsound,
     staged_watch: StagedWatch,
     /// Whether transactions may be prepared for a two-phase commit, in which case nobody is
@@ -165,6 +168,7 @@ impl PostgresStore {
             pool,
             names: Names::default(),
             floors: Floors::default(),
+            peeks: Peeks::default(),
             unsound: Unsound::default(),
             staged_watch: StagedWatch::default(),
             may_prepare: AtomicBool::new(false),
@@ -421,7 +425,12 @@ impl WorkerLink for PostgresStore {
     }
 
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.peeks.forget(worker);
         without_unsound!(self, repeat!(self.leave_once(worker)))
+    }
+
+    fn hears_hints(&self) -> bool {
+        self.notifier.hears() && !self.may_prepare.load(Ordering::Relaxed)
     }
 
     fn work_hints(&self) -> Hints {
@@ -474,10 +483,6 @@ impl Store for PostgresStore {
 
     fn leader_hints(&self) -> Hints {
         self.notifier.leaders()
-    }
-
-    fn hears_hints(&self) -> bool {
-        self.notifier.hears() && !self.may_prepare.load(Ordering::Relaxed)
     }
 
     async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError> {

@@ -104,6 +104,11 @@ impl Names {
         })
     }
 
+    /// The newest lane that is known, 0 if none is.
+    pub(super) fn newest_lane(&self) -> i32 {
+        self.read(|known| known.lanes.values().map(|lane| lane.id).max().unwrap_or_default())
+    }
+
     /// Reads the lanes anew if that was not done just now. Answers whether there are more.
     pub(super) async fn read_lanes(&self, tx: &Tx<'_>, is_urgent: bool) -> Result<bool, Fault> {
         let [urgent, other] = LANES_LOOKED_UP_EVERY;

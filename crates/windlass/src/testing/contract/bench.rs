@@ -352,6 +352,7 @@ impl Worker<'_> {
             queues: [QueueName::default()].into(),
             handlers: self.bench.known().definitions.keys().map(key).collect(),
             limit,
+            is_poll: false,
         }
     }
 

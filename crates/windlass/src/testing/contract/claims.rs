@@ -68,6 +68,24 @@ pub(crate) async fn priority_goes_before_fairness_and_fairness_before_age(bench:
     assert_eq!(rest, ["old", "new", "old", "old"]);
 }
 
+pub(crate) async fn a_poll_finds_what_there_is_and_uses_its_number(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let worker = bench.worker().await;
+    let poll = || ClaimRequest { is_poll: true, ..worker.request(10) };
+    let empty = poll();
+    assert!(bench.store.claim(empty.clone()).await.expect("it may ask").is_empty());
+    bench.start("w").await;
+    let again = bench.store.claim(empty).await.expect("it may ask twice");
+    assert!(again.is_empty(), "an answer that was lost is not one with tasks");
+    let found = bench.store.claim(poll()).await.expect("it may ask again");
+    assert_eq!(names(&found), ["a"]);
+    bench.start("w").await;
+    bench.advance(LEASE + seconds(1)).await;
+    bench.reap().await;
+    let dead = bench.store.claim(poll()).await;
+    assert!(matches!(dead, Err(StoreError::LeaseLost(_))), "{dead:?}");
+}
+
 pub(crate) async fn only_listed_queues_are_served(bench: &Bench<'_>) {
     bench.register("w", "a b@mail c@slow").await;
     bench.start("w").await;

@@ -120,6 +120,7 @@ macro_rules! store_contract_cases {
                 priorities_beyond_the_limit_are_one_lane
                 a_tenants_tasks_of_one_priority_go_oldest_first
                 priority_goes_before_fairness_and_fairness_before_age
+                a_poll_finds_what_there_is_and_uses_its_number
                 only_listed_queues_are_served
                 each_queue_keeps_its_order_when_several_are_served
                 work_without_a_handler_is_left_alone

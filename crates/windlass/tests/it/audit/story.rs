@@ -183,6 +183,7 @@ impl Story {
             queues: [QueueName::new("default").unwrap()].into(),
             handlers: [handler].into(),
             limit: 100,
+            is_poll: false,
         };
         self.store.claim(request).await.unwrap()
     }

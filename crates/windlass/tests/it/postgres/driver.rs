@@ -84,6 +84,7 @@ impl Worker {
             queues: [QueueName::default()].into(),
             handlers: Arc::clone(&self.handlers),
             limit,
+            is_poll: false,
         }
     }
 

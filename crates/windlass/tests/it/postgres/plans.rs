@@ -42,6 +42,14 @@ const PLANS: &[(&str, &[&str])] = &[
             "tenants by tenants_pkey: id",
         ],
     ),
+    (
+        "enqueue_alike",
+        &[
+            "marks by marks_top: level_id",
+            "ready by ready_turns: level_id tag tenant_id",
+            "tenants by tenants_pkey: id",
+        ],
+    ),
     ("put_back", &[]),
     ("schedule", &[]),
     ("delete_ready", &["ready by place", "ready by ready_pkey: idx run_id"]),
@@ -69,6 +77,15 @@ const PLANS: &[(&str, &[&str])] = &[
         ],
     ),
     ("candidates", &["ready by ready_order: lane_id tag"]),
+    (
+        "peek",
+        &[
+            "lanes by lanes_pkey: id",
+            "pulses by pulses_pkey: worker_id",
+            "ready by ready_order: lane_id tag",
+            "workers by workers_pkey: id",
+        ],
+    ),
     ("virtual_times", &["marks by marks_top: level_id"]),
     ("tenants_by_name", &["tenants by tenants_name_key: name"]),
     ("tenants_by_id", &["tenants by tenants_pkey: id"]),
@@ -78,6 +95,7 @@ const PLANS: &[(&str, &[&str])] = &[
     ),
     ("definitions", &["definitions by definitions_pkey: id"]),
     ("insert_runs", &[]),
+    ("insert_new_runs", &[]),
     ("existing_runs", &["runs by runs_key: key tenant workflow", "runs by runs_pkey: id"]),
     ("inputs", &["runs by runs_pkey: id"]),
     ("ends", &["task_rows by task_rows_pkey: idx run_id"]),

@@ -78,6 +78,7 @@ pub(super) fn claim(dice: &mut Dice, known: &Known) -> Option<Verb> {
         queues: any_queues(dice),
         handlers: any_handlers(dice),
         limit,
+        is_poll: limit % 2 == 0,
     }))
 }
 

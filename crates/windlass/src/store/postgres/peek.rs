@@ -1,0 +1,57 @@
+//! Claims that expect nothing: one statement that changes nothing, instead of a transaction.
+//!
+//! That such a claim found nothing is not written down, and is remembered here: its number
+//! is used. Whoever asks elsewhere with the same number is another worker.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use windlass_core::{ClaimSeq, WorkerId};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::floors::{Found, Front};
+use super::statements as sql;
+use crate::store::ClaimRequest;
+
+/// The newest claims of workers that found nothing and were not written down.
+#[derive(Default)]
+pub(super) struct Peeks(Mutex<HashMap<WorkerId, ClaimSeq>>);
+
+impl Peeks {
+    fn all(&self) -> MutexGuard<'_, HashMap<WorkerId, ClaimSeq>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a claim has been answered.
+    pub(super) fn has(&self, request: &ClaimRequest) -> bool {
+        self.all().get(&request.worker).is_some_and(|newest| *newest >= request.seq)
+    }
+
+    /// What the store says of a worker from now on is newer.
+    pub(super) fn forget(&self, worker: WorkerId) {
+        self.all().remove(&worker);
+    }
+}
+
+impl PostgresStore {
+    /// Whether there is surely nothing for a worker that expects nothing.
+    pub(super) async fn finds_nothing(&self, request: &ClaimRequest) -> Result<bool, Fault> {
+        let lanes = self.names.serving(&request.queues, &request.handlers);
+        let ids: Vec<i32> = lanes.iter().map(|(_, lane)| lane.id).collect();
+        let floor = |id: &i32| self.floors.get(Front::Lane(*id), Found::Nothing);
+        let floors: Vec<i64> = ids.iter().map(floor).collect();
+        let newest = self.names.newest_lane();
+        let worker = request.worker.as_uuid();
+        let rows = self.read(&sql::PEEK, &[worker, &ids, &floors, &newest]).await?;
+        let Some(row) = rows.first() else { return Ok(false) };
+        let last_claim = ClaimSeq(row.get::<_, i64>("last_claim").cast_unsigned());
+        let may_claim = row.get::<_, bool>("is_live") && last_claim < request.seq;
+        let is_any = row.get::<_, bool>("has_tasks") || row.get("has_lanes");
+        let is_none = may_claim && !is_any;
+        if is_none {
+            self.peeks.all().insert(request.worker, request.seq);
+        }
+        Ok(is_none)
+    }
+}
