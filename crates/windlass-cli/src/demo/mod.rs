@@ -21,9 +21,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use windlass::Windlass;
 use windlass::embedded::EmbeddedPostgres;
 use windlass::store::postgres::{AuditOptions, PostgresOptions, audit};
+use windlass::worker::LEASE_MIN;
+use windlass::{DutyOptions, Windlass};
 
 use crate::server::ServerArguments;
 use crate::signals::Signals;
@@ -206,7 +207,9 @@ async fn tell(
         let line = format!("found {runs} of {orders} orders, {ended} ended: they go on");
         view.say(windlass.store().now().await?, &line)?;
     }
-    let duties = windlass.duties(pace.poll())?;
+    // One that was killed led them: this one is not to wait longer than for its workers.
+    let options = DutyOptions::from(pace.poll()).name("demo").ttl(LEASE_MIN);
+    let duties = windlass.duties(options)?;
     let staff = Staff::new(&windlass, url.clone(), pace)?;
     let cast = Cast { windlass: &windlass, plan: &plan, view: &mut view, ledger, staff };
     let ending = story::tell(cast, signals).await;
