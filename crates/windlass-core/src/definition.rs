@@ -74,6 +74,9 @@ pub struct TaskSpec {
     /// How long one attempt may give no sign of life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_timeout: Option<Duration>,
+    /// How long after its claim it is taken away from its worker, whatever that says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub visibility_timeout: Option<Duration>,
     /// What becomes of it when its worker is lost.
     #[serde(default, skip_serializing_if = "WorkerLost::is_default")]
     pub on_worker_lost: WorkerLost,
@@ -146,6 +149,7 @@ impl Definition {
             retry: task.retry.clone(),
             timeout: task.timeout,
             heartbeat_timeout: task.heartbeat_timeout,
+            visibility_timeout: task.visibility_timeout,
             on_worker_lost: task.on_worker_lost,
             queue: task.queue.as_str().to_owned(),
             priority: task.priority,
@@ -191,6 +195,9 @@ pub struct TaskDraft {
     /// How long one attempt may give no sign of life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_timeout: Option<Duration>,
+    /// How long after its claim it is taken away from its worker, whatever that says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub visibility_timeout: Option<Duration>,
     /// What becomes of it when its worker is lost.
     #[serde(default, skip_serializing_if = "WorkerLost::is_default")]
     pub on_worker_lost: WorkerLost,
@@ -211,6 +218,7 @@ impl TaskDraft {
             retry: RetryPolicy::default(),
             timeout: None,
             heartbeat_timeout: None,
+            visibility_timeout: None,
             on_worker_lost: WorkerLost::default(),
             queue: crate::name::DEFAULT.to_owned(),
             priority: Priority::default(),
@@ -345,6 +353,12 @@ pub enum TaskProblem {
     /// No attempt could ever give a sign of life in time.
     #[error("the heartbeat timeout is zero")]
     ZeroHeartbeatTimeout,
+    /// It would be taken away as soon as it is claimed.
+    #[error("the visibility timeout is zero")]
+    ZeroVisibilityTimeout,
+    /// It would be held longer than anything may wait.
+    #[error("the visibility timeout is {0:?}, the limit is {WAIT_MAX:?}")]
+    VisibilityTimeoutTooLong(Duration),
     /// It would sleep longer than anything may wait.
     #[error("it sleeps {0:?}, the limit is {WAIT_MAX:?}")]
     SleepTooLong(Duration),
@@ -467,6 +481,13 @@ impl TaskDraft {
         if self.heartbeat_timeout == Some(Duration::ZERO) {
             return Err(TaskProblem::ZeroHeartbeatTimeout);
         }
+        match self.visibility_timeout {
+            Some(Duration::ZERO) => return Err(TaskProblem::ZeroVisibilityTimeout),
+            Some(time) if time > WAIT_MAX => {
+                return Err(TaskProblem::VisibilityTimeoutTooLong(time));
+            }
+            Some(_) | None => {}
+        }
         match self.kind {
             TaskKind::Sleep(duration) if duration > WAIT_MAX => {
                 return Err(TaskProblem::SleepTooLong(duration));
@@ -502,6 +523,7 @@ impl TaskDraft {
             retry: self.retry.clone(),
             timeout: self.timeout,
             heartbeat_timeout: self.heartbeat_timeout,
+            visibility_timeout: self.visibility_timeout,
             on_worker_lost: self.on_worker_lost,
             queue,
             priority: self.priority,

@@ -96,6 +96,19 @@ impl<'w, I, R> TaskBuilder<'w, I, R> {
         self
     }
 
+    /// How long after its claim the task is given to another worker, whatever the one that has
+    /// it says; more than zero. It counts as a lost worker, see
+    /// [`on_worker_lost`](Self::on_worker_lost).
+    ///
+    /// The store watches over it, so it holds also for handlers that block a thread and cannot
+    /// be cancelled. It must be longer than the longest attempt: one that is only slow is
+    /// outlived, and what it returns is refused. Prefer [`timeout`](Self::timeout), which the
+    /// worker watches over, where the handler can be cancelled.
+    pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
+        self.node.draft.visibility_timeout = Some(timeout);
+        self
+    }
+
     /// What becomes of the task when the worker that runs it is lost: it is tried again, which
     /// costs an attempt, if nothing is said.
     pub fn on_worker_lost(mut self, policy: WorkerLost) -> Self {
@@ -300,6 +313,19 @@ impl<'w, I> OnFailureBuilder<'w, I> {
     /// hung: it is cancelled, and the attempt has failed with the code `timeout`.
     pub fn heartbeat_timeout(mut self, timeout: Duration) -> Self {
         self.node.draft.heartbeat_timeout = Some(timeout);
+        self
+    }
+
+    /// How long after its claim the task is given to another worker, whatever the one that has
+    /// it says; more than zero. It counts as a lost worker, see
+    /// [`on_worker_lost`](Self::on_worker_lost).
+    ///
+    /// The store watches over it, so it holds also for handlers that block a thread and cannot
+    /// be cancelled. It must be longer than the longest attempt: one that is only slow is
+    /// outlived, and what it returns is refused. Prefer [`timeout`](Self::timeout), which the
+    /// worker watches over, where the handler can be cancelled.
+    pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
+        self.node.draft.visibility_timeout = Some(timeout);
         self
     }
 

@@ -113,6 +113,29 @@ async fn an_attempt_that_gives_no_sign_of_life_in_time_is_tried_again() {
 }
 
 #[tokio::test]
+async fn a_task_that_hangs_in_a_living_worker_is_given_to_another_after_its_visibility_timeout() {
+    let mut builder = Workflow::<()>::builder("stuck");
+    let task = builder.task("work").visibility_timeout(20 * SECOND);
+    task.retry(RetryPolicy::fixed(SECOND).attempts(2)).run(async |ctx: Ctx<()>| {
+        if ctx.attempt() == 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok::<(), TaskError>(())
+    });
+    let stuck = builder.build().unwrap();
+    let test = TestEngine::new().workers(2).register(&stuck);
+    let run = test.start(&stuck, ()).await.unwrap();
+    let began = test.now();
+    test.run_until_idle().await;
+    let took = test.now().since(began);
+    assert_eq!(run.get().await.unwrap().state, RunState::Succeeded);
+    assert!((20 * SECOND..22 * SECOND).contains(&took), "{took:?}");
+    let words = ["queued", "started", "lease_expired", "started", "succeeded"];
+    test.history(&run).await.assert_task("work", &words);
+    test.assert_promises_kept().await;
+}
+
+#[tokio::test]
 async fn an_attempt_that_ignores_its_timeout_is_dropped_and_fails() {
     let mut builder = Workflow::<()>::builder("slow");
     builder

@@ -1,8 +1,8 @@
 //! Who does the background duties.
 
-use windlass_core::{CandidateId, Timestamp};
+use windlass_core::{CandidateId, Fence, TaskId, TaskState, Timestamp};
 
-use super::state::State;
+use super::state::{State, Worker};
 use crate::planted::PlantedBug;
 use crate::store::{Candidacy, LeaderRecord, Mandate, Outlook, Standing, StoreError, Tallies};
 
@@ -37,9 +37,21 @@ impl State {
         Outlook { at: shared.now, promote_at: shared.next_due(), reap_at: self.next_lease_end() }
     }
 
-    /// When the next lease of a worker that holds tasks ends; a dying worker's has.
+    /// When the next lease of a worker that holds tasks ends, a dying worker's has; or that of a
+    /// task, by its visibility timeout.
     pub(super) fn next_lease_end(&self) -> Option<Timestamp> {
         let busy = self.shared.workers.values().filter(|worker| !worker.tasks.is_empty());
-        busy.map(|worker| if worker.is_dead { self.shared.now } else { worker.lease_until }).min()
+        let end = |worker: &Worker| match worker.is_dead {
+            true => self.shared.now,
+            false => worker.lease_until,
+        };
+        let is_held = |id: &TaskId, fence: Fence| {
+            let run = self.runs.get(&id.run);
+            let task = run.and_then(|run| run.tasks.get(id.index.as_usize()));
+            task.is_some_and(|task| task.state == TaskState::Running && task.fence == fence)
+        };
+        let mut limited = self.shared.take_backs.iter();
+        let take_back = limited.find(|(_, id, fence)| is_held(id, *fence)).map(|(at, ..)| *at);
+        busy.map(end).chain(take_back).min()
     }
 }

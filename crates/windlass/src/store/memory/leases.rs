@@ -197,7 +197,38 @@ impl State {
         for worker in dead {
             moved += self.reap_worker(worker, limit - moved)?;
         }
+        moved += self.take_back(limit - moved)?;
         Ok(Sweep { at: now, moved, next_at: self.next_lease_end() })
+    }
+
+    /// The first lease that ends by its visibility timeout. What ended otherwise is forgotten.
+    fn next_take_back(&mut self) -> Option<(Timestamp, TaskId, WorkerId)> {
+        while let Some((at, task, fence)) = self.shared.take_backs.first().copied() {
+            if let Ok(run) = self.holder(Held { task, fence })
+                && let Some(worker) = run.task(task.index).holder
+            {
+                return Some((at, task, worker));
+            }
+            self.shared.take_backs.pop_first();
+        }
+        None
+    }
+
+    /// Takes up to `limit` tasks away whose visibility timeout has passed.
+    fn take_back(&mut self, limit: usize) -> Result<usize, StoreError> {
+        let mut moved = 0;
+        while moved < limit
+            && let Some((lease_until, id, worker)) = self.next_take_back()
+            && lease_until <= self.shared.now
+        {
+            self.shared.take_backs.pop_first();
+            self.shared.unlease(worker, id);
+            let Some(run) = self.runs.get_mut(&id.run) else { continue };
+            let kind = TaskEventKind::LeaseExpired { worker, lease_until, failure: None };
+            run.expire(&mut self.shared, id, kind)?;
+            moved += 1;
+        }
+        Ok(moved)
     }
 
     /// Takes up to `limit` tasks away from a dead worker, and forgets it when it
@@ -246,6 +277,11 @@ impl Run {
         let kind = TaskEventKind::Started { worker: request.worker };
         self.move_task(shared, id.index, TaskCommand::Claim, kind)?;
         let spec = Arc::clone(self.definition.task(id.index));
+        if let Some(timeout) = spec.visibility_timeout {
+            shared.take_backs.insert((shared.now + timeout, id, fence));
+            // Whoever sleeps until the next lease ends must look again.
+            shared.wakes.timers = true;
+        }
         let parent = |index: &windlass_core::TaskIndex| {
             let task = &self.tasks[index.as_usize()];
             ParentEnd { index: *index, state: task.state, output: task.output.clone() }

@@ -35,6 +35,8 @@ pub(super) struct Shared {
     /// Workers that are no more; their ids are not used again.
     pub(super) dead: HashSet<WorkerId>,
     due: BTreeMap<Due, TaskId>,
+    /// When leases with a visibility timeout end; those that ended otherwise stay until then.
+    pub(super) take_backs: BTreeSet<(Timestamp, TaskId, Fence)>,
     schedules: u64,
     pub(super) weights: HashMap<Tenant, Weight>,
     pub(super) wakes: Wakes,
@@ -108,6 +110,7 @@ impl State {
                 registry: BTreeMap::new(),
                 dead: HashSet::new(),
                 due: BTreeMap::new(),
+                take_backs: BTreeSet::new(),
                 schedules: 0,
                 weights: HashMap::new(),
                 wakes: Wakes::default(),

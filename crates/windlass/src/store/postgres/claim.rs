@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -17,7 +17,7 @@ use super::checkpoint::read_checkpoints;
 use super::fault::Fault;
 use super::floors::{Found, Front, Look};
 use super::history::write_history;
-use super::leases::Life;
+use super::leases::{Life, limit_leases};
 use super::names::{Lane, LaneKey};
 use super::pool::{Params, Tx};
 use super::statements as sql;
@@ -177,12 +177,13 @@ impl PostgresStore {
         life.beat(&mut writes);
         let at = taken_at.unwrap_or(now);
         write_history(&mut writes, at, &names.started(&taken, request.worker))?;
+        let is_limited = limit_leases(&mut writes, at, &names.limited(&taken));
         let questions = Questions::of(&names, &taken);
         let count = questions.ask(&mut writes);
         let mut rows = tx.commit(writes).await?;
         self.peeks.forget(request.worker);
         // Whoever reaps looks at least so often, and sees longer leases in time.
-        if begins.is_some() && life.lease < LOOK_PAUSE_MAX {
+        if is_limited || begins.is_some() && life.lease < LOOK_PAUSE_MAX {
             self.hint_timers();
         }
         let answers = rows.split_off(rows.len().saturating_sub(count));
@@ -339,6 +340,12 @@ struct Named {
 impl Named {
     fn spec(&self, one: &Taken) -> &Arc<TaskSpec> {
         self.definitions[&one.definition].task(one.id.index)
+    }
+
+    /// Those that have a visibility timeout.
+    fn limited(&self, taken: &[Taken]) -> Vec<(TaskId, Duration)> {
+        let limit = |one: &Taken| Some((one.id, self.spec(one).visibility_timeout?));
+        taken.iter().filter_map(limit).collect()
     }
 
     /// What is written down of their beginning.

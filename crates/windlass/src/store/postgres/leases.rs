@@ -272,7 +272,7 @@ impl PostgresStore {
         let (life, now) = self.lock_worker(&tx, worker).await?;
         let Some(mut life) = life.filter(|one| one.state != Alive::Dead) else { return Ok(()) };
         life.lease_until = life.lease_until.min(now);
-        let reaped = self.take_away(&tx, now, vec![life], usize::MAX).await?;
+        let reaped = self.take_away(&tx, now, vec![life], Vec::new(), usize::MAX).await?;
         let writes = reaped.writes(&self.names)?;
         self.conclude_with(tx, &reaped.work, writes).await?;
         Ok(())
@@ -297,7 +297,8 @@ impl PostgresStore {
         };
         let expired = locked(&tx, &sql::EXPIRED_WORKERS, At(now)).await?;
         let expired = expired.into_iter().filter(is_expired).collect();
-        let reaped = self.take_away(&tx, now, expired, limit).await?;
+        let overdue = overdue(&tx, now, limit).await?;
+        let reaped = self.take_away(&tx, now, expired, overdue, limit).await?;
         let mut writes = reaped.writes(&self.names)?;
         for life in forgotten.iter().filter(is_forgotten) {
             life.end(&mut writes, Alive::Dead, now);
@@ -313,16 +314,17 @@ impl PostgresStore {
         Ok(Sweep { at: now, moved: reaped.moved, next_at })
     }
 
-    /// Takes up to `limit` tasks away from dying workers, and buries those that have none
-    /// left.
+    /// Takes up to `limit` tasks away: those that are overdue, and those of dying workers, of
+    /// whom it buries those that have none left.
     async fn take_away(
         &self,
         tx: &Tx<'_>,
         now: Timestamp,
         lives: Vec<Life>,
+        overdue: Vec<(TaskId, WorkerId, Timestamp)>,
         limit: usize,
     ) -> Result<Reaped, Fault> {
-        let mut tasks = Vec::new();
+        let mut tasks: Vec<(TaskId, WorkerId, Timestamp)> = Vec::new();
         let mut counts = Vec::new();
         for life in &lives {
             let leases = leases_of(tx, life).await?;
@@ -331,6 +333,10 @@ impl PostgresStore {
             let chosen = leases.iter().take(rest);
             tasks.extend(chosen.map(|lease| (lease.held.task, life.worker, life.lease_until)));
         }
+        // Those of the dying workers are taken away as theirs.
+        let is_dying = |worker: &WorkerId| lives.iter().any(|life| life.worker == *worker);
+        let overdue = overdue.into_iter().filter(|(_, worker, _)| !is_dying(worker));
+        tasks.extend(overdue.take(limit - tasks.len().min(limit)));
         let left_out = tasks.len();
         let tasks = self.sound(tasks, |(task, ..)| task.run);
         let left_out = left_out - tasks.len();
@@ -385,6 +391,37 @@ async fn locked(tx: &Tx<'_>, find: &Sql, time: At) -> Result<Vec<Life>, Fault> {
     }
     let ids: Vec<Uuid> = workers.keys().map(|worker| *worker.as_uuid()).collect();
     Ok(Life::read(&workers, &tx.query(&sql::PULSES, &[&ids]).await?))
+}
+
+/// The leases whose visibility timeout has passed, whose they are and since when.
+async fn overdue(
+    tx: &Tx<'_>,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<(TaskId, WorkerId, Timestamp)>, Fault> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = tx.query(&sql::OVERDUE_LEASES, &[&At(now), &limit]).await?;
+    let overdue = |row: &tokio_postgres::Row| {
+        let worker = WorkerId::from_uuid(row.get("worker_id"));
+        (task_id(row), worker, row.get::<_, At>("take_back_at").0)
+    };
+    Ok(rows.iter().map(overdue).collect())
+}
+
+/// Notes when leases end that this transaction has begun at a time, of tasks with a visibility
+/// timeout. Answers whether there are any.
+pub(super) fn limit_leases(
+    writes: &mut Writes<'_>,
+    at: Timestamp,
+    limited: &[(TaskId, Duration)],
+) -> bool {
+    if limited.is_empty() {
+        return false;
+    }
+    let (runs, indices) = super::work::pairs(limited.iter().map(|(task, _)| task));
+    let times: Vec<At> = limited.iter().map(|(_, timeout)| At(at + *timeout)).collect();
+    writes.push(&sql::LIMIT_LEASES, params![runs, indices, times]);
+    true
 }
 
 /// What was taken away from dying workers.

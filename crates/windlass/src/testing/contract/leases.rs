@@ -256,6 +256,68 @@ pub(crate) async fn a_task_that_must_not_be_begun_twice_fails_with_its_worker(be
     assert_eq!(bench.states(run).await, "scheduled pending succeeded");
 }
 
+/// A workflow whose task `a` is taken away twenty seconds after its claim; `b` is not.
+async fn register_limited(bench: &Bench<'_>) {
+    let mut draft = definition("w", 1, "a*2 b*2").to_draft();
+    draft.tasks[0].visibility_timeout = Some(seconds(20));
+    let definition = Arc::new(draft.build().expect("the workflow is valid"));
+    bench.try_register(definition).await.expect("registering works");
+}
+
+pub(crate) async fn a_visibility_timeout_ends_a_lease_whatever_its_worker_says(bench: &Bench<'_>) {
+    register_limited(bench).await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim(2).await;
+    let [a, b] = [&claimed[0], &claimed[1]];
+    let until = bench.now().await + seconds(20);
+    let sweep = bench.store.reap(100).await.expect("reaping works");
+    assert_eq!((sweep.moved, sweep.next_at), (0, Some(until)), "the duty knows when");
+    bench.advance(seconds(20) - TICK).await;
+    worker.extend(&[a, b]).await;
+    assert_eq!(bench.reap().await, 0, "not early");
+    bench.advance(TICK).await;
+    assert_eq!(bench.reap().await, 1);
+    assert_eq!(bench.states(run).await, "ready running");
+    assert_eq!(bench.history(run, "a").await, "queued started lease_expired");
+    // The worker lives on with what is its own, and learns what is not.
+    let answer = worker.extend(&[a, b]).await;
+    assert_eq!(answer.lost, [Lost { held: hold(a), refusal: Refusal::LeaseLost }]);
+    assert_eq!(bench.finish(a, success()).await, LEASE_LOST);
+    let again = worker.claim_one().await;
+    assert_eq!((again.attempt, again.fence), (2, a.fence.next()));
+    bench.succeed(b).await;
+    // Its last attempt: it fails with all that follows.
+    bench.advance(seconds(20)).await;
+    worker.extend(&[&again]).await;
+    assert_eq!(bench.reap().await, 1);
+    assert_eq!(bench.run_state(run).await, RunState::Failed);
+    let sweep = bench.store.reap(100).await.expect("reaping works");
+    assert_eq!((sweep.moved, sweep.next_at), (0, None));
+}
+
+pub(crate) async fn a_visibility_timeout_counts_from_each_claim_and_for_its_task_alone(
+    bench: &Bench<'_>,
+) {
+    register_limited(bench).await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim(2).await;
+    bench.release(&claimed[0], seconds(0)).await;
+    bench.advance(seconds(15)).await;
+    worker.extend(&[&claimed[1]]).await;
+    let again = worker.claim_one().await;
+    bench.advance(seconds(15)).await;
+    worker.extend(&[&again, &claimed[1]]).await;
+    assert_eq!(bench.reap().await, 0, "that of the claim before is over");
+    bench.succeed(&again).await;
+    bench.advance(seconds(15)).await;
+    worker.extend(&[&claimed[1]]).await;
+    assert_eq!(bench.reap().await, 0);
+    bench.succeed(&claimed[1]).await;
+    assert_eq!(bench.run_state(run).await, RunState::Succeeded);
+}
+
 pub(crate) async fn a_task_whose_last_attempt_is_lost_fails_with_all_that_follows(
     bench: &Bench<'_>,
 ) {

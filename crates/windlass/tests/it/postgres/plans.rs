@@ -57,6 +57,8 @@ const PLANS: &[(&str, &[&str])] = &[
     ("take_leases", &["leases by leases_pkey: idx run_id", "leases by place"]),
     ("delete_timers", &["timers by place", "timers by timers_pkey: idx run_id"]),
     ("delete_notes", &["notes by notes_pkey: idx run_id", "notes by place"]),
+    ("limit_leases", &["leases by leases_pkey: idx run_id", "leases by place"]),
+    ("overdue_leases", &["leases by leases_take_back: take_back_at"]),
     ("checkpoint", &["leases by leases_pkey: idx run_id", "leases by place", "sort"]),
     ("checkpoints", &["checkpoints by checkpoints_pkey: idx run_id"]),
     (
@@ -145,6 +147,7 @@ const PLANS: &[(&str, &[&str])] = &[
     (
         "next_lease_end",
         &[
+            "leases by leases_take_back:",
             "leases by leases_worker: claim_seq worker_id",
             "pulses by pulses_pkey: worker_id",
             "workers by workers_alive:",

@@ -107,6 +107,7 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
 /// Every index of the schema that no constraint made, with its relation, sorted.
 pub(super) const INDEXES: &[(&str, &str)] = &[
     ("definition_tasks", "definition_tasks_name"),
+    ("leases", "leases_take_back"),
     ("leases", "leases_worker"),
     ("marks", "marks_top"),
     ("ready", "ready_order"),

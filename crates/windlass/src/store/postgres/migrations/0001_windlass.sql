@@ -193,6 +193,8 @@ create table windlass.leases (
     answered_verb text,
     -- True if this attempt has left a checkpoint, otherwise null, which takes no room.
     has_checkpoint boolean,
+    -- When it is taken away whatever its worker says, if the task has a visibility timeout.
+    take_back_at timestamptz,
     primary key (run_id, idx),
     constraint attempts_are_bounded check (attempt <= max_attempts)
 ) with (
@@ -202,6 +204,8 @@ create table windlass.leases (
 );
 
 create index leases_worker on windlass.leases (worker_id, claim_seq);
+create index leases_take_back on windlass.leases (take_back_at, run_id, idx)
+    where take_back_at is not null;
 
 create sequence windlass.timer_seq as bigint cache 1;
 

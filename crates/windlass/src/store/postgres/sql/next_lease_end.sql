@@ -1,7 +1,16 @@
--- When the next lease of a worker that holds tasks ends; a dying worker's has.
+-- When the next lease of a worker that holds tasks ends; a dying worker's has. And when the
+-- next visibility timeout passes.
 --
 -- $1 timestamptz: the time
-select min(case when w.state = 'dying' then $1 else p.lease_until end)
+select least(
+    min(case when w.state = 'dying' then $1 else p.lease_until end),
+    (
+        select l.take_back_at
+        from windlass.leases l
+        where l.take_back_at is not null
+        order by l.take_back_at
+        limit 1
+    ))
 from windlass.workers w
 cross join lateral (
     select x.lease_until, x.oldest_claim

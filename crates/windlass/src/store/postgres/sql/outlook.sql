@@ -21,7 +21,15 @@ select
         )
     ) as promote_at,
     (
-        select min(case when w.state = 'dying' then c.at else p.lease_until end)
+        select least(
+            min(case when w.state = 'dying' then c.at else p.lease_until end),
+            (
+                select l.take_back_at
+                from windlass.leases l
+                where l.take_back_at is not null
+                order by l.take_back_at
+                limit 1
+            ))
         from windlass.workers w
         cross join lateral (
             select x.lease_until, x.oldest_claim

@@ -43,6 +43,7 @@ const PRIVATE: &[&str] = &[
     "delete_timers",
     "delete_notes",
     "checkpoint",
+    "limit_leases",
     "checkpoints",
     "delete_checkpoints",
     "ends",
