@@ -47,7 +47,11 @@ fn workflows_starts_and_latencies_are_measured() {
 #[test]
 fn an_idle_worker_is_watched() {
     let figures = bench(&["idle", "--seconds", "3"]);
-    assert_positive(&figures, &["statements_per_second", "transactions_per_second"]);
+    // In so short a time it may do nothing at all.
+    assert_eq!(figures["audit_clean"], true, "{figures}");
+    for key in ["statements_per_second", "transactions_per_second", "wal_bytes_per_second"] {
+        assert!(figures[key].is_number(), "{key} in {figures}");
+    }
 }
 
 #[test]

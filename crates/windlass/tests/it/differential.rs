@@ -138,17 +138,17 @@ mod the_store_in_postgresql_agrees_with_that_in_memory_over_ten_thousand_steps {
 
     #[tokio::test]
     async fn first_quarter() {
-        agree_over_a_quarter(9).await;
+        agree_over_a_quarter(3).await;
     }
 
     #[tokio::test]
     async fn second_quarter() {
-        agree_over_a_quarter(11).await;
+        agree_over_a_quarter(6).await;
     }
 
     #[tokio::test]
     async fn third_quarter() {
-        agree_over_a_quarter(16).await;
+        agree_over_a_quarter(7).await;
     }
 
     #[tokio::test]

@@ -119,9 +119,6 @@ impl PostgresStore {
         tries: &AtomicU32,
     ) -> Result<Vec<Claimed>, Fault> {
         let is_first = tries.fetch_add(1, Ordering::Relaxed) == 0;
-        if is_first && self.peeks.has(request) {
-            return Ok(Vec::new());
-        }
         if is_first && request.is_poll && self.finds_nothing(request).await? {
             return Ok(Vec::new());
         }
@@ -149,9 +146,10 @@ impl PostgresStore {
         let times = if levels.is_empty() { &[] } else { times.as_slice() };
         let (life, now, times) = self.lock_worker_and(&tx, request.worker, times).await?;
         let Some(mut life) = life.filter(Life::is_live) else {
+            self.peeks.forget(request.worker);
             return Err(StoreError::LeaseLost(request.worker).into());
         };
-        if request.seq <= life.last_claim {
+        if request.seq <= life.last_claim || self.peeks.has(request) {
             return Ok(None);
         }
         let holds = life.holds_tasks();

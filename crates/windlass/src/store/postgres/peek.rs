@@ -46,7 +46,8 @@ impl PostgresStore {
         let rows = self.read(&sql::PEEK, &[worker, &ids, &floors, &newest]).await?;
         let Some(row) = rows.first() else { return Ok(false) };
         let last_claim = ClaimSeq(row.get::<_, i64>("last_claim").cast_unsigned());
-        let may_claim = row.get::<_, bool>("is_live") && last_claim < request.seq;
+        let is_new = last_claim < request.seq && !self.peeks.has(request);
+        let may_claim = row.get::<_, bool>("is_live") && is_new;
         let is_any = row.get::<_, bool>("has_tasks") || row.get("has_lanes");
         let is_none = may_claim && !is_any;
         if is_none {

@@ -156,6 +156,7 @@ const PLANS: &[(&str, &[&str])] = &[
     (
         "outlook",
         &[
+            "leases by leases_take_back:",
             "leases by leases_worker: claim_seq worker_id",
             "pulses by pulses_pkey: worker_id",
             "staged by staged_pkey: seq",
