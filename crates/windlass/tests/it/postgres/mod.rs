@@ -23,6 +23,7 @@ mod flatness;
 mod hints;
 mod histories;
 mod leaders;
+mod load;
 mod migrations;
 mod mistakes;
 mod plans;

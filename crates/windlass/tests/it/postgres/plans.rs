@@ -82,7 +82,7 @@ const PLANS: &[(&str, &[&str])] = &[
     (
         "peek",
         &[
-            "lanes by lanes_pkey: id",
+            "lanes by lanes_pkey:",
             "pulses by pulses_pkey: worker_id",
             "ready by ready_order: lane_id tag",
             "workers by workers_pkey: id",

@@ -23,4 +23,4 @@ select
             limit 1
         ) q
     ) as has_tasks,
-    coalesce((select max(l.id) from windlass.lanes l), 0) > $4 as has_lanes;
+    coalesce((select l.id from windlass.lanes l order by l.id desc limit 1), 0) > $4 as has_lanes;
