@@ -1,7 +1,7 @@
 //! What a handler knows about the attempt it runs in.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -29,6 +29,8 @@ pub(crate) struct Attempt {
     is_handed_back: AtomicBool,
     /// When the handler last gave a sign of life.
     last_sign: Mutex<Instant>,
+    /// How many of its calls wait for the store.
+    waits: AtomicUsize,
 }
 
 impl Attempt {
@@ -51,6 +53,7 @@ impl Attempt {
             checkpoints,
             is_handed_back,
             last_sign: Mutex::new(Instant::now()),
+            waits: AtomicUsize::new(0),
         }
     }
 
@@ -59,9 +62,18 @@ impl Attempt {
         *self.last_sign.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// When the handler last gave a sign of life.
+    /// When the handler last gave a sign of life: now, if it waits for the store.
     pub(crate) fn last_sign(&self) -> Instant {
+        if self.waits.load(Ordering::Relaxed) > 0 {
+            self.give_sign();
+        }
         *self.last_sign.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The handler waits for the store until this is dropped.
+    fn wait_for_store(&self) -> Waiting<'_> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        Waiting(self)
     }
 
     /// The handler gave the task back.
@@ -105,6 +117,16 @@ impl Attempt {
 
     fn note_progress(&self, note: Payload) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(note);
+    }
+}
+
+/// A call of a handler's that waits for the store.
+struct Waiting<'a>(&'a Attempt);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.give_sign();
+        self.0.waits.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -303,11 +325,11 @@ impl<I> Ctx<I> {
         let what = format!("checkpoint of task {:?} of run {}", self.task(), self.run_id());
         let value = self.attempt.payload_limit.encode(value);
         let value = value.map_err(|error| Error::payload(&what, error))?;
+        // Whoever waits for the store is not silent.
+        let _waiting = self.attempt.wait_for_store();
         let mut backoff = Backoff::default();
         loop {
-            self.attempt.give_sign();
             let kept = self.attempt.keep(value.clone()).await;
-            self.attempt.give_sign();
             let refusal = match kept {
                 Ok(Answer::Accepted | Answer::AcceptedAlready) => return Ok(()),
                 Ok(Answer::Refused(refusal)) => refusal,

@@ -16,6 +16,9 @@ use super::ground::Ground;
 /// How long a process may take for what it was told.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
+/// Where a process finds the address of the database.
+const URL: &str = "WINDLASS_BENCH_WORKER_URL";
+
 /// What a process says when it is ready to begin, and when a task was begun.
 const READY: &str = "ready";
 const BEGUN: &str = "begun";
@@ -56,8 +59,8 @@ impl Task {
 /// What `windlass bench-worker` is told.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Arguments {
-    /// The address of the database.
-    #[arg(long)]
+    /// The address of the database, which others must not see among the arguments.
+    #[arg(long, env = URL, hide_env_values = true)]
     url: String,
 
     /// What its tasks do.
@@ -127,7 +130,8 @@ impl Crew {
         let mut crew = Crew(Vec::new());
         for _ in 0..count {
             let mut command = Command::new(&program);
-            command.args(["bench-worker", "--url", ground.url(), "--slots", &slots.to_string()]);
+            command.env(URL, ground.url());
+            command.args(["bench-worker", "--slots", &slots.to_string()]);
             let task = task.to_possible_value().context("every task has a name")?;
             command.args(["--task", task.get_name()]);
             if let Some(lease) = lease {

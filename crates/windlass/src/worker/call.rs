@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use crate::store::StoreError;
 
+/// A call under way.
+pub(super) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// A call under way, if there is one.
-pub(super) type Call<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+pub(super) type Call<T> = Option<Pending<T>>;
 
 /// A call that is given up after a time, with an unknown outcome: a link that hangs
 /// must not cost the worker its lease.
 pub(super) fn limited<T: 'static>(
     limit: Duration,
     call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-) -> Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>> {
+) -> Pending<Result<T, StoreError>> {
     Box::pin(async move {
         let late = |_| StoreError::Unavailable(format!("no answer within {limit:?}"));
         tokio::time::timeout(limit, call).await.map_err(late)?

@@ -1,19 +1,27 @@
 //! What a worker has to tell the store: completions and hand-backs.
 //!
-//! Parcels gather while a flush is under way and leave together with the next. A
-//! flush whose answer was lost is sent again as it was; the fences judge it.
+//! Parcels gather while a flush is under way and leave together with the next. If many
+//! have gathered, they do not wait for it: while the store keeps one batch, it can read
+//! the next. A flush whose answer was lost is sent again as it was; the fences judge it.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_core::{Decision, Failure, FailureCode, TaskName};
 
-use super::call::{Call, limited};
+use super::call::{Pending, limited};
 use super::held::HeldTasks;
 use super::{Parts, Point};
 use crate::backoff::Backoff;
 use crate::store::{Answer, BATCH_MAX, Completion, Held, Refusal, Release, StoreError, batch_len};
+
+/// How many flushes may be under way.
+const FLUSHES_MAX: usize = 2;
+
+/// How many completions must have gathered for a flush to begin while another is under way.
+const GATHERED_MIN: usize = 200;
 
 /// The most completions that wait for their answer before claiming pauses.
 const PARCELS_MAX: usize = BATCH_MAX;
@@ -23,8 +31,7 @@ type Answers = Result<Vec<Answer>, StoreError>;
 pub(super) struct Outbox {
     finishes: Vec<Completion>,
     releases: Vec<Release>,
-    flush: Call<Answers>,
-    flushing: Flushing,
+    flushes: Vec<Flush>,
     /// The most parcels of a flush: half of those of the last one if it failed, since it may
     /// have been too much for the time it had.
     flush_max: usize,
@@ -32,8 +39,14 @@ pub(super) struct Outbox {
     backoff: Backoff,
 }
 
-/// What the flush under way carries.
-enum Flushing {
+/// A flush that is under way.
+struct Flush {
+    call: Pending<Answers>,
+    batch: Flushing,
+}
+
+/// What a flush carries.
+pub(super) enum Flushing {
     Finishes(Vec<Completion>),
     Releases(Vec<Release>),
 }
@@ -43,8 +56,7 @@ impl Outbox {
         Outbox {
             finishes: Vec::new(),
             releases: Vec::new(),
-            flush: None,
-            flushing: Flushing::Finishes(Vec::new()),
+            flushes: Vec::new(),
             flush_max: BATCH_MAX,
             flush_at: now,
             backoff: Backoff::default(),
@@ -68,33 +80,38 @@ impl Outbox {
     }
 
     pub(super) fn is_flushing(&self) -> bool {
-        self.flush.is_some()
+        !self.flushes.is_empty()
     }
 
     /// Whether everything was told and answered.
     pub(super) fn is_done(&self) -> bool {
-        self.flush.is_none() && !self.has_parcels()
+        self.flushes.is_empty() && !self.has_parcels()
     }
 
     /// Begins a flush if there is something to tell and it is time.
     pub(super) fn begin(&mut self, now: Instant, parts: &Parts, held: &HeldTasks, limit: Duration) {
-        if self.flush.is_some() || !self.has_parcels() || now < self.flush_at {
+        let is_free = match self.flushes.len() {
+            0 => true,
+            under_way => under_way < FLUSHES_MAX && self.finishes.len() >= GATHERED_MIN,
+        };
+        if !is_free || !self.has_parcels() || now < self.flush_at {
             return;
         }
         let link = Arc::clone(&parts.link);
         if !self.releases.is_empty() {
             let batch: Vec<_> =
                 self.releases.drain(..self.releases.len().min(self.flush_max)).collect();
-            self.flushing = Flushing::Releases(batch.clone());
-            self.flush = Some(limited(limit, async move { link.release(batch).await }));
+            let flushing = Flushing::Releases(batch.clone());
+            let call = limited(limit, async move { link.release(batch).await });
+            self.flushes.push(Flush { call, batch: flushing });
             return;
         }
         let count = batch_len(self.finishes.iter().map(Completion::bytes), self.flush_max);
         let batch: Vec<_> = self.finishes.drain(..count).collect();
-        self.flushing = Flushing::Finishes(batch.clone());
+        let flushing = Flushing::Finishes(batch.clone());
         let names = if parts.probe.is_some() { names_of(&batch, held) } else { Vec::new() };
         let parts = parts.clone();
-        self.flush = Some(Box::pin(async move {
+        let call: Pending<Answers> = Box::pin(async move {
             for name in &names {
                 parts.reached(Point::BeforeCommit, name.as_str()).await;
             }
@@ -103,25 +120,33 @@ impl Outbox {
                 parts.reached(Point::AfterCommit, name.as_str()).await;
             }
             answers
-        }));
+        });
+        self.flushes.push(Flush { call, batch: flushing });
     }
 
-    /// The answers to the flush under way; never, if there is none. Cancel safe.
-    pub(super) async fn answers(&mut self) -> Answers {
-        let answers = super::call::answer(&mut self.flush).await;
-        self.flush = None;
-        answers
+    /// The next answers to a flush, and what it carried; never, if none is under way. Cancel
+    /// safe.
+    pub(super) async fn answers(&mut self) -> (Flushing, Answers) {
+        std::future::poll_fn(|context| {
+            for place in 0..self.flushes.len() {
+                if let Poll::Ready(answers) = self.flushes[place].call.as_mut().poll(context) {
+                    return Poll::Ready((self.flushes.remove(place).batch, answers));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 
-    /// Takes the answers to the flush that was under way: what was answered is no
-    /// longer held. The error is one that no repetition mends.
+    /// Takes the answers to a flush: what was answered is no longer held. The error is one
+    /// that no repetition mends.
     pub(super) fn settle(
         &mut self,
+        batch: Flushing,
         answers: Answers,
         held: &mut HeldTasks,
         jitter: f64,
     ) -> Result<(), StoreError> {
-        let batch = std::mem::replace(&mut self.flushing, Flushing::Finishes(Vec::new()));
         let is_whole = |answers: &Vec<Answer>| answers.len() == batch.len();
         let answers = answers.and_then(|answers| match is_whole(&answers) {
             true => Ok(answers),

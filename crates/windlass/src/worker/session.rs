@@ -403,10 +403,10 @@ impl Session {
         tokio::select! {
             biased;
             () = self.draining.cancelled(), if !is_draining => None,
-            answers = self.outbox.answers() => {
+            (batch, answers) = self.outbox.answers() => {
                 self.parts.pulse.heard(&answers);
                 let jitter = self.rng.f64();
-                self.outbox.settle(answers, &mut self.held, jitter).err()
+                self.outbox.settle(batch, answers, &mut self.held, jitter).err()
             }
             Some(ended) = self.running.join_next_with_id() => {
                 self.on_ended(ended);

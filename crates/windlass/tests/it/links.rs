@@ -422,3 +422,26 @@ async fn an_outcome_refused_while_draining_costs_the_other_tasks_nothing() {
     drained.await.unwrap().unwrap();
     assert_eq!(words(&neighbour).await, ["queued", "started", "succeeded"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_waits_for_its_checkpoint_is_not_hung() {
+    let (windlass, link) = moody(Mood::Sound);
+    let mut builder = Workflow::<()>::builder("patient");
+    let retry = RetryPolicy::fixed(SECOND).attempts(2);
+    let task = builder.task("say").retry(retry).heartbeat_timeout(2 * SECOND);
+    task.run(async |ctx: Ctx<()>| {
+        tokio::time::sleep(SECOND).await;
+        ctx.checkpoint(&1).await?;
+        Ok::<_, TaskError>(())
+    });
+    let workflow = builder.build().expect("the workflow is right");
+    let worker = windlass.worker().register(&workflow).through(link.clone()).spawn().unwrap();
+    let run = windlass.start(&workflow, ()).await.unwrap();
+    tokio::time::sleep(SECOND / 2).await;
+    link.set(Mood::Cut);
+    tokio::time::sleep(8 * SECOND).await;
+    link.set(Mood::Sound);
+    run.wait_timeout(600 * SECOND).await.unwrap();
+    assert_eq!(words(&run).await, ["queued", "started", "succeeded"]);
+    worker.drain().await.unwrap();
+}

@@ -11,12 +11,14 @@ use super::PostgresStore;
 use super::fault::Fault;
 use super::names::Names;
 use super::pool::{Ask, Params, Sql, Tx};
+use super::run::Task;
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
 use super::work::{Work, task_id};
 use super::workers::Words;
 use super::writes::{Writes, params};
+use crate::duties::LOOK_PAUSE_MAX;
 use crate::store::{
     Heartbeat, HeartbeatAnswer, Held, Hello, Lost, Mandate, ProgressNote, Refusal, StoreError,
     Sweep,
@@ -308,8 +310,9 @@ impl PostgresStore {
         let next = rows.last().map(Vec::as_slice).unwrap_or_default();
         let next: Option<At> = next.first().and_then(|row| row.get(0));
         let mut next_at = next.map(|at| at.0);
-        if reaped.is_short {
-            next_at = next_at.map(|at| at.max(now + self.busy_pause()));
+        if reaped.is_short || reaped.moved < limit {
+            // What has ended and was not taken away is in the hands of others.
+            next_at = next_at.map(|at| if at <= now { now + self.busy_pause() } else { at });
         }
         Ok(Sweep { at: now, moved: reaped.moved, next_at })
     }
@@ -321,46 +324,48 @@ impl PostgresStore {
         tx: &Tx<'_>,
         now: Timestamp,
         lives: Vec<Life>,
-        overdue: Vec<(TaskId, WorkerId, Timestamp)>,
+        overdue: Vec<Due>,
         limit: usize,
     ) -> Result<Reaped, Fault> {
-        let mut tasks: Vec<(TaskId, WorkerId, Timestamp)> = Vec::new();
+        let mut tasks: Vec<Due> = Vec::new();
         let mut counts = Vec::new();
         for life in &lives {
             let leases = leases_of(tx, life).await?;
             counts.push(leases.len());
             let rest = limit - tasks.len().min(limit);
             let chosen = leases.iter().take(rest);
-            tasks.extend(chosen.map(|lease| (lease.held.task, life.worker, life.lease_until)));
+            tasks.extend(chosen.map(|lease| Due {
+                held: lease.held,
+                worker: life.worker,
+                lease_until: life.lease_until,
+            }));
         }
         // Those of the dying workers are taken away as theirs.
         let is_dying = |worker: &WorkerId| lives.iter().any(|life| life.worker == *worker);
-        let overdue = overdue.into_iter().filter(|(_, worker, _)| !is_dying(worker));
+        let overdue = overdue.into_iter().filter(|due| !is_dying(&due.worker));
         tasks.extend(overdue.take(limit - tasks.len().min(limit)));
         let left_out = tasks.len();
-        let tasks = self.sound(tasks, |(task, ..)| task.run);
+        let tasks = self.sound(tasks, |due| due.held.task.run);
         let left_out = left_out - tasks.len();
-        let runs = tasks.iter().map(|(task, ..)| task.run);
+        let runs = tasks.iter().map(|due| due.held.task.run);
         let mut work = Work::lock_free(tx, &self.names, now, runs).await?;
-        work.load(tx, tasks.iter().map(|(task, ..)| *task)).await?;
-        let is_held = |(task, worker, _): &&(TaskId, WorkerId, Timestamp)| {
-            let holder = work.task(*task).and_then(|task| task.holder);
-            holder.is_some_and(|(holder, _)| holder == *worker)
-        };
-        let ends = tasks.iter().filter(is_held).map(|(task, ..)| (*task, TaskState::Failed));
+        work.load(tx, tasks.iter().map(|due| due.held.task)).await?;
+        let is_held = |due: &&Due| work.task(due.held.task).is_some_and(|task| due.is_of(task));
+        let ends = tasks.iter().filter(is_held).map(|due| (due.held.task, TaskState::Failed));
         let ends: Vec<_> = ends.collect();
         work.load_for_ends(tx, &ends).await?;
         let mut taken: BTreeMap<WorkerId, usize> = BTreeMap::new();
         let mut is_short = left_out > 0;
         let mut moved = 0;
-        for (task, worker, lease_until) in tasks {
+        for due in tasks {
+            let Due { held: Held { task, .. }, worker, lease_until } = due;
             let Some(row) = work.task(task) else {
                 is_short = true;
                 continue;
             };
             *taken.entry(worker).or_default() += 1;
-            if row.holder.is_none_or(|(holder, _)| holder != worker) {
-                // It ended between the look and the lock.
+            if !due.is_of(row) {
+                // It ended between the look and the lock, and may have begun again.
                 continue;
             }
             work.load_for_ends(tx, &[(task, TaskState::Failed)]).await?;
@@ -394,22 +399,22 @@ async fn locked(tx: &Tx<'_>, find: &Sql, time: At) -> Result<Vec<Life>, Fault> {
 }
 
 /// The leases whose visibility timeout has passed, whose they are and since when.
-async fn overdue(
-    tx: &Tx<'_>,
-    now: Timestamp,
-    limit: usize,
-) -> Result<Vec<(TaskId, WorkerId, Timestamp)>, Fault> {
+async fn overdue(tx: &Tx<'_>, now: Timestamp, limit: usize) -> Result<Vec<Due>, Fault> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = tx.query(&sql::OVERDUE_LEASES, &[&At(now), &limit]).await?;
-    let overdue = |row: &tokio_postgres::Row| {
-        let worker = WorkerId::from_uuid(row.get("worker_id"));
-        (task_id(row), worker, row.get::<_, At>("take_back_at").0)
+    let due = |row: &Row| {
+        let fence = Fence(row.get::<_, i64>("fence").cast_unsigned());
+        Due {
+            held: Held { task: task_id(row), fence },
+            worker: WorkerId::from_uuid(row.get("worker_id")),
+            lease_until: row.get::<_, At>("take_back_at").0,
+        }
     };
-    Ok(rows.iter().map(overdue).collect())
+    Ok(rows.iter().map(due).collect())
 }
 
 /// Notes when leases end that this transaction has begun at a time, of tasks with a visibility
-/// timeout. Answers whether there are any.
+/// timeout. Answers whether one ends so soon that whoever reaps must be told.
 pub(super) fn limit_leases(
     writes: &mut Writes<'_>,
     at: Timestamp,
@@ -421,7 +426,21 @@ pub(super) fn limit_leases(
     let (runs, indices) = super::work::pairs(limited.iter().map(|(task, _)| task));
     let times: Vec<At> = limited.iter().map(|(_, timeout)| At(at + *timeout)).collect();
     writes.push(&sql::LIMIT_LEASES, params![runs, indices, times]);
-    true
+    limited.iter().any(|(_, timeout)| *timeout < LOOK_PAUSE_MAX)
+}
+
+/// A lease that has ended, as a look saw it.
+struct Due {
+    held: Held,
+    worker: WorkerId,
+    lease_until: Timestamp,
+}
+
+impl Due {
+    /// Whether a task is still leased by it, and not again.
+    fn is_of(&self, task: &Task) -> bool {
+        task.holder.is_some() && task.fence == self.held.fence
+    }
 }
 
 /// What was taken away from dying workers.

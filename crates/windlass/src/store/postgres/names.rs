@@ -104,9 +104,10 @@ impl Names {
         })
     }
 
-    /// The newest lane that is known, 0 if none is.
-    pub(super) fn newest_lane(&self) -> i32 {
-        self.read(|known| known.lanes.values().map(|lane| lane.id).max().unwrap_or_default())
+    /// How many lanes are known. Their numbers would not tell whether there are others: a
+    /// smaller one may be committed later.
+    pub(super) fn lane_count(&self) -> i64 {
+        self.read(|known| i64::try_from(known.lanes.len()).unwrap_or(i64::MAX))
     }
 
     /// Reads the lanes anew if that was not done just now. Answers whether there are more.

@@ -199,7 +199,7 @@ impl Notifier {
     pub(super) fn news(&self, kinds: Kinds) -> Option<String> {
         let origin = self.origin.filter(|_| !kinds.is_none() && self.pending.take_turn())?;
         // Letters, a mark and digits.
-        Some(format!("notify windlass, '{}'", origin.sign(kinds | self.pending.take())))
+        Some(format!("notify windlass, '{}'", origin.sign(kinds)))
     }
 
     /// Says that something changed: here at once, elsewhere soon.

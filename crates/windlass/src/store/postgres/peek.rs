@@ -41,9 +41,9 @@ impl PostgresStore {
         let ids: Vec<i32> = lanes.iter().map(|(_, lane)| lane.id).collect();
         let floor = |id: &i32| self.floors.get(Front::Lane(*id), Found::Nothing);
         let floors: Vec<i64> = ids.iter().map(floor).collect();
-        let newest = self.names.newest_lane();
+        let known = self.names.lane_count();
         let worker = request.worker.as_uuid();
-        let rows = self.read(&sql::PEEK, &[worker, &ids, &floors, &newest]).await?;
+        let rows = self.read(&sql::PEEK, &[worker, &ids, &floors, &known]).await?;
         let Some(row) = rows.first() else { return Ok(false) };
         let last_claim = ClaimSeq(row.get::<_, i64>("last_claim").cast_unsigned());
         let is_new = last_claim < request.seq && !self.peeks.has(request);

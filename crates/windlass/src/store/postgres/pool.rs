@@ -304,7 +304,9 @@ impl Connection {
         for (number, ask) in asks.iter().enumerate() {
             sent.push(begun(Box::pin(query(client, statements.get(number), ask))));
         }
-        if let End::Commit(news) = bounds.end {
+        // What could not even be encoded was not sent: the server must not commit the rest.
+        let is_whole = !sent.iter().any(|request| matches!(request, MaybeDone::Done(Err(_))));
+        if let (End::Commit(news), true) = (bounds.end, is_whole) {
             sent.push(begun(Box::pin(command(client, "commit"))));
             drop(news.map(|news| begun(Box::pin(command(client, news)))));
         }
@@ -313,7 +315,7 @@ impl Connection {
             within(limit, &mut *request).await?;
             answers.extend(Pin::new(request).take_output());
         }
-        if let End::Commit(_) = bounds.end {
+        if let (End::Commit(_), true) = (bounds.end, is_whole) {
             // Or rolled back.
             self.is_open.store(false, Ordering::Relaxed);
         }

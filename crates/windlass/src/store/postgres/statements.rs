@@ -122,7 +122,7 @@ sql!(INSERT_HISTORY_ALIKE, "insert_history_alike.sql", [UUID_ARRAY, TIMESTAMPTZ,
 sql!(INSERT_HISTORY, "insert_history.sql", [UUID_ARRAY, TIMESTAMPTZ, TEXT_ARRAY]);
 sql!(CLAIM, "claim.sql", [INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID, INT8, TIMESTAMPTZ]);
 sql!(CANDIDATES, "candidates.sql", [INT4_ARRAY, INT8_ARRAY, INT8]);
-sql!(PEEK, "peek.sql", [UUID, INT4_ARRAY, INT8_ARRAY, INT4]);
+sql!(PEEK, "peek.sql", [UUID, INT4_ARRAY, INT8_ARRAY, INT8]);
 sql!(VIRTUAL_TIMES, "virtual_times.sql", [INT4_ARRAY]);
 sql!(LANES, "lanes.sql", []);
 sql!(MAKE_LEVELS, "make_levels.sql", [TEXT_ARRAY, INT2_ARRAY]);

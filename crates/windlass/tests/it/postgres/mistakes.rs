@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::store::postgres::{PostgresOptions, PostgresStore};
+use windlass::store::postgres::{PostgresOptions, PostgresStore, Stepper};
 use windlass::store::{
-    Answer, Claimed, Completion, Heartbeat, Held, Refusal, Release, Started, Store, StoreError,
-    WorkerLink,
+    Answer, ClaimRequest, Claimed, Completion, Heartbeat, Held, Refusal, Release, Started, Store,
+    StoreError, WorkerLink,
 };
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
@@ -290,4 +290,68 @@ async fn a_batch_locks_its_runs_in_the_order_of_their_ids() {
     other.batch_execute("rollback").await.expect("it ends");
     let answers = finish.await.expect("no panic").expect("finishing works");
     assert_eq!(answers, [Answer::Accepted; 10]);
+}
+
+async fn silent(database: &TestDatabase) -> PostgresStore {
+    let options = PostgresOptions::new(database.url()).listen(false);
+    PostgresStore::connect(options).await.expect("the database is there")
+}
+
+/// A number that was given out earlier may be committed later: whoever looks only for larger
+/// ones never sees it.
+#[tokio::test]
+async fn polls_see_a_lane_that_was_committed_behind_a_newer_one() {
+    let database = TestDatabase::new().await;
+    let (starter, there) = (silent(&database).await, silent(&database).await);
+    let [y, z, x] = ["y", "z", "x"].map(|name| workflow(name, &["a"]));
+    start(&starter, &y).await;
+    let worker = Worker::join(&there, &x).await;
+    // Another process gives the lane of x its number, and has not committed.
+    let other = database.client().await;
+    let insert = "begin; insert into windlass.lanes (level_id, workflow, version)
+                  select v.id, 'x', 1 from windlass.levels v";
+    other.batch_execute(insert).await.expect("it can be made");
+    start(&starter, &z).await;
+    assert_eq!(worker.claim(&there, 1).await.len(), 0, "it reads the lanes of y and z");
+    other.batch_execute("commit").await.expect("it can be committed");
+    start(&starter, &x).await;
+    // Longer than the lanes that were read are taken for all there are.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let poll = ClaimRequest { is_poll: true, ..worker.request(1) };
+    assert_eq!(there.claim(poll).await.expect("claiming works").len(), 1);
+}
+
+/// Between the look of a reaper and its lock, a task may have been given back and claimed again
+/// by the same worker.
+#[tokio::test]
+async fn a_visibility_timeout_of_an_old_claim_does_not_end_a_new_one() {
+    let database = TestDatabase::new().await;
+    let plain = silent(&database).await;
+    let mut task = TaskDraft::new("a", TaskKind::Handler);
+    task.retry = RetryPolicy::none();
+    task.visibility_timeout = Some(Duration::from_secs(1));
+    let one = Arc::new(DefinitionDraft::new("one").task(task).build().expect("it is right"));
+    let run = start(&plain, &one).await;
+    let worker = Worker::join(&plain, &one).await;
+    let first = worker.claim(&plain, 1).await.remove(0);
+    let stepper = Stepper::new();
+    let options = PostgresOptions::new(database.url()).listen(false);
+    stepper.set_free("reaper", true);
+    let reaper = PostgresStore::connect(options.steps(stepper.session("reaper"))).await;
+    let reaper = reaper.expect("the database is there");
+    stepper.set_free("reaper", false);
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let reap = tokio::spawn(async move { reaper.reap(100).await });
+    while stepper.asked("reaper").await != "lock_free_runs" {
+        stepper.allow("reaper");
+    }
+    let release = Release { task: first.task, fence: first.fence, delay: Duration::ZERO };
+    plain.release(vec![release]).await.expect("it is its own");
+    let second = worker.claim(&plain, 1).await.remove(0);
+    assert_eq!((second.fence, second.attempt), (first.fence.next(), 1));
+    stepper.set_free("reaper", true);
+    let sweep = reap.await.expect("it ends").expect("reaping works");
+    assert_eq!(sweep.moved, 0);
+    let task = &plain.list_tasks(run, None, 10).await.expect("reading works")[0];
+    assert_eq!((task.state, task.fence), (TaskState::Running, second.fence));
 }

@@ -82,7 +82,7 @@ const PLANS: &[(&str, &[&str])] = &[
     (
         "peek",
         &[
-            "lanes by lanes_pkey:",
+            "lanes by lanes_workflow_version_level_id_key:",
             "pulses by pulses_pkey: worker_id",
             "ready by ready_order: lane_id tag",
             "workers by workers_pkey: id",

@@ -2,7 +2,7 @@
 -- claim, whether anything stands in its lanes, and whether there are lanes it does not know of.
 --
 -- $1 uuid: the worker   $2 int[]: lanes   $3 bigint[]: from which tag on to look in each
--- $4 int: the newest lane that is known
+-- $4 bigint: how many lanes are known
 select
     coalesce((select w.state = 'live' from windlass.workers w where w.id = $1), false) as is_live,
     coalesce((
@@ -23,4 +23,4 @@ select
             limit 1
         ) q
     ) as has_tasks,
-    coalesce((select l.id from windlass.lanes l order by l.id desc limit 1), 0) > $4 as has_lanes;
+    (select count(*) from windlass.lanes) > $4 as has_lanes;
