@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
+use crate::step::Parking;
 
 /// The longest message of a failure that is kept, in bytes; the rest is cut off.
 pub const MESSAGE_BYTES_MAX: usize = 4_096;
@@ -36,7 +37,8 @@ impl Failure {
             | FailureCode::Timeout
             | FailureCode::LeaseExpired
             | FailureCode::Interrupted
-            | FailureCode::Payload => code,
+            | FailureCode::Payload
+            | FailureCode::Divergence => code,
         };
         Failure { code, message, is_retryable: true }
     }
@@ -86,6 +88,8 @@ pub enum FailureCode {
     /// The input or a parent's output does not fit the type the handler reads, or
     /// the output cannot be stored.
     Payload,
+    /// The code of a durable function is not the one that wrote its steps.
+    Divergence,
     /// A code of the handler's own.
     Custom(String),
 }
@@ -100,6 +104,7 @@ impl FailureCode {
             FailureCode::LeaseExpired => "lease_expired",
             FailureCode::Interrupted => "interrupted",
             FailureCode::Payload => "payload",
+            FailureCode::Divergence => "divergence",
             FailureCode::Custom(word) => word,
         }
     }
@@ -114,6 +119,7 @@ impl From<String> for FailureCode {
             "lease_expired" => FailureCode::LeaseExpired,
             "interrupted" => FailureCode::Interrupted,
             "payload" => FailureCode::Payload,
+            "divergence" => FailureCode::Divergence,
             _ => FailureCode::Custom(word),
         }
     }
@@ -128,7 +134,8 @@ impl From<FailureCode> for String {
             | FailureCode::Timeout
             | FailureCode::LeaseExpired
             | FailureCode::Interrupted
-            | FailureCode::Payload => code.word().to_owned(),
+            | FailureCode::Payload
+            | FailureCode::Divergence => code.word().to_owned(),
         }
     }
 }
@@ -145,6 +152,8 @@ pub enum Outcome {
     Interrupted,
     /// The task's condition was false; the handler was not called.
     ConditionFalse,
+    /// The function waits for something and needs no worker until then.
+    Parked(Parking),
 }
 
 /// What the store is to do about a running task.
@@ -163,6 +172,8 @@ pub enum Decision {
     },
     /// The task does not run.
     Skip,
+    /// The task waits; it is claimed again when what it waits for has come.
+    Park(Parking),
 }
 
 /// Decides what follows from the outcome of attempt number `attempt` (from 1).
@@ -183,6 +194,7 @@ pub fn decide(policy: &RetryPolicy, attempt: u32, outcome: Outcome, jitter: f64)
     match outcome {
         Outcome::Returned(output) => Decision::Succeed(output),
         Outcome::ConditionFalse => Decision::Skip,
+        Outcome::Parked(parking) => Decision::Park(parking),
         Outcome::Interrupted => {
             let message = "the worker ended before the attempt did";
             let failure = Failure::new(FailureCode::Interrupted, message);
@@ -323,7 +335,16 @@ mod tests {
 
     #[test]
     fn codes_survive_their_word() {
-        for word in ["error", "panic", "timeout", "lease_expired", "interrupted", "payload", "x"] {
+        for word in [
+            "error",
+            "panic",
+            "timeout",
+            "lease_expired",
+            "interrupted",
+            "payload",
+            "divergence",
+            "x",
+        ] {
             assert_eq!(FailureCode::from(word.to_owned()).word(), word);
         }
     }

@@ -154,6 +154,13 @@ pub enum TaskEventKind {
         /// When it may be claimed again, if not at once.
         until: Option<Timestamp>,
     },
+    /// The function waits, and needs no worker until then. Attempts count anew.
+    Parked {
+        /// When it goes on by itself, if it does.
+        until: Option<Timestamp>,
+    },
+    /// What the function waited for has come.
+    Resumed,
     /// The lease of its worker ran out.
     LeaseExpired {
         /// The worker.
@@ -184,6 +191,8 @@ impl TaskEventKind {
             TaskEventKind::Failed { .. } => "failed",
             TaskEventKind::Retrying { .. } => "retrying",
             TaskEventKind::Released { .. } => "released",
+            TaskEventKind::Parked { .. } => "parked",
+            TaskEventKind::Resumed => "resumed",
             TaskEventKind::LeaseExpired { .. } => "lease_expired",
             TaskEventKind::Skipped => "skipped",
             TaskEventKind::Cancelled => "cancelled",

@@ -66,6 +66,11 @@ uuid_id! {
     CandidateId
 }
 
+uuid_id! {
+    /// One signal. Whoever sends it chooses it, so that it can be sent again.
+    SignalId
+}
+
 impl RunId {
     /// A version 7 UUID from a time and 80 random bits: ids made later sort later.
     pub fn from_parts(now: Timestamp, random: u128) -> Self {
@@ -90,6 +95,13 @@ impl WorkerId {
     /// A version 4 UUID from 122 of the random bits.
     pub fn from_random(random: u128) -> Self {
         WorkerId(uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid())
+    }
+}
+
+impl SignalId {
+    /// A version 4 UUID from 122 of the random bits.
+    pub fn from_random(random: u128) -> Self {
+        SignalId(uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid())
     }
 }
 

@@ -11,6 +11,7 @@
 //! | [`retry`] | when is the next attempt, if there is one? |
 //! | [`mod@decide`] | what follows from the outcome of an attempt? |
 //! | [`progress`] | what follows for the rest of the run when a task ends? |
+//! | [`step`] | what does a durable function remember? |
 //! | [`fairness`] | whose turn is it? |
 //! | [`event`] | how is it written down? |
 
@@ -24,6 +25,7 @@ pub mod payload;
 pub mod progress;
 pub mod retry;
 pub mod state;
+pub mod step;
 pub mod time;
 
 pub use decide::{
@@ -33,12 +35,17 @@ pub use definition::{Definition, DefinitionDraft, DefinitionError, TaskKind, Tas
 pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
 pub use fairness::{Phase, Tag, Weight, next_tag};
 pub use id::{
-    CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, TaskId, TaskIndex, Term, Version,
-    WorkerId,
+    CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, SignalId, TaskId, TaskIndex, Term,
+    Version, WorkerId,
 };
-pub use name::{IdempotencyKey, NameError, QueueName, TaskName, Tenant, WorkerName, WorkflowName};
+pub use name::{
+    IdempotencyKey, NameError, QueueName, StepName, TaskName, Tenant, WorkerName, WorkflowName,
+};
 pub use payload::{Payload, PayloadError, PayloadLimit};
 pub use progress::{Effect, ParentTally, Progress, RunCounters};
 pub use retry::{RetryError, RetryPolicy};
 pub use state::{IllegalTransition, RunCommand, RunState, TaskCommand, TaskState};
+pub use step::{
+    Call, Parking, StepChange, StepKind, StepRecord, StepResult, StepState, StepWrite, Wait,
+};
 pub use time::Timestamp;

@@ -120,6 +120,10 @@ name! {
     TaskName, "task name", NAME_BYTES_MAX
 }
 name! {
+    /// What a durable function calls a step or a signal.
+    StepName, "step name", NAME_BYTES_MAX
+}
+name! {
     /// The name of a lane of ready tasks.
     QueueName, "queue name", NAME_BYTES_MAX
 }

@@ -32,9 +32,11 @@ impl ParentTally {
             TaskState::Failed => self.failed += 1,
             TaskState::Skipped => self.skipped += 1,
             TaskState::Cancelled => self.cancelled += 1,
-            TaskState::Pending | TaskState::Scheduled | TaskState::Ready | TaskState::Running => {
-                self.pending += 1;
-            }
+            TaskState::Pending
+            | TaskState::Scheduled
+            | TaskState::Waiting
+            | TaskState::Ready
+            | TaskState::Running => self.pending += 1,
         }
     }
 }

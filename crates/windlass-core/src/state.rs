@@ -15,6 +15,8 @@ pub enum TaskState {
     Pending,
     /// Waits for a time: a delay, a sleep or a retry's backoff.
     Scheduled,
+    /// Waits for something to happen: a signal, or the end of another run.
+    Waiting,
     /// Can be claimed.
     Ready,
     /// Is leased to a worker.
@@ -31,9 +33,10 @@ pub enum TaskState {
 
 impl TaskState {
     /// Every state, in the order of a task's life.
-    pub const ALL: [TaskState; 8] = [
+    pub const ALL: [TaskState; 9] = [
         TaskState::Pending,
         TaskState::Scheduled,
+        TaskState::Waiting,
         TaskState::Ready,
         TaskState::Running,
         TaskState::Succeeded,
@@ -45,9 +48,11 @@ impl TaskState {
     /// Whether nothing but a retry of the whole run leads out of this state.
     pub const fn is_final(self) -> bool {
         match self {
-            TaskState::Pending | TaskState::Scheduled | TaskState::Ready | TaskState::Running => {
-                false
-            }
+            TaskState::Pending
+            | TaskState::Scheduled
+            | TaskState::Waiting
+            | TaskState::Ready
+            | TaskState::Running => false,
             TaskState::Succeeded
             | TaskState::Failed
             | TaskState::Cancelled
@@ -60,6 +65,7 @@ impl TaskState {
         match self {
             TaskState::Pending => "pending",
             TaskState::Scheduled => "scheduled",
+            TaskState::Waiting => "waiting",
             TaskState::Ready => "ready",
             TaskState::Running => "running",
             TaskState::Succeeded => "succeeded",
@@ -116,6 +122,12 @@ pub enum TaskCommand {
     Release,
     /// The worker hands it back, and nobody shall take it before a time.
     Defer,
+    /// The function has nothing to do before a time.
+    Sleep,
+    /// The function has nothing to do before something happens.
+    Await,
+    /// It happened.
+    Resume,
     /// The lease ran out and an attempt is left.
     Expire,
     /// The trigger or the condition says that it does not run.
@@ -128,7 +140,7 @@ pub enum TaskCommand {
 
 impl TaskCommand {
     /// Every command.
-    pub const ALL: [TaskCommand; 14] = [
+    pub const ALL: [TaskCommand; 17] = [
         TaskCommand::Queue,
         TaskCommand::Schedule,
         TaskCommand::Promote,
@@ -139,6 +151,9 @@ impl TaskCommand {
         TaskCommand::Retry,
         TaskCommand::Release,
         TaskCommand::Defer,
+        TaskCommand::Sleep,
+        TaskCommand::Await,
+        TaskCommand::Resume,
         TaskCommand::Expire,
         TaskCommand::Skip,
         TaskCommand::Cancel,
@@ -158,6 +173,9 @@ impl TaskCommand {
             TaskCommand::Retry => "retry",
             TaskCommand::Release => "release",
             TaskCommand::Defer => "defer",
+            TaskCommand::Sleep => "sleep",
+            TaskCommand::Await => "await",
+            TaskCommand::Resume => "resume",
             TaskCommand::Expire => "expire",
             TaskCommand::Skip => "skip",
             TaskCommand::Cancel => "cancel",
@@ -169,7 +187,9 @@ impl TaskCommand {
 /// Every legal move of a task: from, by, to.
 pub const TASK_TRANSITIONS: &[(TaskState, TaskCommand, TaskState)] = {
     use TaskCommand as Do;
-    use TaskState::{Cancelled, Failed, Pending, Ready, Running, Scheduled, Skipped, Succeeded};
+    use TaskState::{
+        Cancelled, Failed, Pending, Ready, Running, Scheduled, Skipped, Succeeded, Waiting,
+    };
     &[
         (Pending, Do::Queue, Ready),
         (Pending, Do::Schedule, Scheduled),
@@ -178,6 +198,9 @@ pub const TASK_TRANSITIONS: &[(TaskState, TaskCommand, TaskState)] = {
         (Scheduled, Do::Promote, Ready),
         (Scheduled, Do::Wake, Succeeded),
         (Scheduled, Do::Cancel, Cancelled),
+        (Waiting, Do::Promote, Ready),
+        (Waiting, Do::Resume, Ready),
+        (Waiting, Do::Cancel, Cancelled),
         (Ready, Do::Claim, Running),
         (Ready, Do::Cancel, Cancelled),
         (Running, Do::Succeed, Succeeded),
@@ -186,6 +209,8 @@ pub const TASK_TRANSITIONS: &[(TaskState, TaskCommand, TaskState)] = {
         (Running, Do::Retry, Scheduled),
         (Running, Do::Release, Ready),
         (Running, Do::Defer, Scheduled),
+        (Running, Do::Sleep, Scheduled),
+        (Running, Do::Await, Waiting),
         (Running, Do::Expire, Ready),
         (Running, Do::Cancel, Cancelled),
         (Succeeded, Do::Reset, Pending),
@@ -315,6 +340,9 @@ mod tests {
             S::Scheduled => {
                 &[(Do::Promote, S::Ready), (Do::Wake, S::Succeeded), (Do::Cancel, S::Cancelled)]
             }
+            S::Waiting => {
+                &[(Do::Promote, S::Ready), (Do::Resume, S::Ready), (Do::Cancel, S::Cancelled)]
+            }
             S::Ready => &[(Do::Claim, S::Running), (Do::Cancel, S::Cancelled)],
             S::Running => &[
                 (Do::Succeed, S::Succeeded),
@@ -322,6 +350,8 @@ mod tests {
                 (Do::Retry, S::Scheduled),
                 (Do::Release, S::Ready),
                 (Do::Defer, S::Scheduled),
+                (Do::Sleep, S::Scheduled),
+                (Do::Await, S::Waiting),
                 (Do::Expire, S::Ready),
                 (Do::Skip, S::Skipped),
                 (Do::Cancel, S::Cancelled),

@@ -110,6 +110,10 @@ pub(crate) enum Verb {
     Release,
     /// `checkpoint`
     Checkpoint,
+    /// `record` or `take_signals`
+    Record,
+    /// `signal`
+    Signal,
     /// `extend`
     Extend,
     /// `leave` or `begin_drain`

@@ -7,13 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass::store::{
     Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
-    HeartbeatAnswer, Held, Hello, Hints, LeaderRecord, Mandate, NewRun, Outlook, Release,
-    RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
-    TaskRecord, WorkerFilter, WorkerLink, WorkerPage,
+    HeartbeatAnswer, Held, Hello, Hints, LeaderRecord, Mandate, NewRun, NewSignal, Outlook,
+    Recording, Release, RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep,
+    TakeSignal, Taken, Tallies, TaskRecord, WorkerFilter, WorkerLink, WorkerPage,
 };
 use windlass::testing::Process;
 use windlass::{Definition, Event, PayloadLimit, PlantedBug, RunId, TaskName, Tenant, Timestamp};
-use windlass_core::{CandidateId, Decision, EventId, TaskIndex, Weight, WorkerId};
+use windlass_core::{
+    Call, CandidateId, Decision, EventId, StepRecord, TaskId, TaskIndex, Weight, WorkerId,
+};
 
 use crate::faults::{FaultKind, Verb};
 use crate::world::{SiteId, World};
@@ -163,6 +165,25 @@ impl WorkerLink for FaultyStore {
     async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
         self.deliver(Verb::Checkpoint, checkpoints, |world, checkpoints| {
             Box::pin(async move { world.store.checkpoint(checkpoints).await })
+        })
+        .await
+    }
+
+    async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
+        self.deliver(Verb::Record, recordings, |world, recordings| {
+            Box::pin(async move {
+                let held: Vec<Held> = recordings.iter().map(|recording| recording.held).collect();
+                let answers = world.store.record(recordings).await?;
+                world.note_answers(&held, &answers);
+                Ok(answers)
+            })
+        })
+        .await
+    }
+
+    async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
+        self.deliver(Verb::Record, takes, |world, takes| {
+            Box::pin(async move { world.store.take_signals(takes).await })
         })
         .await
     }
@@ -326,6 +347,25 @@ impl Store for FaultyStore {
     async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError> {
         self.deliver(Verb::Retry, (run, round), |world, (run, round)| {
             Box::pin(async move { world.store.retry_run(run, round).await })
+        })
+        .await
+    }
+
+    async fn signal(&self, signal: NewSignal) -> Result<(), StoreError> {
+        self.deliver(Verb::Signal, signal, |world, signal| {
+            Box::pin(async move { world.store.signal(signal).await })
+        })
+        .await
+    }
+
+    async fn list_steps(
+        &self,
+        task: TaskId,
+        after: Option<Call>,
+        limit: usize,
+    ) -> Result<Vec<StepRecord>, StoreError> {
+        self.deliver(Verb::Read, (task, after), move |world, (task, after)| {
+            Box::pin(async move { world.store.list_steps(task, after, limit).await })
         })
         .await
     }

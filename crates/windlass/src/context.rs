@@ -8,12 +8,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_core::{Fence, Payload, PayloadLimit, RunId, TaskName, Tenant, Version, WorkflowName};
+use windlass_core::{
+    Failure, FailureCode, Fence, Payload, PayloadLimit, RunId, StepWrite, TaskName, Tenant,
+    Timestamp, Version, WorkflowName,
+};
 
 use crate::backoff::Backoff;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Answer, Checkpoint, Claimed, Held, Refusal, StoreError};
-use crate::worker::Checkpoints;
+use crate::function::{Journal, never};
+use crate::store::{Answer, Checkpoint, Claimed, Held, Recording, Refusal, StoreError, TakeSignal};
+use crate::worker::{Gather, Gathers, Parcel};
 
 /// One attempt of a task, shared between the worker that runs it and the context
 /// its handler holds.
@@ -24,8 +28,12 @@ pub(crate) struct Attempt {
     cancelled: CancellationToken,
     draining: CancellationToken,
     progress: Mutex<Option<Payload>>,
-    /// Where checkpoints go; `None` if no worker runs the attempt.
-    checkpoints: Option<Arc<Checkpoints>>,
+    /// What its function remembers.
+    pub(crate) journal: Journal,
+    /// When the worker learned of it.
+    received: Instant,
+    /// Where what handlers say goes; `None` if no worker runs the attempt.
+    gathers: Option<Arc<Gathers>>,
     is_handed_back: AtomicBool,
     /// When the handler last gave a sign of life.
     last_sign: Mutex<Instant>,
@@ -36,21 +44,23 @@ pub(crate) struct Attempt {
 impl Attempt {
     /// An attempt that ends when `cancelled` is and should hurry when `draining` is.
     pub(crate) fn new(
-        claimed: Claimed,
+        mut claimed: Claimed,
         cancelled: CancellationToken,
         draining: CancellationToken,
     ) -> Self {
+        let steps = std::mem::take(&mut claimed.steps);
         let payload_limit = PayloadLimit::default();
         let progress = Mutex::new(None);
         let is_handed_back = AtomicBool::new(false);
-        let checkpoints = None;
         Attempt {
             claimed,
             payload_limit,
             cancelled,
             draining,
             progress,
-            checkpoints,
+            journal: Journal::new(&steps),
+            received: Instant::now(),
+            gathers: None,
             is_handed_back,
             last_sign: Mutex::new(Instant::now()),
             waits: AtomicUsize::new(0),
@@ -86,18 +96,97 @@ impl Attempt {
         self.is_handed_back.load(Ordering::Relaxed)
     }
 
-    /// The same attempt with a place for checkpoints.
-    pub(crate) fn checkpoints(self, checkpoints: Arc<Checkpoints>) -> Self {
-        Attempt { checkpoints: Some(checkpoints), ..self }
+    /// The same attempt with a place for what its handler says.
+    pub(crate) fn gathers(self, gathers: Arc<Gathers>) -> Self {
+        Attempt { gathers: Some(gathers), ..self }
     }
 
-    /// Sends a checkpoint once.
-    async fn keep(&self, value: Payload) -> Result<Answer, StoreError> {
-        let Some(checkpoints) = &self.checkpoints else {
+    /// Whether its worker is shutting down.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+
+    /// The time by the store's clock, or a little earlier.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.claimed.at + self.received.elapsed()
+    }
+
+    /// When it is surely not before this time by the store's clock; `None` if that is too far
+    /// away to say.
+    pub(crate) fn instant_of(&self, time: Timestamp) -> Option<Instant> {
+        self.received.checked_add(time.since(self.claimed.at))
+    }
+
+    /// Tells the store something. While that is away, it is tried again until the attempt is
+    /// cancelled; one that was cancelled before still tries once.
+    async fn tell<P: Parcel>(
+        &self,
+        gather: impl Fn(&Gathers) -> &Arc<Gather<P>>,
+        parcel: P,
+    ) -> Result<P::Answer, StoreError> {
+        let Some(gathers) = &self.gathers else {
             return Err(StoreError::Unavailable("no worker runs the attempt".to_owned()));
         };
+        // Whoever waits for the store is not silent.
+        let _waiting = self.wait_for_store();
+        let mut backoff = Backoff::default();
+        loop {
+            match gather(gathers).tell(parcel.clone()).await {
+                Err(error) if error.is_retryable() && !self.cancelled.is_cancelled() => {
+                    let pause = backoff.next_pause();
+                    let task = self.claimed.task;
+                    tracing::warn!(%task, %error, ?pause, "a {} was not kept", P::WHAT);
+                    tokio::select! {
+                        biased;
+                        () = self.cancelled.cancelled() => {}
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                }
+                told => return told,
+            }
+        }
+    }
+
+    /// Records what became of calls. Ends the attempt if it cannot be.
+    pub(crate) async fn record(&self, steps: Vec<StepWrite>) {
         let held = Held { task: self.claimed.task, fence: self.claimed.fence };
-        checkpoints.keep(Checkpoint { held, value }).await
+        let told = self.tell(|gathers| &gathers.recordings, Recording { held, steps }).await;
+        match told {
+            Ok(Answer::Accepted | Answer::AcceptedAlready) => {}
+            Ok(Answer::Refused(refusal)) => self.stop(refusal).await,
+            Err(error) => self.cut_off(&error).await,
+        }
+    }
+
+    /// Takes a signal, if there is one. Ends the attempt if the task is not its any more.
+    pub(crate) async fn take_signal(&self, take: TakeSignal) -> Option<Payload> {
+        match self.tell(|gathers| &gathers.takes, take).await {
+            Ok(Ok(taken)) => taken,
+            Ok(Err(refusal)) => self.stop(refusal).await,
+            Err(error) => self.cut_off(&error).await,
+        }
+    }
+
+    /// Ends an attempt that the store did not listen to.
+    async fn stop(&self, refusal: Refusal) -> ! {
+        match refusal {
+            Refusal::LeaseLost | Refusal::RunCancelled | Refusal::UnknownTask => {
+                self.journal.lose();
+            }
+            Refusal::Invalid => {
+                let (task, run) = (&self.claimed.spec.name, self.claimed.task.run);
+                let text = format!("a call of task {task:?} of run {run} has another result");
+                self.journal.fail(Failure::new(FailureCode::Divergence, text));
+            }
+        }
+        never().await
+    }
+
+    /// Ends an attempt that does not reach the store.
+    async fn cut_off(&self, error: &StoreError) -> ! {
+        tracing::warn!(task = %self.claimed.task, %error, "cut off");
+        self.journal.lose();
+        never().await
     }
 
     /// The same attempt with another limit on what its handler may return and note.
@@ -164,6 +253,10 @@ pub struct Ctx<I> {
 impl<I> Ctx<I> {
     pub(crate) fn new(attempt: Arc<Attempt>, input: I) -> Self {
         Ctx { attempt, input: Arc::new(input) }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Attempt> {
+        &self.attempt
     }
 
     /// The input of the run.
@@ -325,34 +418,19 @@ impl<I> Ctx<I> {
         let what = format!("checkpoint of task {:?} of run {}", self.task(), self.run_id());
         let value = self.attempt.payload_limit.encode(value);
         let value = value.map_err(|error| Error::payload(&what, error))?;
-        // Whoever waits for the store is not silent.
-        let _waiting = self.attempt.wait_for_store();
-        let mut backoff = Backoff::default();
-        loop {
-            let kept = self.attempt.keep(value.clone()).await;
-            let refusal = match kept {
-                Ok(Answer::Accepted | Answer::AcceptedAlready) => return Ok(()),
-                Ok(Answer::Refused(refusal)) => refusal,
-                Err(error) if error.is_retryable() && !self.is_cancelled() => {
-                    let pause = backoff.next_pause();
-                    tracing::warn!(%error, ?pause, "{what} was not kept");
-                    tokio::select! {
-                        biased;
-                        () = self.cancelled() => {}
-                        () = tokio::time::sleep(pause) => {}
-                    }
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let (kind, why) = match refusal {
-                Refusal::LeaseLost => (ErrorKind::LeaseLost, "the lease of this attempt is lost"),
-                Refusal::RunCancelled => (ErrorKind::Conflict, "the run was cancelled"),
-                Refusal::UnknownTask => (ErrorKind::NotFound, "there is no such task"),
-                Refusal::Invalid => (ErrorKind::Payload, "it cannot be stored"),
-            };
-            return Err(Error::new(kind, format!("{what} was refused: {why}")));
-        }
+        let held = Held { task: self.attempt.claimed.task, fence: self.attempt.claimed.fence };
+        let checkpoint = Checkpoint { held, value };
+        let refusal = match self.attempt.tell(|gathers| &gathers.checkpoints, checkpoint).await? {
+            Answer::Accepted | Answer::AcceptedAlready => return Ok(()),
+            Answer::Refused(refusal) => refusal,
+        };
+        let (kind, why) = match refusal {
+            Refusal::LeaseLost => (ErrorKind::LeaseLost, "the lease of this attempt is lost"),
+            Refusal::RunCancelled => (ErrorKind::Conflict, "the run was cancelled"),
+            Refusal::UnknownTask => (ErrorKind::NotFound, "there is no such task"),
+            Refusal::Invalid => (ErrorKind::Payload, "it cannot be stored"),
+        };
+        Err(Error::new(kind, format!("{what} was refused: {why}")))
     }
 
     /// The newest value that an earlier attempt of the task [kept](Ctx::checkpoint), `None` if

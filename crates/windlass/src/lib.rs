@@ -50,6 +50,7 @@ mod duties;
 pub mod embedded;
 mod engine;
 mod error;
+pub mod function;
 mod planted;
 mod process;
 mod run;
@@ -65,6 +66,7 @@ pub use context::Ctx;
 pub use duties::{Duties, DutyOptions};
 pub use engine::{Start, Windlass};
 pub use error::{Error, ErrorKind};
+pub use function::Function;
 #[cfg(feature = "planted-bugs")]
 pub use planted::PlantedBug;
 pub use run::RunHandle;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{Event, RunId, TaskName, TaskState};
+use windlass_core::{Event, RunId, SignalId, StepName, TaskName, TaskState};
 
 use crate::error::{Error, ErrorKind};
-use crate::store::{PAGE_MAX, RunRecord, Store, TaskRecord};
+use crate::store::{NewSignal, PAGE_MAX, RunRecord, Store, TaskRecord};
 use crate::workflow::Task;
 
 /// How soon a waiter looks again without a hint; it doubles up to the second one.
@@ -131,6 +132,30 @@ impl RunHandle {
                 return Ok(events);
             }
         }
+    }
+
+    /// Sends a signal to the run: a function of it that [waits](crate::Ctx::signal) for this
+    /// name goes on with `value`. If none waits, it is kept until one does.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the run has ended, or if too many signals wait already;
+    /// [`ErrorKind::Payload`] if the value has no JSON form or is too large. One whose answer
+    /// is [lost](Error::is_retryable) may have been sent.
+    pub async fn signal(
+        &self,
+        name: impl AsRef<str>,
+        value: &(impl Serialize + ?Sized),
+    ) -> Result<(), Error> {
+        let name = name.as_ref();
+        let what = format!("signal {name:?} to run {}", self.id);
+        let value = self.store.payload_limit().encode(value);
+        let value = value.map_err(|error| Error::payload(&what, error))?;
+        let name = StepName::new(name)
+            .map_err(|error| Error::new(ErrorKind::Conflict, format!("{what}: {error}")))?;
+        let id = SignalId::from_random(fastrand::u128(..));
+        let signal = NewSignal { id, run: self.id, name, value };
+        Ok(self.store.signal(signal).await?)
     }
 
     /// Cancels the run: its tasks that have not ended are cancelled, running

@@ -89,6 +89,14 @@ impl TaskError {
         error
     }
 
+    /// The error of a step, as it was recorded.
+    pub(crate) fn recorded(failure: Failure) -> Self {
+        let Failure { code, message, is_retryable: _ } = failure;
+        let mut error = TaskError::new(message).permanent();
+        error.verdict.code = Some(code);
+        error
+    }
+
     /// The same error, but no further attempt will mend it.
     #[must_use]
     pub fn permanent(mut self) -> Self {

@@ -224,6 +224,8 @@ impl Tally {
             | TaskEventKind::Succeeded
             | TaskEventKind::Failed { .. }
             | TaskEventKind::Released { .. }
+            | TaskEventKind::Parked { .. }
+            | TaskEventKind::Resumed
             | TaskEventKind::Skipped
             | TaskEventKind::Cancelled => {}
         }

@@ -169,7 +169,9 @@ fn detail(event: &Event) -> String {
             format!("{}, again in {pause}", shown(&failure.to_string()))
         }
         TaskEventKind::Failed { failure } => shown(&failure.to_string()),
-        TaskEventKind::Delayed { until } | TaskEventKind::Sleeping { until } => {
+        TaskEventKind::Delayed { until }
+        | TaskEventKind::Sleeping { until }
+        | TaskEventKind::Parked { until: Some(until) } => {
             format!("for {}", seconds(until.since(event.at)))
         }
         TaskEventKind::Started { worker } => format!("by worker {}", short(*worker)),
@@ -180,6 +182,8 @@ fn detail(event: &Event) -> String {
         | TaskEventKind::Woken
         | TaskEventKind::Succeeded
         | TaskEventKind::Released { .. }
+        | TaskEventKind::Parked { until: None }
+        | TaskEventKind::Resumed
         | TaskEventKind::Cancelled
         | TaskEventKind::Reset => String::new(),
     }

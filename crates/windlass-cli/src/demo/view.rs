@@ -108,6 +108,8 @@ fn task_line(at: Timestamp, task: &TaskEvent) -> Option<String> {
         | TaskEventKind::Sleeping { .. }
         | TaskEventKind::Woken
         | TaskEventKind::Started { .. }
+        | TaskEventKind::Parked { .. }
+        | TaskEventKind::Resumed
         | TaskEventKind::Succeeded
         | TaskEventKind::Skipped
         | TaskEventKind::Cancelled
@@ -202,6 +204,7 @@ fn task_note(task: &TaskRecord) -> Option<String> {
             Some(format!("{} (again after {})", task.name, count(task.attempt as usize, "attempt")))
         }
         TaskState::Scheduled => Some(format!("{} (asleep)", task.name)),
+        TaskState::Waiting => Some(format!("{} (waiting)", task.name)),
         TaskState::Pending
         | TaskState::Ready
         | TaskState::Succeeded
@@ -215,6 +218,7 @@ fn glyph(state: TaskState) -> (&'static str, Colour) {
     match state {
         TaskState::Pending => ("·", Colour::Dim),
         TaskState::Scheduled => ("◷", Colour::Yellow),
+        TaskState::Waiting => ("◌", Colour::Yellow),
         TaskState::Ready => ("○", Colour::Yellow),
         TaskState::Running => ("◐", Colour::Cyan),
         TaskState::Succeeded => ("●", Colour::Green),

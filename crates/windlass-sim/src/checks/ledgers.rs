@@ -30,9 +30,10 @@ pub(super) fn completions_are_handlers_own(
                 match failure.code {
                     FailureCode::Error | FailureCode::Panic => end == Some(HandlerEnd::Failed),
                     FailureCode::Timeout | FailureCode::Interrupted => call.is_some(),
-                    FailureCode::LeaseExpired | FailureCode::Payload | FailureCode::Custom(_) => {
-                        false
-                    }
+                    FailureCode::LeaseExpired
+                    | FailureCode::Payload
+                    | FailureCode::Divergence
+                    | FailureCode::Custom(_) => false,
                 }
             }
             TaskEventKind::Skipped if event.from == TaskState::Running => {
@@ -45,6 +46,8 @@ pub(super) fn completions_are_handlers_own(
             | TaskEventKind::Woken
             | TaskEventKind::Started { .. }
             | TaskEventKind::Released { .. }
+            | TaskEventKind::Parked { .. }
+            | TaskEventKind::Resumed
             | TaskEventKind::LeaseExpired { .. }
             | TaskEventKind::Cancelled
             | TaskEventKind::Reset => true,
@@ -136,6 +139,8 @@ pub(super) fn attempts_are_used_up_before_a_task_fails(
             | TaskEventKind::Succeeded
             | TaskEventKind::Retrying { .. }
             | TaskEventKind::Released { .. }
+            | TaskEventKind::Parked { .. }
+            | TaskEventKind::Resumed
             | TaskEventKind::Skipped
             | TaskEventKind::Cancelled
             | TaskEventKind::Reset => continue,

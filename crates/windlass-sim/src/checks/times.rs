@@ -140,6 +140,7 @@ pub(super) fn timers_are_not_late(evidence: &Evidence<'_>, violations: &mut Vec<
                 TaskEventKind::Delayed { until }
                 | TaskEventKind::Sleeping { until }
                 | TaskEventKind::Retrying { until, .. }
+                | TaskEventKind::Parked { until: Some(until) }
                 | TaskEventKind::Released { until: Some(until) } => *due = Some(*until),
                 TaskEventKind::Queued | TaskEventKind::Woken => {
                     let Some(until) = due.take() else { continue };
@@ -153,6 +154,8 @@ pub(super) fn timers_are_not_late(evidence: &Evidence<'_>, violations: &mut Vec<
                     }
                 }
                 TaskEventKind::Released { until: None }
+                | TaskEventKind::Parked { until: None }
+                | TaskEventKind::Resumed
                 | TaskEventKind::Started { .. }
                 | TaskEventKind::Succeeded
                 | TaskEventKind::Failed { .. }

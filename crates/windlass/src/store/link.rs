@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::{
-    ClaimSeq, Decision, Definition, Failure, Fence, Payload, PayloadLimit, QueueName, TaskId,
-    TaskIndex, TaskName, TaskSpec, TaskState, Tenant, Version, WorkerId, WorkflowName,
+    Call, ClaimSeq, Decision, Definition, Failure, Fence, Payload, PayloadLimit, QueueName,
+    StepChange, StepName, StepRecord, StepResult, StepWrite, TaskId, TaskIndex, TaskName, TaskSpec,
+    TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
 };
 
 use super::{Hints, StoreError, WorkerInfo};
@@ -48,6 +49,16 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// the requests; of two values of one task the later one counts, and one that is too large
     /// is answered [`Refusal::Invalid`]. Nothing is written to the history.
     async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError>;
+
+    /// Records what became of calls of durable functions, each batch of a task whole or not at
+    /// all. A result that is recorded never changes: one that contradicts it, or that is too
+    /// large, is answered [`Refusal::Invalid`]. The answers are in the order of the requests.
+    async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError>;
+
+    /// Takes signals that wait for functions of the worker's: the oldest of its name becomes the
+    /// result of the call and is gone. `None` if there is none. A call that has its result
+    /// already is answered with that. The answers are in the order of the requests.
+    async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError>;
 
     /// Keeps the lease, and compares what the worker holds with what it should.
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError>;
@@ -160,6 +171,10 @@ pub struct Claimed {
     pub failures: Vec<(TaskName, Failure)>,
     /// The newest checkpoint of earlier attempts.
     pub checkpoint: Option<Payload>,
+    /// What is known of the calls of a durable function, in their order.
+    pub steps: Vec<StepRecord>,
+    /// When it was claimed, by the store's clock.
+    pub at: Timestamp,
 }
 
 /// How a parent of a claimed task ended.
@@ -189,6 +204,7 @@ impl Completion {
     pub(crate) fn bytes(&self) -> usize {
         match &self.decision {
             Decision::Succeed(output) => output.as_str().len(),
+            Decision::Park(parking) => parking.steps.iter().map(bytes_of).sum(),
             Decision::Skip | Decision::Fail(_) | Decision::Retry { .. } => 0,
         }
     }
@@ -197,6 +213,7 @@ impl Completion {
     pub(crate) fn is_over(&self, limit: PayloadLimit) -> bool {
         match &self.decision {
             Decision::Succeed(output) => limit.check(output).is_err(),
+            Decision::Park(parking) => parking.steps.iter().any(|step| is_over(step, limit)),
             Decision::Skip | Decision::Fail(_) | Decision::Retry { .. } => false,
         }
     }
@@ -222,7 +239,58 @@ pub struct Checkpoint {
     pub value: Payload,
 }
 
-/// The answer to a completion, a release or a checkpoint.
+/// What became of calls of one durable function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording {
+    /// The task, and the fence of the claim that runs it.
+    pub held: Held,
+    /// The calls.
+    pub steps: Vec<StepWrite>,
+}
+
+impl Recording {
+    /// The bytes of its results.
+    pub(crate) fn bytes(&self) -> usize {
+        self.steps.iter().map(bytes_of).sum()
+    }
+
+    /// Whether one of its results is larger than the limit.
+    pub(crate) fn is_over(&self, limit: PayloadLimit) -> bool {
+        self.steps.iter().any(|step| is_over(step, limit))
+    }
+}
+
+fn bytes_of(step: &StepWrite) -> usize {
+    match &step.change {
+        StepChange::Done { result, .. } => result.bytes(),
+        StepChange::Open { .. } => 0,
+    }
+}
+
+fn is_over(step: &StepWrite, limit: PayloadLimit) -> bool {
+    match &step.change {
+        StepChange::Done { result: StepResult::Value(value), .. } => limit.check(value).is_err(),
+        StepChange::Done { result: StepResult::Failed(_), .. } | StepChange::Open { .. } => false,
+    }
+}
+
+/// A function asks for a signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakeSignal {
+    /// The task, and the fence of the claim that runs it.
+    pub held: Held,
+    /// The call that waits for it.
+    pub call: Call,
+    /// The name of the signal.
+    pub name: StepName,
+    /// The place that its result is to have among those of the function.
+    pub number: u32,
+}
+
+/// The answer to [`TakeSignal`].
+pub type Taken = Result<Option<Payload>, Refusal>;
+
+/// The answer to a completion, a release, a checkpoint or a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was applied.

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_core::{
-    CandidateId, Definition, Event, EventId, RunId, RunState, TaskIndex, TaskName, Tenant,
-    Timestamp, Weight,
+    Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId, TaskIndex,
+    TaskName, Tenant, Timestamp, Weight,
 };
 
 pub use hints::{HintSender, Hints};
@@ -32,12 +32,13 @@ pub use leaders::{
 };
 pub use link::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
-    Held, Hello, Lost, ParentEnd, ProgressNote, Refusal, Release, WorkerLink,
+    Held, Hello, Lost, ParentEnd, ProgressNote, Recording, Refusal, Release, TakeSignal, Taken,
+    WorkerLink,
 };
 pub use memory::MemoryStore;
 pub use records::{
-    METADATA_BYTES_MAX, METADATA_PAIRS_MAX, NewRun, RunCursor, RunFilter, RunPage, RunRecord,
-    Started, TaskRecord,
+    METADATA_BYTES_MAX, METADATA_PAIRS_MAX, NewRun, NewSignal, RunCursor, RunFilter, RunPage,
+    RunRecord, Started, TaskRecord,
 };
 
 pub use workers::{
@@ -63,6 +64,9 @@ pub(crate) fn batch_len(bytes: impl IntoIterator<Item = usize>, most: usize) -> 
     };
     bytes.into_iter().take(most.max(1)).enumerate().take_while(fits).count()
 }
+
+/// The most signals that wait in a run for someone to ask for them.
+pub const SIGNALS_MAX: usize = 10_000;
 
 /// The most rows of one page of a list.
 pub const PAGE_MAX: usize = 1_000;
@@ -192,6 +196,22 @@ pub trait Store: WorkerLink {
     /// `round` is the round that failed: repeated after a lost answer, the verb
     /// answers the same round again instead of starting another.
     async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError>;
+
+    /// Sends a signal to a run: the function of it that waits for it goes on, and if none does,
+    /// it is kept until one asks for it.
+    ///
+    /// Repeated with the same id, it is sent once. A run that has ended is a
+    /// [`StoreError::Conflict`], as is more than [`SIGNALS_MAX`] that nobody asked for.
+    async fn signal(&self, signal: NewSignal) -> Result<(), StoreError>;
+
+    /// What is known of the calls of a task's function behind `after`, in their order, at most
+    /// `limit` up to [`PAGE_MAX`]; none if there is no such task.
+    async fn list_steps(
+        &self,
+        task: TaskId,
+        after: Option<Call>,
+        limit: usize,
+    ) -> Result<Vec<StepRecord>, StoreError>;
 
     /// One run.
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError>;

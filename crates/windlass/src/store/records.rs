@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_core::{
-    Failure, Fence, IdempotencyKey, Payload, PayloadLimit, Priority, RunId, RunState, TaskIndex,
-    TaskName, TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
+    Failure, Fence, IdempotencyKey, Payload, PayloadLimit, Priority, RunId, RunState, SignalId,
+    StepName, TaskIndex, TaskName, TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
 };
 
 /// The most metadata pairs of a run.
@@ -65,6 +65,28 @@ impl NewRun {
             }
         }
         Ok(())
+    }
+}
+
+/// A signal to send.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewSignal {
+    /// Its id, chosen by the caller, so that one whose answer was lost can be sent again.
+    pub id: SignalId,
+    /// The run.
+    pub run: RunId,
+    /// The name that a function waits for.
+    pub name: StepName,
+    /// What it says.
+    pub value: Payload,
+}
+
+impl NewSignal {
+    /// Checks what the types do not: the size of what it says. The error is a sentence.
+    pub fn check(&self, limit: PayloadLimit) -> Result<(), String> {
+        let NewSignal { run, name, .. } = self;
+        let wrong = |error| format!("signal {name:?} to run {run} {error}");
+        limit.check(&self.value).map_err(wrong)
     }
 }
 

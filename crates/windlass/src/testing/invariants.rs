@@ -242,6 +242,7 @@ impl Walk<'_> {
                 }
             }
             TaskEventKind::Released { .. } => task.starts -= 1,
+            TaskEventKind::Parked { .. } => task.starts = 0,
             TaskEventKind::Reset => {
                 task.starts = 0;
                 if !self.to_reset[event.task.as_usize()] {
@@ -257,6 +258,7 @@ impl Walk<'_> {
             | TaskEventKind::Queued
             | TaskEventKind::Delayed { .. }
             | TaskEventKind::Sleeping { .. }
+            | TaskEventKind::Resumed
             | TaskEventKind::Woken => {}
         }
         if event.fence != self.tasks[event.task.as_usize()].fence {
@@ -272,7 +274,9 @@ impl Walk<'_> {
             TaskEventKind::Delayed { until }
             | TaskEventKind::Sleeping { until }
             | TaskEventKind::Retrying { until, .. } => task.until = Some(*until),
-            TaskEventKind::Released { until } => task.until = *until,
+            TaskEventKind::Released { until } | TaskEventKind::Parked { until } => {
+                task.until = *until;
+            }
             TaskEventKind::Queued | TaskEventKind::Woken => {
                 if due.is_some_and(|due| at < due) {
                     self.violate(TIMERS, format!("{described}, due {due:?}"));
@@ -289,6 +293,7 @@ impl Walk<'_> {
             | TaskEventKind::Failed { .. }
             | TaskEventKind::Skipped
             | TaskEventKind::Cancelled
+            | TaskEventKind::Resumed
             | TaskEventKind::Reset => {}
         }
     }
@@ -346,6 +351,8 @@ fn commands(kind: &TaskEventKind) -> &'static [TaskCommand] {
         TaskEventKind::Retrying { .. } => &[TaskCommand::Retry],
         TaskEventKind::Released { until: None } => &[TaskCommand::Release],
         TaskEventKind::Released { until: Some(_) } => &[TaskCommand::Defer],
+        TaskEventKind::Parked { .. } => &[TaskCommand::Sleep, TaskCommand::Await],
+        TaskEventKind::Resumed => &[TaskCommand::Resume],
         TaskEventKind::LeaseExpired { failure: None, .. } => &[TaskCommand::Expire],
         TaskEventKind::LeaseExpired { failure: Some(_), .. } => &[TaskCommand::Fail],
         TaskEventKind::Skipped => &[TaskCommand::Skip],

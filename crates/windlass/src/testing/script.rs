@@ -9,7 +9,7 @@ use windlass_core::{PayloadLimit, TaskId, WorkerId};
 use super::Process;
 use crate::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Held, Hello,
-    Hints, MemoryStore, Refusal, Release, StoreError, WorkerLink,
+    Hints, MemoryStore, Recording, Refusal, Release, StoreError, TakeSignal, Taken, WorkerLink,
 };
 use crate::worker::{Point, Probe};
 
@@ -153,6 +153,17 @@ impl WorkerLink for RecordingLink {
         let answers = self.store.checkpoint(checkpoints).await?;
         self.note(held.into_iter(), &answers);
         Ok(answers)
+    }
+
+    async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
+        let held: Vec<_> = recordings.iter().map(|recording| recording.held).collect();
+        let answers = self.store.record(recordings).await?;
+        self.note(held.into_iter(), &answers);
+        Ok(answers)
+    }
+
+    async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
+        self.store.take_signals(takes).await
     }
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {

@@ -13,7 +13,8 @@ use windlass_core::{Failure, FailureCode, Outcome};
 
 use super::{Parts, Point};
 use crate::context::Attempt;
-use crate::workflow::{Handler, HandlerFuture};
+use crate::function::Driven;
+use crate::workflow::Handler;
 
 /// Runs a handler to its outcome. A panic is not caught here: it ends the tokio
 /// task, and the session reads it there.
@@ -32,7 +33,7 @@ pub(super) async fn run(
     let name = spec.name.as_str();
     parts.reached(Point::BeforeHandler, name).await;
     attempt.give_sign();
-    let future = handler(Arc::clone(&attempt));
+    let future = Driven::new(handler(Arc::clone(&attempt)), Arc::clone(&attempt));
     let handler = Watched { future, parts: &parts, name, is_begun: false };
     let mut handler = pin!(handler);
     let stopped = tokio::select! {
@@ -53,7 +54,9 @@ pub(super) async fn run(
             Outcome::Failed(Failure::new(FailureCode::Timeout, message))
         }
         Stopped::Cancelled => match timeout(cancel_grace, handler).await {
-            Ok(outcome @ (Outcome::Returned(_) | Outcome::ConditionFalse)) => outcome,
+            Ok(outcome @ (Outcome::Returned(_) | Outcome::ConditionFalse | Outcome::Parked(_))) => {
+                outcome
+            }
             // An error now says no more than that it was cancelled.
             Ok(Outcome::Failed(_) | Outcome::Interrupted) | Err(_) => Outcome::Interrupted,
         },
@@ -97,7 +100,7 @@ async fn silence(attempt: &Attempt) -> Duration {
 /// A handler's future that tells the probe when it has been polled once. A handler
 /// that never waits gives one turn away, so that there is a "during" for it too.
 struct Watched<'a> {
-    future: HandlerFuture,
+    future: Driven,
     parts: &'a Parts,
     name: &'a str,
     is_begun: bool,
@@ -115,7 +118,7 @@ impl Future for Watched<'_> {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.future.as_mut().poll(context)
+        Pin::new(&mut self.future).poll(context)
     }
 }
 

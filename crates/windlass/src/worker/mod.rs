@@ -9,7 +9,7 @@
 mod attempt;
 mod builder;
 mod call;
-mod checkpoints;
+mod gather;
 #[cfg(feature = "health")]
 mod health;
 mod held;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use windlass_core::QueueName;
 
 pub use builder::{LEASE_MIN, SETTING_MAX, SLOTS_MAX, WorkerBuilder, WorkerHandle};
-pub(crate) use checkpoints::Checkpoints;
+pub(crate) use gather::{Gather, Gathers, Parcel};
 pub(crate) use pulse::Pulse;
 pub(crate) use session::Session;
 

@@ -16,7 +16,7 @@ use windlass_core::{ClaimSeq, Outcome, WorkerId, decide};
 use super::call::{Call, answer, limited};
 use super::held::{HeldTask, HeldTasks};
 use super::outbox::Outbox;
-use super::{Checkpoints, Config, Parts, attempt};
+use super::{Config, Gathers, Parts, attempt};
 use crate::backoff::Backoff;
 use crate::context::Attempt;
 use crate::error::Error;
@@ -60,7 +60,7 @@ pub(crate) struct Session {
     running: JoinSet<Option<Outcome>>,
     by_id: HashMap<Id, Held>,
     outbox: Outbox,
-    checkpoints: Arc<Checkpoints>,
+    gathers: Arc<Gathers>,
 
     hints: Hints,
     claim: Call<Result<Vec<Claimed>, StoreError>>,
@@ -117,11 +117,10 @@ impl Session {
         let hints = parts.link.work_hints();
         let handlers = parts.registrations.keys().cloned().collect();
         let now = Instant::now();
-        let (link, gate) = (Arc::clone(&parts.link), parts.gate.clone());
-        let checkpoints = Checkpoints::new(link, gate, config.lease / 3);
+        let gathers = Gathers::new(&parts.link, &parts.gate, config.lease / 3);
         let sign_at = now + IDLE_SIGNS * config.poll;
         Session {
-            checkpoints,
+            gathers,
             parts,
             config,
             rng,
@@ -490,7 +489,7 @@ impl Session {
         let handler = self.handler_of(&claimed);
         let attempt = Attempt::new(claimed, cancelled.clone(), self.draining.clone());
         let attempt = attempt.payload_limit(self.parts.link.payload_limit());
-        let attempt = Arc::new(attempt.checkpoints(Arc::clone(&self.checkpoints)));
+        let attempt = Arc::new(attempt.gathers(Arc::clone(&self.gathers)));
         self.held.insert(HeldTask { attempt: Arc::clone(&attempt), cancelled: cancelled.clone() });
         let Some(handler) = handler.filter(|_| !is_draining) else {
             let delay = if is_draining { Duration::ZERO } else { UNKNOWN_TASK_DELAY };

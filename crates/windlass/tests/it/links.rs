@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello,
-    Hints, MemoryStore, Refusal, Release, StoreError, WorkerLink,
+    Hints, MemoryStore, Recording, Refusal, Release, StoreError, TakeSignal, Taken, WorkerLink,
 };
 use windlass::testing::History;
 use windlass::{Ctx, RetryPolicy, RunState, TaskError, Windlass, WorkerId, Workflow};
@@ -164,6 +164,16 @@ impl WorkerLink for MoodyLink {
     async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
         self.pass(None).await?;
         self.store.checkpoint(checkpoints).await
+    }
+
+    async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
+        self.pass(None).await?;
+        self.store.record(recordings).await
+    }
+
+    async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
+        self.pass(None).await?;
+        self.store.take_signals(takes).await
     }
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {

@@ -13,6 +13,7 @@ mod differential;
 mod draining;
 #[cfg(all(feature = "embedded", unix))]
 mod embedded;
+mod functions;
 mod links;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod postgres;

@@ -94,6 +94,7 @@ impl Run {
             task.output = None;
             task.failure = None;
             task.note = None;
+            task.forget_steps();
             if shared.planted.has(PlantedBug::RetryResetsFence) {
                 task.fence = Fence(0);
             }

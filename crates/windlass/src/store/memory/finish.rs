@@ -16,6 +16,11 @@ impl State {
         let Some(run) = self.runs.get_mut(&held.task.run) else {
             return Ok(Answer::Refused(Refusal::UnknownTask));
         };
+        if let Decision::Park(parking) = &completion.decision
+            && !run.can_park(held.task.index, parking, self.shared.now)
+        {
+            return Ok(Answer::Refused(Refusal::Invalid));
+        }
         run.give_up_lease(&mut self.shared, held.task, Verb::Finish);
         run.apply_decision(&mut self.shared, held.task, completion.decision)?;
         Ok(Answer::Accepted)
@@ -131,6 +136,7 @@ impl Run {
             Decision::Skip => {
                 self.end_task(shared, index, TaskCommand::Skip, TaskEventKind::Skipped)
             }
+            Decision::Park(parking) => self.park(shared, index, parking),
             Decision::Fail(failure) => {
                 self.task(index).failure = Some(failure.clone());
                 let kind = TaskEventKind::Failed { failure };

@@ -157,6 +157,7 @@ impl State {
             TaskState::Cancelled => Err(Refusal::RunCancelled),
             TaskState::Pending
             | TaskState::Scheduled
+            | TaskState::Waiting
             | TaskState::Ready
             | TaskState::Running
             | TaskState::Succeeded
@@ -271,6 +272,7 @@ impl Run {
         task.holder = Some(request.worker);
         let (fence, attempt) = (task.fence, task.attempt);
         let checkpoint = task.checkpoint.clone();
+        let steps = task.steps.values().cloned().collect();
         if let Some(worker) = shared.workers.get_mut(&request.worker) {
             worker.tasks.insert(id, (fence, request.seq));
         }
@@ -303,6 +305,8 @@ impl Run {
             parents,
             failures,
             checkpoint,
+            steps,
+            at: shared.now,
         })
     }
 

@@ -14,6 +14,7 @@ mod queue;
 mod run;
 mod start;
 mod state;
+pub(super) mod steps;
 mod timers;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,17 +23,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_core::{
-    CandidateId, Definition, Event, EventId, PayloadLimit, RunId, TaskIndex, TaskName, Tenant,
-    Timestamp, Weight, WorkerId,
+    Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, StepRecord, TaskId,
+    TaskIndex, TaskName, Tenant, Timestamp, Weight, WorkerId,
 };
 
 pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
 use super::{
     Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
-    HeartbeatAnswer, Hello, HintSender, Hints, LeaderRecord, Mandate, NewRun, Outlook, Refusal,
-    Release, RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
-    TaskRecord, WorkerFilter, WorkerLink, WorkerPage, check_batch,
+    HeartbeatAnswer, Hello, HintSender, Hints, LeaderRecord, Mandate, NewRun, NewSignal, Outlook,
+    Recording, Refusal, Release, RunFilter, RunPage, RunRecord, Standing, Started, Store,
+    StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, WorkerFilter, WorkerLink,
+    WorkerPage, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -197,6 +199,16 @@ impl WorkerLink for MemoryStore {
         Ok(self.transact(|state| checkpoints.into_iter().map(|c| state.checkpoint(c)).collect()))
     }
 
+    async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(recordings.len())?;
+        Ok(self.transact(|state| recordings.into_iter().map(|r| state.record(r)).collect()))
+    }
+
+    async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
+        check_batch(takes.len())?;
+        Ok(self.transact(|state| takes.into_iter().map(|take| state.take_signal(take)).collect()))
+    }
+
     async fn extend(&self, mut heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
         self.transact(|state| {
             heartbeat.drop_large_notes(state.shared.payload_limit);
@@ -299,6 +311,19 @@ impl Store for MemoryStore {
 
     async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError> {
         self.transact(|state| state.retry_run(run, round))
+    }
+
+    async fn signal(&self, signal: NewSignal) -> Result<(), StoreError> {
+        self.transact(|state| state.signal(signal))
+    }
+
+    async fn list_steps(
+        &self,
+        task: TaskId,
+        after: Option<Call>,
+        limit: usize,
+    ) -> Result<Vec<StepRecord>, StoreError> {
+        Ok(self.transact(|state| state.list_steps(task, after, limit)))
     }
 
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {

@@ -1,13 +1,14 @@
 //! One run in memory, and the only place where its tasks change their state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    Definition, Effect, Event, EventBody, Failure, Fence, IdempotencyKey, Payload, Priority,
-    Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, TaskCommand, TaskEvent,
-    TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Tenant, Timestamp, WorkerId,
+    Call, Definition, Effect, Event, EventBody, Failure, Fence, IdempotencyKey, Payload, Priority,
+    Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, SignalId, StepName, StepRecord,
+    TaskCommand, TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Tenant,
+    Timestamp, WorkerId,
 };
 
 use super::queue::{Entry, Place};
@@ -30,6 +31,10 @@ pub(super) struct Run {
     pub(super) progress: Progress,
     pub(super) tasks: Vec<Task>,
     pub(super) events: Vec<Event>,
+    /// Signals that no function has asked for, the oldest first.
+    pub(super) signals: Vec<(StepName, Payload)>,
+    /// The ids of all signals that came.
+    pub(super) signal_ids: HashSet<SignalId>,
 }
 
 pub(super) struct Task {
@@ -48,6 +53,8 @@ pub(super) struct Task {
     pub(super) note: Option<Payload>,
     /// What earlier attempts left for the next one.
     pub(super) checkpoint: Option<Payload>,
+    /// What is known of the calls of its function.
+    pub(super) steps: BTreeMap<Call, StepRecord>,
 }
 
 /// What a worker did to a task it held.
@@ -71,6 +78,7 @@ impl Task {
             failure: None,
             note: None,
             checkpoint: None,
+            steps: BTreeMap::new(),
         }
     }
 }
@@ -99,6 +107,8 @@ impl Run {
             progress,
             tasks,
             events: Vec::new(),
+            signals: Vec::new(),
+            signal_ids: HashSet::new(),
         };
         let started = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
         run.push_event(shared, EventBody::Run(started));

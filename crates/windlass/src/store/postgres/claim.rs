@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    Definition, EventBody, Failure, Fence, Payload, Priority, QueueName, RunId, TaskEvent,
-    TaskEventKind, TaskId, TaskIndex, TaskKind, TaskSpec, TaskState, Tenant, Timestamp, WorkerId,
+    Definition, EventBody, Failure, Fence, Payload, Priority, QueueName, RunId, StepRecord,
+    TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskSpec, TaskState, Tenant, Timestamp,
+    WorkerId,
 };
 
 use super::PostgresStore;
@@ -17,6 +18,7 @@ use super::checkpoint::read_checkpoints;
 use super::fault::Fault;
 use super::floors::{Found, Front, Look};
 use super::history::write_history;
+use super::journal::step_of;
 use super::leases::{Life, limit_leases};
 use super::names::{Lane, LaneKey};
 use super::pool::{Params, Tx};
@@ -406,14 +408,16 @@ impl Questions {
         }
         if !self.again.is_empty() {
             let (runs, indices) = pairs(&self.again);
-            writes.push(&sql::CHECKPOINTS, params![runs, indices]);
+            writes.push(&sql::CHECKPOINTS, params![runs.clone(), indices.clone()]);
+            writes.push(&sql::STEPS, params![runs, indices]);
         }
         self.are_asked().into_iter().filter(|is_asked| *is_asked).count()
     }
 
-    fn are_asked(&self) -> [bool; 4] {
+    fn are_asked(&self) -> [bool; 5] {
         let Questions { runs, parents, failed, again } = self;
-        [!runs.is_empty(), !parents.is_empty(), !failed.is_empty(), !again.is_empty()]
+        let again = !again.is_empty();
+        [!runs.is_empty(), !parents.is_empty(), !failed.is_empty(), again, again]
     }
 }
 
@@ -424,16 +428,18 @@ struct Facts {
     ends: HashMap<TaskId, (Result<TaskState, String>, Option<String>)>,
     failures: HashMap<RunId, Vec<(TaskIndex, String)>>,
     checkpoints: HashMap<TaskId, Payload>,
+    steps: HashMap<TaskId, Result<Vec<StepRecord>, String>>,
 }
 
 impl Facts {
     /// Reads the answers to the questions that were asked.
     fn of(names: Named, questions: &Questions, answers: &[Vec<Row>]) -> Self {
         let mut answers = answers.iter();
-        let [inputs, ends, failed, checkpoints] = questions.are_asked().map(|is_asked| {
-            let rows = is_asked.then(|| answers.next()).flatten();
-            rows.map(Vec::as_slice).unwrap_or_default()
-        });
+        let [inputs, ends, failed, checkpoints, step_rows] =
+            questions.are_asked().map(|is_asked| {
+                let rows = is_asked.then(|| answers.next()).flatten();
+                rows.map(Vec::as_slice).unwrap_or_default()
+            });
         let input = |row: &Row| {
             let input = Payload::from_json(row.get::<_, &str>(1));
             (RunId::from_uuid(row.get(0)), input.map_err(|error| error.to_string()))
@@ -451,7 +457,16 @@ impl Facts {
             failures.entry(run).or_default().push((TaskIndex(index.cast_unsigned()), row.get(2)));
         }
         let checkpoints = read_checkpoints(checkpoints);
-        Facts { names, inputs, ends, failures, checkpoints }
+        let mut steps: HashMap<TaskId, Result<Vec<StepRecord>, String>> = HashMap::new();
+        for row in step_rows {
+            let known = steps.entry(task_id(row)).or_insert_with(|| Ok(Vec::new()));
+            match (known.as_mut(), step_of(row)) {
+                (Ok(known), Ok(step)) => known.push(step),
+                (Ok(_), Err(error)) => *known = Err(error),
+                (Err(_), _) => {}
+            }
+        }
+        Facts { names, inputs, ends, failures, checkpoints, steps }
     }
 
     /// What the worker is told of the tasks it was given.
@@ -513,6 +528,11 @@ impl Facts {
             parents: spec.parents.iter().map(parent).collect::<Result<_, _>>()?,
             failures: failed.iter().map(failure).collect::<Result<_, _>>()?,
             checkpoint: self.checkpoints.get(&id).cloned(),
+            steps: match self.steps.get(&id).cloned() {
+                Some(steps) => steps.map_err(|error| format!("a step of it {error}"))?,
+                None => Vec::new(),
+            },
+            at: one.at,
         })
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use windlass_core::decide::{MESSAGE_BYTES_MAX, storable};
 use windlass_core::{
     Progress, RunCommand, RunEventKind, RunId, RunState, TaskCommand, TaskEventKind, TaskIndex,
+    TaskState,
 };
 
 use super::PostgresStore;
@@ -88,11 +89,12 @@ impl PostgresStore {
             for index in Progress::to_reset(&definition, &run.states()?) {
                 let id = run.task_id(index);
                 let task = run.task(index)?;
+                let has_failed = task.state == TaskState::Failed;
                 task.attempt = 0;
                 task.failure = None;
                 task.output = None;
                 task.is_changed = true;
-                moves.reset.push(id);
+                moves.reset.push((id, has_failed));
                 run.move_task(moves, index, TaskCommand::Reset, TaskEventKind::Reset)?;
             }
             let (progress, effects) = Progress::restart(&definition, &run.states()?);

@@ -1,9 +1,10 @@
 //! What workers say of the tasks they hold.
 
-use windlass_core::{Decision, TaskId, TaskState};
+use windlass_core::{Decision, Parking, TaskId, TaskState};
 
 use super::PostgresStore;
 use super::fault::Fault;
+use super::journal::Parked;
 use super::run::Verb;
 use super::unsound;
 use super::work::Work;
@@ -17,10 +18,13 @@ impl PostgresStore {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let mut work = self.lock_runs(&tx, completions.iter().map(|one| one.task.run)).await?;
-        let held = completions.iter().map(|one| Held { task: one.task, fence: one.fence });
+        // One that is parked may be refused, and then keeps its lease.
+        let ended = completions.iter().filter(|one| parking(one).is_none());
+        let held = ended.map(|one| Held { task: one.task, fence: one.fence });
         work.take_first_claims(&tx, held).await?;
         work.load(&tx, completions.iter().map(|one| one.task)).await?;
         work.load_for_ends(&tx, &ends(&work, completions)).await?;
+        let parked = Parked::load(&tx, completions.iter().filter_map(parking)).await?;
         let mut answers = Vec::with_capacity(completions.len());
         for completion in completions {
             let held = Held { task: completion.task, fence: completion.fence };
@@ -31,8 +35,16 @@ impl PostgresStore {
             // What an earlier one of the batch changed may have made more of it necessary.
             work.load_for_ends(&tx, &ends(&work, std::slice::from_ref(completion))).await?;
             let now = work.now;
-            if let Some((run, moves)) = work.run(held.task.run) {
-                let unsound = unsound::of(held.task.run);
+            let Some((run, moves)) = work.run(held.task.run) else { continue };
+            let unsound = unsound::of(held.task.run);
+            if let Decision::Park(parking) = &completion.decision {
+                let Some(judged) = parked.judge(held.task, parking, now) else {
+                    answers.push(Answer::Refused(Refusal::Invalid));
+                    continue;
+                };
+                run.give_up_lease(held.task.index, Verb::Finish).map_err(&unsound)?;
+                run.park(moves, held.task.index, judged).map_err(&unsound)?;
+            } else {
                 run.give_up_lease(held.task.index, Verb::Finish).map_err(&unsound)?;
                 run.apply_decision(moves, now, held.task.index, completion.decision.clone())
                     .map_err(&unsound)?;
@@ -63,6 +75,14 @@ impl PostgresStore {
         }
         self.conclude(tx, &work).await?;
         Ok(answers)
+    }
+}
+
+/// How a completion lets its function wait, if it does.
+fn parking(completion: &Completion) -> Option<(TaskId, &Parking)> {
+    match &completion.decision {
+        Decision::Park(parking) => Some((completion.task, parking)),
+        Decision::Succeed(_) | Decision::Fail(_) | Decision::Retry { .. } | Decision::Skip => None,
     }
 }
 

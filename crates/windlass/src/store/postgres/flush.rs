@@ -94,6 +94,7 @@ impl Work {
         self.write_timers(&mut writes)?;
         self.write_resets(&mut writes);
         self.write_checkpoints(&mut writes);
+        self.write_steps(&mut writes)?;
         write_history(&mut writes, self.now, &self.moves.events)?;
         self.write_put_back(&mut writes)?;
         // Last, so that the turns are locked for as short a time as can be.
@@ -119,13 +120,14 @@ impl Work {
 
     /// Takes tasks out of the narrow tables that have them no more.
     fn write_removals(&self, writes: &mut Writes<'_>) {
-        let removals = [
-            (Narrow::Ready, TaskState::Ready, &sql::DELETE_READY),
-            (Narrow::Leases, TaskState::Running, &sql::DELETE_LEASES),
-            (Narrow::Timers, TaskState::Scheduled, &sql::DELETE_TIMERS),
+        let removals: [(Narrow, &[TaskState], _); 3] = [
+            (Narrow::Ready, &[TaskState::Ready], &sql::DELETE_READY),
+            (Narrow::Leases, &[TaskState::Running], &sql::DELETE_LEASES),
+            (Narrow::Timers, &[TaskState::Scheduled, TaskState::Waiting], &sql::DELETE_TIMERS),
         ];
-        for (table, state, statement) in removals {
-            let is_gone = |task: &Task| task.stored_in == Some(table) && task.state != state;
+        for (table, states, statement) in removals {
+            let is_gone =
+                |task: &Task| task.stored_in == Some(table) && !states.contains(&task.state);
             let gone: Vec<TaskId> =
                 self.changed().filter(|(_, _, task)| is_gone(task)).map(|(_, id, _)| id).collect();
             if gone.is_empty() {
@@ -187,11 +189,12 @@ impl Work {
             return Ok(());
         }
         let mut carried = Carried::default();
-        let mut dues = Vec::new();
+        let (mut dues, mut are_waiting) = (Vec::new(), Vec::new());
         for (id, due) in &self.moves.scheduled {
             let (run, task) = self.get(*id)?;
             carried.push(run, *id, task);
             dues.push(At(*due));
+            are_waiting.push(task.state == TaskState::Waiting);
         }
         writes.push(
             &sql::SCHEDULE,
@@ -204,6 +207,7 @@ impl Work {
                 carried.max_attempts,
                 carried.answered_fences,
                 carried.answered_verbs,
+                are_waiting,
             ],
         );
         Ok(())
@@ -211,8 +215,10 @@ impl Work {
 
     fn write_resets(&self, writes: &mut Writes<'_>) {
         if !self.moves.reset.is_empty() {
-            let (runs, indices) = pairs(&self.moves.reset);
-            writes.push(&sql::DELETE_NOTES, params![runs, indices]);
+            let (runs, indices) = pairs(self.moves.reset.iter().map(|(task, _)| task));
+            let failed: Vec<bool> = self.moves.reset.iter().map(|(_, failed)| *failed).collect();
+            writes.push(&sql::DELETE_NOTES, params![runs.clone(), indices.clone()]);
+            writes.push(&sql::FORGET_STEPS, params![runs, indices, failed]);
         }
     }
 

@@ -19,6 +19,7 @@ mod finish;
 mod floors;
 mod flush;
 mod history;
+mod journal;
 mod leaders;
 mod leases;
 mod listen;
@@ -53,8 +54,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_postgres::Row;
 use windlass_core::{
-    CandidateId, Definition, Event, EventId, PayloadLimit, RunId, TaskIndex, TaskName, Tenant,
-    Timestamp, Weight, WorkerId,
+    Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, StepRecord, TaskId,
+    TaskIndex, TaskName, Tenant, Timestamp, Weight, WorkerId,
 };
 
 pub use self::audit::{
@@ -75,9 +76,10 @@ use self::work::Work;
 use self::writes::Writes;
 use super::{
     Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
-    HeartbeatAnswer, Hello, Hints, LeaderRecord, Mandate, NewRun, Outlook, Refusal, Release,
-    RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
-    TaskRecord, WorkerFilter, WorkerLink, WorkerPage, check_batch, refuse_large,
+    HeartbeatAnswer, Hello, Hints, LeaderRecord, Mandate, NewRun, NewSignal, Outlook, Recording,
+    Refusal, Release, RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep,
+    TakeSignal, Taken, Tallies, TaskRecord, WorkerFilter, WorkerLink, WorkerPage, check_batch,
+    refuse_large,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -292,6 +294,10 @@ impl PostgresStore {
         repeat!(self.release_once(releases))
     }
 
+    async fn record_together(&self, recordings: &[Recording]) -> Result<Vec<Answer>, Fault> {
+        repeat!(self.record_once(recordings))
+    }
+
     async fn checkpoint_together(&self, batch: &[Checkpoint]) -> Result<Vec<Answer>, Fault> {
         repeat!(self.checkpoint_once(batch))
     }
@@ -415,6 +421,39 @@ impl WorkerLink for PostgresStore {
         Ok(answers)
     }
 
+    async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(recordings.len())?;
+        let is_large = |one: &Recording| one.is_over(self.payload_limit);
+        if !recordings.iter().any(is_large) {
+            match self.record_together(&recordings).await {
+                Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {}
+                other => return Ok(other?),
+            }
+        }
+        // Something in the batch cannot be stored: it must not keep the others back.
+        let mut answers = Vec::with_capacity(recordings.len());
+        for one in &recordings {
+            if is_large(one) {
+                answers.push(Answer::Refused(Refusal::Invalid));
+                continue;
+            }
+            match self.record_together(std::slice::from_ref(one)).await {
+                Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {
+                    let (task, error) = (one.held.task, fault::describe(&error));
+                    tracing::warn!(%task, error, "a step cannot be stored");
+                    answers.push(Answer::Refused(Refusal::Invalid));
+                }
+                other => answers.extend(other?),
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
+        check_batch(takes.len())?;
+        repeat!(self.take_signals_once(&takes))
+    }
+
     async fn extend(&self, mut heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
         heartbeat.drop_large_notes(self.payload_limit);
         without_unsound!(self, repeat!(self.extend_once(&heartbeat)))
@@ -499,6 +538,19 @@ impl Store for PostgresStore {
 
     async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError> {
         repeat!(self.retry_once(run, round))
+    }
+
+    async fn signal(&self, signal: NewSignal) -> Result<(), StoreError> {
+        repeat!(self.signal_once(&signal))
+    }
+
+    async fn list_steps(
+        &self,
+        task: TaskId,
+        after: Option<Call>,
+        limit: usize,
+    ) -> Result<Vec<StepRecord>, StoreError> {
+        repeat!(self.list_steps_once(task, after, limit))
     }
 
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {

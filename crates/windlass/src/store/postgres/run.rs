@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use windlass_core::{
     ClaimSeq, Decision, Definition, Effect, EventBody, Failure, Fence, ParentTally, Payload,
-    Priority, Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, TaskCommand,
-    TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Tenant, Timestamp, Trigger,
-    WorkerId, decide_lease_expired,
+    Priority, Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, StepRecord,
+    TaskCommand, TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Tenant,
+    Timestamp, Trigger, WorkerId, decide_lease_expired,
 };
 
 use super::names::LaneKey;
@@ -125,6 +125,7 @@ impl Task {
             TaskState::Cancelled => Some(Refusal::RunCancelled),
             TaskState::Pending
             | TaskState::Scheduled
+            | TaskState::Waiting
             | TaskState::Ready
             | TaskState::Running
             | TaskState::Succeeded
@@ -140,8 +141,11 @@ pub(super) struct Moves {
     pub(super) enqueued: Vec<TaskId>,
     pub(super) put_back: Vec<TaskId>,
     pub(super) scheduled: Vec<(TaskId, Timestamp)>,
-    /// Tasks that begin anew: their notes go.
-    pub(super) reset: Vec<TaskId>,
+    /// Tasks that begin anew, and whether they had failed: their notes go, and what their
+    /// functions know as far as it is not to be used again.
+    pub(super) reset: Vec<(TaskId, bool)>,
+    /// What functions remember.
+    pub(super) steps: Vec<(TaskId, StepRecord)>,
     pub(super) events: Vec<(RunId, EventBody)>,
     pub(super) has_ended_runs: bool,
 }
@@ -409,6 +413,7 @@ impl Run {
             Decision::Succeed(_) => Some(TaskState::Succeeded),
             Decision::Skip => Some(TaskState::Skipped),
             Decision::Fail(_) => Some(TaskState::Failed),
+            Decision::Park(_) => None,
             Decision::Retry { .. } => {
                 let max_attempts = self.definition.task(index).retry.max_attempts();
                 let is_last = self.tasks.get(&index)?.attempt >= max_attempts;
@@ -433,6 +438,9 @@ impl Run {
             }
             Decision::Skip => {
                 self.end_task(moves, now, index, TaskCommand::Skip, TaskEventKind::Skipped)
+            }
+            Decision::Park(_) => {
+                Err(StoreError::Corrupt(format!("task {id} was not judged before it was parked")))
             }
             Decision::Fail(failure) => {
                 self.task(index)?.failure = Some(failure.clone());
@@ -480,7 +488,7 @@ impl Run {
 /// Whether a narrow table has tasks in this state.
 pub(super) const fn is_active(state: TaskState) -> bool {
     match state {
-        TaskState::Scheduled | TaskState::Ready | TaskState::Running => true,
+        TaskState::Scheduled | TaskState::Waiting | TaskState::Ready | TaskState::Running => true,
         TaskState::Pending
         | TaskState::Succeeded
         | TaskState::Failed

@@ -78,7 +78,8 @@ sql!(
         INT4_ARRAY,
         INT4_ARRAY,
         INT8_ARRAY,
-        TEXT_ARRAY
+        TEXT_ARRAY,
+        BOOL_ARRAY
     ]
 );
 sql!(DELETE_READY, "delete_ready.sql", [UUID_ARRAY, INT4_ARRAY]);
@@ -90,6 +91,48 @@ sql!(LIMIT_LEASES, "limit_leases.sql", [UUID_ARRAY, INT4_ARRAY, TIMESTAMPTZ_ARRA
 sql!(OVERDUE_LEASES, "overdue_leases.sql", [TIMESTAMPTZ, INT8]);
 sql!(CHECKPOINT, "checkpoint.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARRAY, TEXT_ARRAY]);
 sql!(CHECKPOINTS, "checkpoints.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(
+    RECORD_STEPS,
+    "record_steps.sql",
+    [
+        UUID_ARRAY,
+        INT4_ARRAY,
+        INT8_ARRAY,
+        INT8_ARRAY,
+        INT4_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        INT4_ARRAY,
+        INT4_ARRAY,
+        TIMESTAMPTZ_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY
+    ]
+);
+sql!(
+    WRITE_STEPS,
+    "write_steps.sql",
+    [
+        UUID_ARRAY,
+        INT4_ARRAY,
+        INT4_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        INT4_ARRAY,
+        INT4_ARRAY,
+        TIMESTAMPTZ_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY
+    ]
+);
+sql!(STEPS, "steps.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(LIST_STEPS, "list_steps.sql", [UUID, INT4, INT4, INT8]);
+sql!(FORGET_STEPS, "forget_steps.sql", [UUID_ARRAY, INT4_ARRAY, BOOL_ARRAY]);
+sql!(SEND_SIGNAL, "send_signal.sql", [UUID, UUID, TEXT, TEXT, TIMESTAMPTZ, INT8]);
+sql!(SIGNAL_WAITERS, "signal_waiters.sql", [UUID, TEXT]);
+sql!(SIGNAL_NAMES, "signal_names.sql", [UUID_ARRAY]);
+sql!(WAITING_SIGNALS, "waiting_signals.sql", [UUID_ARRAY, TEXT_ARRAY]);
+sql!(TAKE_SIGNALS, "take_signals.sql", [UUID_ARRAY, INT8_ARRAY]);
 sql!(DELETE_CHECKPOINTS, "delete_checkpoints.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(
     UPDATE_TASKS,

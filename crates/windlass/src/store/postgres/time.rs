@@ -20,7 +20,8 @@ const LAST: i64 = 9_223_371_331_199_999_999;
 impl ToSql for At {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         let micros = self.0.as_micros().saturating_sub(EPOCH);
-        let micros = if micros > LAST { i64::MAX } else { micros };
+        let is_never = micros > LAST || self.0 == Timestamp::MAX;
+        let micros = if is_never { i64::MAX } else { micros };
         out.extend_from_slice(&micros.to_be_bytes());
         Ok(IsNull::No)
     }

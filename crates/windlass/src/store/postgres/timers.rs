@@ -49,7 +49,7 @@ impl PostgresStore {
         work.load(&tx, due.iter().copied()).await?;
         // A sleep ends when it is due, and ends well; whatever else is due ends nothing.
         let is_sleep = |id: &TaskId| {
-            let task = work.task(*id).filter(|task| task.state == TaskState::Scheduled);
+            let task = work.task(*id).filter(|task| is_due(task.state));
             let run = work.runs.get(&id.run).filter(|_| task.is_some());
             run.is_some_and(|run| matches!(run.definition.task(id.index).kind, TaskKind::Sleep(_)))
         };
@@ -58,9 +58,7 @@ impl PostgresStore {
         ends.sort_unstable();
         work.load_for_ends(&tx, &ends).await?;
         for task in &due {
-            let is_scheduled =
-                work.task(*task).is_some_and(|task| task.state == TaskState::Scheduled);
-            if !is_scheduled {
+            if !work.task(*task).is_some_and(|task| is_due(task.state)) {
                 continue;
             }
             if ends.binary_search(&(*task, TaskState::Succeeded)).is_ok() {
@@ -182,6 +180,11 @@ impl PostgresStore {
         }
         Ok(admitted)
     }
+}
+
+/// Whether a task in this state waits for a time.
+const fn is_due(state: TaskState) -> bool {
+    matches!(state, TaskState::Scheduled | TaskState::Waiting)
 }
 
 /// When to look for staged runs, of which no hint may tell: soon after some were seen, since

@@ -255,6 +255,7 @@ fn task_of(row: &Row) -> Result<Task, String> {
     let state = match (word.unwrap_or("active"), stored_in) {
         ("active", Some(Narrow::Ready)) => TaskState::Ready,
         ("active", Some(Narrow::Leases)) => TaskState::Running,
+        ("active", Some(Narrow::Timers)) if row.get("is_waiting") => TaskState::Waiting,
         ("active", Some(Narrow::Timers)) => TaskState::Scheduled,
         ("active", None) if word.is_none() => TaskState::Pending,
         ("active", None) => return Err("it is active and nowhere to be found".to_owned()),

@@ -34,6 +34,7 @@ mod registers;
 mod releases;
 mod retries;
 mod starts;
+mod steps;
 mod timers;
 mod workers;
 
@@ -179,6 +180,27 @@ macro_rules! store_contract_cases {
                 a_checkpoint_goes_when_its_task_ends
                 a_checkpoint_belongs_to_one_task
                 a_batch_of_checkpoints_has_a_limit
+            }
+            steps {
+                what_was_recorded_is_handed_to_the_next_attempt
+                a_result_that_is_recorded_never_changes
+                a_call_that_waits_gets_its_result_later
+                a_stale_fence_cannot_record_a_step
+                recordings_of_many_functions_are_judged_alone
+                steps_are_listed_in_pages
+                a_function_that_sleeps_is_claimed_again_when_it_is_due
+                parking_twice_is_accepted_already
+                a_wait_that_was_recorded_before_counts_when_it_is_said_to
+                a_parking_that_waits_for_nothing_is_refused
+                a_signal_wakes_the_function_that_waits_for_it
+                a_wait_without_a_timeout_is_never_due
+                a_wait_ends_with_its_timeout
+                a_function_does_not_wait_for_a_signal_that_is_there
+                signals_are_taken_in_the_order_in_which_they_were_sent
+                a_signal_to_a_run_that_ended_or_never_was_is_an_error
+                a_run_keeps_so_many_signals_that_nobody_took
+                a_function_that_failed_goes_on_from_its_last_failed_step
+                a_cancelled_function_waits_no_more
             }
             leases {
                 a_lease_is_not_reaped_before_it_ends

@@ -61,6 +61,8 @@ pub(crate) async fn a_sleep_ends_on_time_and_lets_its_children_run(bench: &Bench
             | TaskEventKind::Failed { .. }
             | TaskEventKind::Retrying { .. }
             | TaskEventKind::Released { .. }
+            | TaskEventKind::Parked { .. }
+            | TaskEventKind::Resumed
             | TaskEventKind::LeaseExpired { .. }
             | TaskEventKind::Skipped
             | TaskEventKind::Cancelled

@@ -48,6 +48,8 @@ impl PartialEq for Leased {
             parents,
             failures,
             checkpoint,
+            steps,
+            at: _,
         } = &self.0;
         let other = &other.0;
         *task == other.task
@@ -61,6 +63,7 @@ impl PartialEq for Leased {
             && *parents == other.parents
             && *failures == other.failures
             && *checkpoint == other.checkpoint
+            && *steps == other.steps
     }
 }
 

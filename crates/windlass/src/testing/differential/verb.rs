@@ -168,6 +168,7 @@ fn show_completion(completion: &Completion) -> String {
         Decision::Fail(failure) => format!("{task} fail {failure}"),
         Decision::Retry { failure, delay } => format!("{task} retry in {delay:?} {failure}"),
         Decision::Skip => format!("{task} skip"),
+        Decision::Park(parking) => format!("{task} park {parking:?}"),
     }
 }
 

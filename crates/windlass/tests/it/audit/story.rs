@@ -11,13 +11,13 @@ use windlass::clock::{Clock, VirtualClock};
 use windlass::store::postgres::{AuditOptions, AuditReport, PostgresOptions, PostgresStore, audit};
 use windlass::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Held, Hello, NewRun,
-    Release, Store, WorkerLink,
+    NewSignal, Recording, Release, Store, WorkerLink,
 };
 use windlass_core::definition::{DefinitionDraft, TaskDraft};
 use windlass_core::{
-    ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Payload, Priority,
-    QueueName, RetryPolicy, RunId, TaskKind, Tenant, Timestamp, Trigger, Version, WorkerId,
-    WorkflowName,
+    Call, ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Parking, Payload,
+    Priority, QueueName, RetryPolicy, RunId, SignalId, StepChange, StepKind, StepName, StepResult,
+    StepWrite, TaskKind, Tenant, Timestamp, Trigger, Version, Wait, WorkerId, WorkflowName,
 };
 
 use crate::database::TestDatabase;
@@ -100,6 +100,7 @@ impl Story {
         let mut story = Story::empty().await;
         story.tell_ended_orders().await;
         story.tell_fans().await;
+        story.tell_functions().await;
         story.tell_open_orders().await;
         story.tell_staged().await;
         story
@@ -274,6 +275,41 @@ impl Story {
         self.work("cancelled", Do::Succeed, &[]).await;
         self.work("cancelled", Do::Retry, &[("left", Do::Release(Duration::ZERO))]).await;
         self.store.cancel_run(run, Some("nobody wants it".to_owned())).await.unwrap();
+    }
+
+    /// Functions that sleep and that wait, with what they remember.
+    async fn tell_functions(&mut self) {
+        let one = |name: &str| {
+            let draft = DefinitionDraft::new(name).task(TaskDraft::new("work", TaskKind::Handler));
+            Arc::new(draft.build().unwrap())
+        };
+        let write = |call, kind, name: &str, change| {
+            let name = StepName::new(name).unwrap();
+            StepWrite { call: Call(call), name, kind, change }
+        };
+        let open = |wait| StepChange::Open { failures: 0, failure: None, wait };
+        for (name, kind, awaits) in
+            [("dozing", StepKind::Sleep, false), ("listening", StepKind::Signal, true)]
+        {
+            let run = self.start(&one(name), Duration::ZERO).await;
+            let id = SignalId::from_random(self.runs);
+            let (signal, value) = (StepName::new("early").unwrap(), Payload::default());
+            self.store.signal(NewSignal { id, run, name: signal, value }).await.unwrap();
+            for claimed in self.hold(name).await {
+                let result = StepResult::Value(Payload::encode(&7).unwrap());
+                let done = |call| StepChange::Done { number: call, result: result.clone() };
+                let steps =
+                    (1..=2).map(|call| write(call, StepKind::Step, "step", done(call))).collect();
+                let held = Held { task: claimed.task, fence: claimed.fence };
+                let recorded = self.store.record(vec![Recording { held, steps }]).await.unwrap();
+                assert_eq!(recorded, [Answer::Accepted]);
+                let steps = vec![write(3, kind, "go", open(Wait::For(100 * DAY)))];
+                let decision = Decision::Park(Parking { steps, waits: Vec::new(), awaits });
+                let Held { task, fence } = held;
+                let completion = Completion { task, fence, decision };
+                assert_eq!(self.store.finish(vec![completion]).await.unwrap(), [Answer::Accepted]);
+            }
+        }
     }
 
     /// The orders that are still open when the story ends.

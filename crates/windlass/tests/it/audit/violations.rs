@@ -426,6 +426,21 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         MAKE_RUNS_KEY,
     ),
     violation(
+        &["G14.order"],
+        "dozing",
+        "update windlass.steps set number = 1 where run_id = pg_temp.run('dozing') and call = 2",
+    ),
+    violation(
+        &["G14.waits"],
+        "listening",
+        "delete from windlass.steps where run_id = pg_temp.run('listening') and number is null",
+    ),
+    violation(
+        &["G14.waits"],
+        "listening",
+        "update windlass.signals set name = 'go' where run_id = pg_temp.run('listening')",
+    ),
+    violation(
         &["G16.leaders"],
         "the duty reap has no row",
         "delete from windlass.leaders where duty = 'reap'",
@@ -522,6 +537,17 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         &["rows.without-run"],
         "checkpoints",
         "insert into windlass.checkpoints values (pg_temp.run('paid'), 99, 1, '1')",
+    ),
+    violation(
+        &["rows.without-run"],
+        "steps",
+        "update windlass.steps set idx = 9 where run_id = pg_temp.run('dozing')",
+    ),
+    violation(
+        &["rows.without-run"],
+        "signals",
+        "update windlass.signals set run_id = gen_random_uuid()
+         where run_id = pg_temp.run('dozing')",
     ),
     violation(
         &["rows.checkpoints"],

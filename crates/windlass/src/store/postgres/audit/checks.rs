@@ -105,6 +105,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check::warning(include_str!("sql/g11_timers_late.sql")),
     Check::of_little(include_str!("sql/g12_index.sql")),
     Check::new(include_str!("sql/g12_keys.sql")),
+    Check::new(include_str!("sql/g14_order.sql")),
+    Check::new(include_str!("sql/g14_waits.sql")),
     Check::of_little(include_str!("sql/g16_leaders.sql")),
     Check::new(include_str!("sql/g18_turns.sql")),
     Check::new(include_str!("sql/g18_marks.sql")),

@@ -51,6 +51,8 @@ fn task_events(command: TaskCommand) -> Vec<TaskEventKind> {
         TaskCommand::Release | TaskCommand::Defer => {
             vec![TaskEventKind::Released { until: None }]
         }
+        TaskCommand::Sleep | TaskCommand::Await => vec![TaskEventKind::Parked { until: None }],
+        TaskCommand::Resume => vec![TaskEventKind::Resumed],
         TaskCommand::Expire => vec![expired],
         TaskCommand::Skip => vec![TaskEventKind::Skipped],
         TaskCommand::Cancel => vec![TaskEventKind::Cancelled],

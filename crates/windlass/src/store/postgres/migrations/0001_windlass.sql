@@ -119,6 +119,48 @@ create table windlass.checkpoints (
     primary key (run_id, idx)
 );
 
+-- What durable functions remember: a row for each of their calls that has a result or waits.
+-- A result never changes. The lock of the lease is all it takes to write here.
+create table windlass.steps (
+    run_id uuid not null,
+    idx integer not null,
+    -- The place of the call among those of the function, in the order in which it makes them.
+    call integer not null check (call >= 1),
+    -- The place of the result in the order in which the function learned of them; null while
+    -- there is none.
+    number integer check (number >= 1),
+    failures integer not null check (failures >= 0),
+    -- When it goes on by itself, while it has no result.
+    due timestamptz,
+    kind text not null check (kind in ('step', 'sleep', 'time', 'signal', 'child')),
+    name text not null check (octet_length(name) between 1 and 200),
+    -- Why the step, or its newest attempt, failed.
+    failure json,
+    -- What it gave, unless that is `null`.
+    value json,
+    primary key (run_id, idx, call),
+    constraint only_what_waits_is_due check (number is null or due is null),
+    constraint only_a_result_has_a_value check (number is not null or value is null),
+    constraint a_failure_has_no_value check (failure is null or value is null)
+) with (fillfactor = 95);
+
+create index steps_open on windlass.steps (run_id, idx) where number is null;
+
+-- Signals to runs, in the order in which they came. One that was taken stays, without what it
+-- said, so that it is known when it is sent again.
+create table windlass.signals (
+    run_id uuid not null,
+    seq bigint generated always as identity,
+    id uuid not null,
+    is_taken boolean not null default false,
+    at timestamptz not null,
+    name text not null check (octet_length(name) between 1 and 200),
+    value json not null,
+    primary key (run_id, id)
+);
+
+create index signals_waiting on windlass.signals (run_id, seq) where not is_taken;
+
 -- A queue and a priority: tags are comparable within a level, and each has a virtual
 -- time of its own.
 create table windlass.levels (
@@ -220,7 +262,12 @@ create table windlass.timers (
     max_attempts integer not null,
     answered_fence bigint,
     answered_verb text,
+    -- True if it waits for something to happen, which may be before it is due and may be all it
+    -- waits for; otherwise null, which takes no room.
+    is_waiting boolean,
     primary key (run_id, idx),
+    constraint only_what_waits_for_more_is_never_due
+        check (is_waiting or due < 'infinity'),
     constraint a_scheduled_task_has_an_attempt_left check (attempt < max_attempts)
 ) with (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
@@ -387,6 +434,7 @@ select
         when t.state <> 'active' then t.state
         when l.run_id is not null then 'running'
         when q.run_id is not null then 'ready'
+        when w.is_waiting then 'waiting'
         when w.run_id is not null then 'scheduled'
         when t.state is null then 'pending'
     end as state,
@@ -397,7 +445,7 @@ select
         when coalesce(l.run_id, q.run_id, w.run_id) is not null then 0
         else coalesce(t.pending_parents, d.parents)
     end as pending_parents,
-    w.due as available_at,
+    nullif(w.due, 'infinity') as available_at,
     l.worker_id,
     case when t.state = 'succeeded' and d.kind <> 'sleep' then coalesce(t.output, 'null') end
         as output,

@@ -25,6 +25,7 @@ select
     l.worker_id, l.claim_seq, l.has_checkpoint,
     q.run_id is not null as is_ready,
     w.due,
+    coalesce(w.is_waiting, false) as is_waiting,
     coalesce(l.lane_id, q.lane_id) as lane_id,
     coalesce(l.level_id, q.level_id) as level_id,
     coalesce(l.tenant_id, q.tenant_id) as tenant_id,
@@ -54,7 +55,7 @@ left join lateral (
     offset 0
 ) q on true
 left join lateral (
-    select w.run_id, w.due, w.fence, w.attempt, w.answered_fence, w.answered_verb
+    select w.run_id, w.due, w.fence, w.attempt, w.answered_fence, w.answered_verb, w.is_waiting
     from windlass.timers w
     where w.run_id = k.run_id and w.idx = k.idx
     offset 0

@@ -8,7 +8,7 @@ select
         (
             select w.due
             from windlass.timers w
-            where w.due >= $2
+            where w.due >= $2 and w.due < 'infinity'
             order by w.due, w.seq
             limit 1
         ),

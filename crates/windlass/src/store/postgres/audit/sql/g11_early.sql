@@ -11,9 +11,9 @@ select
 from (
     select
         e.run_id, e.idx, e.id, e.kind, e.at, e.from_state,
-        lag(case when e.to_state = 'scheduled' then (e.detail ->> 'until')::numeric end)
+        lag(case when e.to_state in ('scheduled', 'waiting') then (e.detail ->> 'until')::numeric end)
             over (partition by e.run_id, e.idx order by e.id) as until
     from windlass.events e
     where e.idx is not null and {scope e.run_id}
 ) c
-where c.from_state = 'scheduled' and c.kind in ('queued', 'woken')
+where c.from_state in ('scheduled', 'waiting') and c.kind in ('queued', 'woken')

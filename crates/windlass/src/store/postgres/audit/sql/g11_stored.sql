@@ -12,7 +12,7 @@ from windlass.timers w
 join (
     select distinct on (e.run_id, e.idx)
         e.run_id, e.idx,
-        case when e.to_state = 'scheduled' then (e.detail ->> 'until')::numeric end as until
+        case when e.to_state in ('scheduled', 'waiting') then (e.detail ->> 'until')::numeric end as until
     from windlass.events e
     where e.idx is not null and {scope e.run_id}
     order by e.run_id, e.idx, e.id desc

@@ -1,6 +1,7 @@
 -- G9.attempts: the attempt of an event counts the starts since the last reset
 --
--- A hand-back gives its start back, and a retry of the run begins anew. The count is made
+-- A hand-back gives its start back; a retry of the run begins anew, and so does a function that
+-- was parked. The count is made
 -- from the starts themselves, not from what the events before say.
 select
     case
@@ -18,7 +19,7 @@ from (
     from (
         select
             e.run_id, e.idx, e.id, e.kind, e.attempt,
-            count(1) filter (where e.kind = 'reset')
+            count(1) filter (where e.kind in ('reset', 'parked'))
                 over (partition by e.run_id, e.idx order by e.id) as resets
         from windlass.events e
         where e.idx is not null and {scope e.run_id}

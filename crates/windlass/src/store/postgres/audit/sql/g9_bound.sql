@@ -1,7 +1,7 @@
 -- G9.bound: no task is started more often than its policy allows
 --
 -- Starts that were handed back do not count, and neither do those before a retry of the
--- run. The constraints on the tables hold the stored attempt within the limit; this holds
+-- run or before a function was parked. The constraints on the tables hold the stored attempt within the limit; this holds
 -- the history to it.
 select
     case
@@ -19,7 +19,7 @@ from (
     from (
         select
             e.run_id, e.idx, e.kind,
-            count(1) filter (where e.kind = 'reset')
+            count(1) filter (where e.kind in ('reset', 'parked'))
                 over (partition by e.run_id, e.idx order by e.id) as resets
         from windlass.events e
         where e.idx is not null and {scope e.run_id}

@@ -12,13 +12,17 @@ select
 from (
     select 'task_rows' as relation, t.run_id, t.idx from windlass.task_rows t
     union all
-    select 'staged', s.run_id, null from windlass.staged s
+    select 'staged', s.run_id, null::integer from windlass.staged s
     union all
     select distinct 'history', e.run_id, e.idx from windlass.events e
     union all
     select 'notes', n.run_id, n.idx from windlass.notes n
     union all
     select 'checkpoints', c.run_id, c.idx from windlass.checkpoints c
+    union all
+    select distinct 'steps', s.run_id, s.idx from windlass.steps s
+    union all
+    select distinct 'signals', g.run_id, null::integer from windlass.signals g
     union all
     select 'ready', q.run_id, q.idx from windlass.ready q
     union all

@@ -1,8 +1,8 @@
-//! Checkpoints of many handlers, in few operations.
+//! What many handlers tell the store, in few operations.
 //!
-//! One that comes alone leaves at once. Those that come while it is under way gather, and
-//! leave together with the next operation: one commit serves all handlers of a worker. This
-//! module does not judge: the store does, by the fence.
+//! What comes alone leaves at once. What comes while it is under way gathers, and leaves
+//! together with the next operation: one commit serves all handlers of a worker. This module
+//! does not judge: the store does, by the fence.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,78 +11,166 @@ use tokio::sync::oneshot;
 
 use super::call::limited;
 use crate::process::Gate;
-use crate::store::{Answer, Checkpoint, StoreError, WorkerLink, batch_len};
+use crate::store::{
+    Answer, Checkpoint, Recording, StoreError, TakeSignal, Taken, WorkerLink, batch_len,
+};
 
-/// The most checkpoints of one operation.
+/// The most parcels of one operation.
 const GATHER_MAX: usize = 1_000;
 
-type Told = Result<Answer, StoreError>;
+/// Something that handlers tell the store.
+pub(crate) trait Parcel: Clone + Send + Sync + 'static {
+    /// What the store answers.
+    type Answer: Clone + Send + 'static;
 
-/// Gathers the checkpoints of one worker's handlers.
-pub(crate) struct Checkpoints {
-    link: Arc<dyn WorkerLink>,
-    gate: Gate,
-    /// How long one operation may take.
-    limit: Duration,
-    waiting: Mutex<Waiting>,
+    /// What it is called in messages.
+    const WHAT: &str;
+
+    /// How much there is to send.
+    fn bytes(&self) -> usize;
+
+    /// Sends many.
+    fn send(
+        link: Arc<dyn WorkerLink>,
+        batch: Vec<Self>,
+    ) -> impl Future<Output = Result<Vec<Self::Answer>, StoreError>> + Send;
 }
 
-#[derive(Default)]
-struct Waiting {
-    checkpoints: Vec<(Checkpoint, oneshot::Sender<Told>)>,
-    is_busy: bool,
+impl Parcel for Checkpoint {
+    type Answer = Answer;
+
+    const WHAT: &str = "checkpoint";
+
+    fn bytes(&self) -> usize {
+        self.value.as_str().len()
+    }
+
+    async fn send(
+        link: Arc<dyn WorkerLink>,
+        batch: Vec<Self>,
+    ) -> Result<Vec<Self::Answer>, StoreError> {
+        link.checkpoint(batch).await
+    }
 }
 
-impl Checkpoints {
-    pub(super) fn new(link: Arc<dyn WorkerLink>, gate: Gate, limit: Duration) -> Arc<Self> {
-        Arc::new(Checkpoints { link, gate, limit, waiting: Mutex::default() })
+impl Parcel for Recording {
+    type Answer = Answer;
+
+    const WHAT: &str = "record";
+
+    fn bytes(&self) -> usize {
+        Recording::bytes(self)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn send(
+        link: Arc<dyn WorkerLink>,
+        batch: Vec<Self>,
+    ) -> Result<Vec<Self::Answer>, StoreError> {
+        link.record(batch).await
+    }
+}
+
+impl Parcel for TakeSignal {
+    type Answer = Taken;
+
+    const WHAT: &str = "question for a signal";
+
+    fn bytes(&self) -> usize {
+        0
     }
 
-    /// Keeps a checkpoint, together with others that come meanwhile. If this is dropped before
-    /// the operation begins, nothing is kept.
-    pub(crate) async fn keep(self: &Arc<Self>, checkpoint: Checkpoint) -> Told {
-        let (answer, answered) = oneshot::channel();
-        let was_busy = {
-            let mut waiting = self.waiting();
-            waiting.checkpoints.push((checkpoint, answer));
-            std::mem::replace(&mut waiting.is_busy, true)
-        };
-        if !was_busy {
-            let busy = Busy { checkpoints: Arc::clone(self), has_left: false };
-            tokio::spawn(self.gate.wrap(busy.work()));
-        }
-        // Nobody answers only if the process or its runtime ends.
-        answered.await.unwrap_or_else(|_| {
-            Err(StoreError::Unavailable("the worker gave the checkpoint up".to_owned()))
+    async fn send(
+        link: Arc<dyn WorkerLink>,
+        batch: Vec<Self>,
+    ) -> Result<Vec<Self::Answer>, StoreError> {
+        link.take_signals(batch).await
+    }
+}
+
+/// Everything that handlers of one worker tell the store.
+#[derive(Debug)]
+pub(crate) struct Gathers {
+    pub(crate) checkpoints: Arc<Gather<Checkpoint>>,
+    pub(crate) recordings: Arc<Gather<Recording>>,
+    pub(crate) takes: Arc<Gather<TakeSignal>>,
+}
+
+impl Gathers {
+    pub(super) fn new(link: &Arc<dyn WorkerLink>, gate: &Gate, limit: Duration) -> Arc<Self> {
+        Arc::new(Gathers {
+            checkpoints: Gather::new(Arc::clone(link), gate.clone(), limit),
+            recordings: Gather::new(Arc::clone(link), gate.clone(), limit),
+            takes: Gather::new(Arc::clone(link), gate.clone(), limit),
         })
     }
 }
 
-impl std::fmt::Debug for Checkpoints {
+type Told<P> = Result<<P as Parcel>::Answer, StoreError>;
+
+/// Gathers the parcels of one kind of one worker's handlers.
+pub(crate) struct Gather<P: Parcel> {
+    link: Arc<dyn WorkerLink>,
+    gate: Gate,
+    /// How long one operation may take.
+    limit: Duration,
+    waiting: Mutex<Waiting<P>>,
+}
+
+struct Waiting<P: Parcel> {
+    parcels: Vec<(P, oneshot::Sender<Told<P>>)>,
+    is_busy: bool,
+}
+
+impl<P: Parcel> Gather<P> {
+    fn new(link: Arc<dyn WorkerLink>, gate: Gate, limit: Duration) -> Arc<Self> {
+        let waiting = Mutex::new(Waiting { parcels: Vec::new(), is_busy: false });
+        Arc::new(Gather { link, gate, limit, waiting })
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting<P>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the store, together with others that come meanwhile. If this is dropped before
+    /// the operation begins, nothing is told.
+    pub(crate) async fn tell(self: &Arc<Self>, parcel: P) -> Told<P> {
+        let (answer, answered) = oneshot::channel();
+        let was_busy = {
+            let mut waiting = self.waiting();
+            waiting.parcels.push((parcel, answer));
+            std::mem::replace(&mut waiting.is_busy, true)
+        };
+        if !was_busy {
+            let busy = Busy { gather: Arc::clone(self), has_left: false };
+            tokio::spawn(self.gate.wrap(busy.work()));
+        }
+        // Nobody answers only if the process or its runtime ends.
+        answered.await.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable(format!("the worker gave the {} up", P::WHAT)))
+        })
+    }
+}
+
+impl<P: Parcel> std::fmt::Debug for Gather<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Checkpoints").finish_non_exhaustive()
+        f.debug_struct("Gather").finish_non_exhaustive()
     }
 }
 
 /// The one who works for all. Dropped in the middle, it leaves whoever waits without an
 /// answer, and the place to the next.
-struct Busy {
-    checkpoints: Arc<Checkpoints>,
+struct Busy<P: Parcel> {
+    gather: Arc<Gather<P>>,
     /// Whether it gave up the place by itself, which may be another's by now.
     has_left: bool,
 }
 
-impl Busy {
+impl<P: Parcel> Busy<P> {
     async fn work(mut self) {
         while let Some((batch, senders)) = self.next_batch() {
             let count = batch.len();
-            let link = Arc::clone(&self.checkpoints.link);
-            let call = async move { link.checkpoint(batch).await };
-            let answers = match limited(self.checkpoints.limit, call).await {
+            let call = P::send(Arc::clone(&self.gather.link), batch);
+            let answers = match limited(self.gather.limit, call).await {
                 Ok(answers) if answers.len() == count => answers.into_iter().map(Ok).collect(),
                 Ok(answers) => {
                     let text = format!("{} answers to {count}", answers.len());
@@ -97,26 +185,25 @@ impl Busy {
         }
     }
 
-    /// What is to be kept next; if there is nothing, the place is free.
-    fn next_batch(&mut self) -> Option<(Vec<Checkpoint>, Vec<oneshot::Sender<Told>>)> {
-        let mut waiting = self.checkpoints.waiting();
-        waiting.checkpoints.retain(|(_, answer)| !answer.is_closed());
-        if waiting.checkpoints.is_empty() {
+    /// What is to be told next; if there is nothing, the place is free.
+    fn next_batch(&mut self) -> Option<(Vec<P>, Vec<oneshot::Sender<Told<P>>>)> {
+        let mut waiting = self.gather.waiting();
+        waiting.parcels.retain(|(_, answer)| !answer.is_closed());
+        if waiting.parcels.is_empty() {
             waiting.is_busy = false;
             self.has_left = true;
             return None;
         }
-        let bytes = waiting.checkpoints.iter().map(|(one, _)| one.value.as_str().len());
-        let count = batch_len(bytes, GATHER_MAX);
-        Some(waiting.checkpoints.drain(..count).unzip())
+        let count = batch_len(waiting.parcels.iter().map(|(one, _)| one.bytes()), GATHER_MAX);
+        Some(waiting.parcels.drain(..count).unzip())
     }
 }
 
-impl Drop for Busy {
+impl<P: Parcel> Drop for Busy<P> {
     fn drop(&mut self) {
         if !self.has_left {
-            let mut waiting = self.checkpoints.waiting();
-            waiting.checkpoints.clear();
+            let mut waiting = self.gather.waiting();
+            waiting.parcels.clear();
             waiting.is_busy = false;
         }
     }
@@ -165,6 +252,14 @@ mod tests {
             self.store.checkpoint(batch).await
         }
 
+        async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
+            self.store.record(recordings).await
+        }
+
+        async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
+            self.store.take_signals(takes).await
+        }
+
         async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
             self.store.extend(heartbeat).await
         }
@@ -181,14 +276,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn checkpoints_that_come_during_one_share_the_next() {
         let link = Arc::new(Slow { store: MemoryStore::new(), operations: AtomicUsize::new(0) });
-        let checkpoints = Checkpoints::new(link.clone(), Gate::default(), Duration::from_secs(1));
+        let checkpoints = Gather::new(link.clone(), Gate::default(), Duration::from_secs(1));
         let keep = |number: u32| {
             let run = RunId::from_parts(Timestamp::from_micros(0), u128::from(number));
             let task = TaskId { run, index: TaskIndex(0) };
             let held = Held { task, fence: Fence(1) };
             let value = Payload::encode(&number).unwrap();
             let checkpoints = Arc::clone(&checkpoints);
-            tokio::spawn(async move { checkpoints.keep(Checkpoint { held, value }).await })
+            tokio::spawn(async move { checkpoints.tell(Checkpoint { held, value }).await })
         };
         let first = keep(0);
         tokio::task::yield_now().await;

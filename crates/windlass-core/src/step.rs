@@ -1,0 +1,314 @@
+//! The memory of a durable function: what each of its calls came to.
+//!
+//! A function is run again from its beginning whenever it goes on, after a crash as after a
+//! sleep. Its calls (steps, sleeps, waits) are counted, and what a call came to is recorded
+//! under its number, so that the next time the same call gives the same result at once.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::decide::Failure;
+use crate::name::StepName;
+use crate::payload::Payload;
+use crate::retry::WAIT_MAX;
+use crate::time::Timestamp;
+
+/// The most calls of one function that are remembered.
+pub const CALLS_MAX: u32 = 50_000;
+
+/// The latest time that anything may wait for: the last hour of the year 9999 that can be shown
+/// in every time zone.
+pub const UNTIL_MAX: Timestamp = Timestamp::from_micros(253_402_207_200_000_000);
+
+/// The place of a call among those of its function, from 1, in the order in which the function
+/// makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Call(pub u32);
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a function asks for with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    /// Run this, once.
+    Step,
+    /// Let this time pass.
+    Sleep,
+    /// What time is it?
+    Time,
+    /// Wait for a signal.
+    Signal,
+    /// Start a run, and wait until it has ended.
+    Child,
+}
+
+impl StepKind {
+    /// Every kind.
+    pub const ALL: [StepKind; 5] =
+        [StepKind::Step, StepKind::Sleep, StepKind::Time, StepKind::Signal, StepKind::Child];
+
+    /// The word that is stored and shown.
+    pub const fn word(self) -> &'static str {
+        match self {
+            StepKind::Step => "step",
+            StepKind::Sleep => "sleep",
+            StepKind::Time => "time",
+            StepKind::Signal => "signal",
+            StepKind::Child => "child",
+        }
+    }
+}
+
+impl fmt::Display for StepKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// What is known of one call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepRecord {
+    /// Which call it is.
+    pub call: Call,
+    /// What the function calls it.
+    pub name: StepName,
+    /// What it asks for.
+    pub kind: StepKind,
+    /// How it stands.
+    pub state: StepState,
+}
+
+/// How a call stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StepState {
+    /// It has no result yet.
+    Open {
+        /// How many attempts have failed.
+        failures: u32,
+        /// Why the last one did.
+        failure: Option<Failure>,
+        /// When it goes on by itself.
+        due: Option<Timestamp>,
+    },
+    /// It has a result, which never changes.
+    Done {
+        /// Its place among the results of the function, in the order in which the function
+        /// learned of them.
+        number: u32,
+        /// The result.
+        result: StepResult,
+    },
+}
+
+impl StepRecord {
+    /// What is known of a call once `write` is recorded, `None` if it contradicts what is known
+    /// already: the call is another one, or has another result.
+    pub fn after(old: Option<&StepRecord>, write: &StepWrite, now: Timestamp) -> Option<Self> {
+        if old.is_some_and(|old| old.name != write.name || old.kind != write.kind) {
+            return None;
+        }
+        let state = match &write.change {
+            StepChange::Open { failures, failure, wait } => StepState::Open {
+                failures: *failures,
+                failure: failure.clone(),
+                due: wait.due(now),
+            },
+            StepChange::Done { number, result } => {
+                StepState::Done { number: *number, result: result.clone() }
+            }
+        };
+        match old.map(|old| &old.state) {
+            Some(done @ StepState::Done { .. }) if *done != state => None,
+            Some(StepState::Done { .. } | StepState::Open { .. }) | None => {
+                let StepWrite { call, name, kind, .. } = write.clone();
+                Some(StepRecord { call, name, kind, state })
+            }
+        }
+    }
+
+    /// The place of its result, if it has one.
+    pub fn number(&self) -> Option<u32> {
+        match self.state {
+            StepState::Done { number, .. } => Some(number),
+            StepState::Open { .. } => None,
+        }
+    }
+
+    /// When it goes on by itself, if it waits.
+    pub fn due(&self) -> Option<Timestamp> {
+        match self.state {
+            StepState::Open { due, .. } => due,
+            StepState::Done { .. } => None,
+        }
+    }
+
+    /// Of the records of a function that failed, the place of the result from which on it is
+    /// run once more: that of the last call that failed. `None` if all are kept.
+    pub fn to_forget<'a>(records: impl IntoIterator<Item = &'a StepRecord>) -> Option<u32> {
+        let failed = |record: &StepRecord| match &record.state {
+            StepState::Done { number, result: StepResult::Failed(_) } => Some(*number),
+            StepState::Done { .. } | StepState::Open { .. } => None,
+        };
+        records.into_iter().filter_map(failed).max()
+    }
+}
+
+/// What a call came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepResult {
+    /// A value.
+    Value(Payload),
+    /// No attempt is left.
+    Failed(Failure),
+}
+
+impl StepResult {
+    /// The bytes of its value.
+    pub fn bytes(&self) -> usize {
+        match self {
+            StepResult::Value(value) => value.as_str().len(),
+            StepResult::Failed(failure) => failure.message.len(),
+        }
+    }
+}
+
+/// Something to be recorded of one call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepWrite {
+    /// Which call it is.
+    pub call: Call,
+    /// What the function calls it.
+    pub name: StepName,
+    /// What it asks for.
+    pub kind: StepKind,
+    /// What became of it.
+    pub change: StepChange,
+}
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepChange {
+    /// It waits.
+    Open {
+        /// How many attempts have failed.
+        failures: u32,
+        /// Why the last one did.
+        failure: Option<Failure>,
+        /// What it waits for.
+        wait: Wait,
+    },
+    /// It has a result.
+    Done {
+        /// Its place among the results of the function.
+        number: u32,
+        /// The result.
+        result: StepResult,
+    },
+}
+
+/// How long a call waits by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// This long from now by the store's clock.
+    For(Duration),
+    /// Until this time.
+    Until(Timestamp),
+    /// Until something happens.
+    Forever,
+}
+
+impl Wait {
+    /// When it is over.
+    pub fn due(self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Wait::For(duration) => Some((now + duration.min(WAIT_MAX)).min(UNTIL_MAX)),
+            Wait::Until(time) => Some(time.min(UNTIL_MAX)),
+            Wait::Forever => None,
+        }
+    }
+}
+
+/// A function has nothing to do until something happens: its worker need not keep it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parking {
+    /// What is recorded together with it.
+    pub steps: Vec<StepWrite>,
+    /// The calls that were recorded earlier and still wait.
+    pub waits: Vec<Call>,
+    /// Whether it waits for anything but time.
+    pub awaits: bool,
+}
+
+impl Parking {
+    /// When it goes on if nothing happens before. `known` is what was recorded of a call.
+    pub fn due<'a>(
+        &self,
+        now: Timestamp,
+        known: impl Fn(Call) -> Option<&'a StepRecord>,
+    ) -> Option<Timestamp> {
+        let new = self.steps.iter().filter_map(|step| match &step.change {
+            StepChange::Open { wait, .. } => wait.due(now),
+            StepChange::Done { .. } => None,
+        });
+        let old = self.waits.iter().filter_map(|call| known(*call)?.due());
+        new.chain(old).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(wait: Wait) -> StepWrite {
+        let change = StepChange::Open { failures: 0, failure: None, wait };
+        StepWrite {
+            call: Call(1),
+            name: StepName::new("x").unwrap(),
+            kind: StepKind::Sleep,
+            change,
+        }
+    }
+
+    #[test]
+    fn words_are_the_serialized_form() {
+        for kind in StepKind::ALL {
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+        }
+    }
+
+    #[test]
+    fn the_first_wait_that_is_over_lets_a_function_go_on() {
+        let now = Timestamp::from_micros(0);
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let nine = StepRecord::after(None, &open(Wait::Until(at(9))), now);
+        let due = |parking: &Parking| parking.due(now, |_| nine.as_ref());
+        let mut parking = Parking::default();
+        assert_eq!(due(&parking), None);
+        parking.steps.push(open(Wait::Forever));
+        assert_eq!(due(&parking), None);
+        parking.waits.push(Call(1));
+        assert_eq!(due(&parking), Some(at(9)));
+        parking.steps.push(open(Wait::For(Duration::from_secs(5))));
+        parking.steps.push(open(Wait::Until(at(7))));
+        assert_eq!(due(&parking), Some(at(5)));
+    }
+
+    #[test]
+    fn nothing_waits_beyond_the_year_9999() {
+        assert_eq!(UNTIL_MAX.to_string(), "9999-12-30T22:00:00Z");
+        let now = Timestamp::from_micros(0);
+        assert_eq!(Wait::Until(Timestamp::MAX).due(now), Some(UNTIL_MAX));
+        assert_eq!(Wait::For(Duration::MAX).due(UNTIL_MAX), Some(UNTIL_MAX));
+    }
+}

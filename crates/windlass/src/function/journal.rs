@@ -1,0 +1,532 @@
+//! What one attempt of a durable function knows of its calls.
+//!
+//! The function learns of results one at a time, in the order of their numbers, and only when
+//! it cannot go on by itself. So the order in which it makes its calls depends on nothing but
+//! the results, whatever it joins and selects, and the next attempt makes the same calls in the
+//! same order. A call that has no record yet does nothing before all that have one were made:
+//! code that is not the one that wrote the record is found out before it does anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass_core::step::CALLS_MAX;
+use windlass_core::{
+    Call, Failure, FailureCode, NameError, Outcome, Parking, StepChange, StepKind, StepName,
+    StepRecord, StepResult, StepState, StepWrite, Timestamp, Wait,
+};
+
+use crate::context::Attempt;
+
+/// The memory of one attempt.
+#[derive(Debug)]
+pub(crate) struct Journal(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// What was recorded before this attempt.
+    known: BTreeMap<Call, StepRecord>,
+    /// The calls that were made.
+    calls: u32,
+    /// The place of the next result.
+    next_number: u32,
+    /// Places of results that the store has not answered for.
+    in_flight: BTreeSet<u32>,
+    /// Results that the function has not learned of.
+    results: BTreeMap<u32, Call>,
+    /// The calls that the function waits for.
+    slots: BTreeMap<Call, Slot>,
+    /// How many of them are at work.
+    busy: usize,
+    /// Why the attempt must not go on.
+    stop: Option<Stop>,
+    randoms: u64,
+}
+
+/// Why an attempt ends before its function does.
+#[derive(Clone, Debug)]
+enum Stop {
+    /// The task is not this attempt's any more, or the store cannot be reached.
+    Lost,
+    /// The function gives its task back.
+    HandBack,
+    Failed(Failure),
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    waker: Option<Waker>,
+    /// Waits until all calls that have a record were made.
+    is_gated: bool,
+    result: Option<StepResult>,
+    is_released: bool,
+    waiting: Option<Waiting>,
+}
+
+/// What a call waits for while its function has nothing to do.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    /// What is to be recorded of it, `None` if it was.
+    write: Option<StepWrite>,
+    /// Whether it waits for more than time.
+    awaits: bool,
+    /// Whether it can end while the function is not parked.
+    ends_here: bool,
+    /// When it does, by the clock of this process.
+    ends_at: Option<Instant>,
+    is_over: bool,
+}
+
+/// What a function does that cannot go on by itself.
+pub(super) enum Rest {
+    /// Steps are at work.
+    Busy,
+    /// It waits, and nothing needs a worker.
+    Parked(Parking),
+    /// It waits for calls to be made that are in the record.
+    Stalled,
+    /// It waits for something that is not a call.
+    Elsewhere,
+}
+
+impl Journal {
+    pub(crate) fn new(records: &[StepRecord]) -> Self {
+        let numbered = |record: &StepRecord| Some((record.number()?, record.call));
+        let results: BTreeMap<u32, Call> = records.iter().filter_map(numbered).collect();
+        let next_number = results.last_key_value().map_or(1, |(number, _)| number + 1);
+        Journal(Mutex::new(State {
+            known: records.iter().map(|record| (record.call, record.clone())).collect(),
+            calls: 0,
+            next_number,
+            in_flight: BTreeSet::new(),
+            results,
+            slots: BTreeMap::new(),
+            busy: 0,
+            stop: None,
+            randoms: 0,
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the attempt is one of a durable function: it made a call, or an earlier one did.
+    pub(super) fn is_used(&self) -> bool {
+        let state = self.state();
+        state.calls > 0 || !state.known.is_empty()
+    }
+
+    /// How far the function is, to see whether it moves.
+    pub(super) fn place(&self) -> (u32, usize) {
+        let state = self.state();
+        (state.calls, state.results.len())
+    }
+
+    /// Why the attempt must end, if it must.
+    pub(super) fn stopped(&self, attempt: &Attempt) -> Option<Outcome> {
+        match self.state().stop.clone()? {
+            Stop::Lost => Some(Outcome::Interrupted),
+            Stop::HandBack => {
+                attempt.hand_back();
+                Some(Outcome::Interrupted)
+            }
+            Stop::Failed(failure) => Some(Outcome::Failed(failure)),
+        }
+    }
+
+    /// The outcome of a function that ended, which is not what it returned if it left out calls
+    /// that it made before.
+    pub(super) fn end(&self, attempt: &Attempt, outcome: Outcome) -> Outcome {
+        let state = self.state();
+        match &outcome {
+            Outcome::Returned(_) | Outcome::ConditionFalse => match state.next_known() {
+                Some(known) => Outcome::Failed(diverged(attempt, known, "the end of the function")),
+                None => outcome,
+            },
+            Outcome::Failed(_) | Outcome::Interrupted | Outcome::Parked(_) => outcome,
+        }
+    }
+
+    /// The function does not make a call that is in the record, but waits for others.
+    pub(super) fn give_up(&self, attempt: &Attempt) -> Outcome {
+        let state = self.state();
+        let gated = state.slots.iter().find(|(_, slot)| slot.is_gated);
+        let instead = gated.map_or("nothing".to_owned(), |(call, _)| format!("call {call}"));
+        match state.next_known() {
+            Some(known) => Outcome::Failed(diverged(attempt, known, &instead)),
+            None => Outcome::Interrupted,
+        }
+    }
+
+    /// Lets the function learn of the next result, if there is one.
+    pub(super) fn release_next(&self) -> bool {
+        let mut state = self.state();
+        loop {
+            let Some((&number, &call)) = state.results.first_key_value() else { return false };
+            let is_next = state.in_flight.first().is_none_or(|first| *first > number);
+            if !is_next || call.0 > state.calls {
+                return false;
+            }
+            state.results.remove(&number);
+            // A call that the function has dropped needs no result.
+            if let Some(slot) = state.slots.get_mut(&call) {
+                slot.is_released = true;
+                slot.wake();
+                return true;
+            }
+        }
+    }
+
+    /// What the function does, now that it cannot go on by itself.
+    pub(super) fn rest(&self, is_draining: bool) -> Rest {
+        let mut state = self.state();
+        if state.busy > 0 {
+            return Rest::Busy;
+        }
+        if state.slots.values().any(|slot| slot.is_gated) {
+            if is_draining && state.is_replayed() {
+                state.stop = Some(Stop::HandBack);
+            }
+            return Rest::Stalled;
+        }
+        let waiting = |(call, slot): (&Call, &Slot)| {
+            let waiting = slot.waiting.clone().filter(|waiting| !waiting.is_over)?;
+            Some((*call, waiting))
+        };
+        let waiting: Vec<(Call, Waiting)> = state.slots.iter().filter_map(waiting).collect();
+        if waiting.is_empty() || !state.is_replayed() {
+            return Rest::Elsewhere;
+        }
+        Rest::Parked(Parking {
+            waits: waiting
+                .iter()
+                .filter(|(_, one)| one.write.is_none())
+                .map(|(call, _)| *call)
+                .collect(),
+            awaits: waiting.iter().any(|(_, one)| one.awaits),
+            steps: waiting.into_iter().filter_map(|(_, one)| one.write).collect(),
+        })
+    }
+
+    /// What waits for a time and is not recorded, while other calls are at work.
+    pub(super) fn unrecorded(&self) -> Vec<StepWrite> {
+        let state = self.state();
+        let waiting = state.slots.values().filter_map(|slot| slot.waiting.as_ref());
+        waiting.filter_map(|waiting| waiting.write.clone()).collect()
+    }
+
+    /// These waits are recorded, and end by this process's clock if the function is not parked
+    /// before.
+    pub(super) fn recorded(&self, writes: &[StepWrite]) {
+        let mut state = self.state();
+        for write in writes {
+            let slot = state.slots.get_mut(&write.call);
+            let Some(waiting) = slot.and_then(|slot| slot.waiting.as_mut()) else { continue };
+            let StepChange::Open { wait, .. } = &write.change else { continue };
+            waiting.ends_at = match wait {
+                // The store's due time lies before this.
+                Wait::For(duration) if waiting.ends_here => Instant::now().checked_add(*duration),
+                Wait::For(_) | Wait::Until(_) | Wait::Forever => waiting.ends_at,
+            };
+            waiting.write = None;
+        }
+    }
+
+    /// When the first wait is over by this process's clock.
+    pub(super) fn next_end(&self) -> Option<Instant> {
+        let state = self.state();
+        let waiting = state.slots.values().filter_map(|slot| slot.waiting.as_ref());
+        waiting.filter(|waiting| !waiting.is_over).filter_map(|waiting| waiting.ends_at).min()
+    }
+
+    /// Ends the waits that are over by this process's clock.
+    pub(super) fn end_waits(&self, now: Instant) {
+        for slot in self.state().slots.values_mut() {
+            let Some(waiting) = &mut slot.waiting else { continue };
+            if waiting.ends_at.is_some_and(|end| end <= now) && !waiting.is_over {
+                waiting.is_over = true;
+                slot.wake();
+            }
+        }
+    }
+
+    /// The number of the next random value.
+    pub(super) fn next_random(&self) -> u64 {
+        let mut state = self.state();
+        state.randoms += 1;
+        state.randoms
+    }
+}
+
+impl State {
+    /// Whether all calls that have a record were made.
+    fn is_replayed(&self) -> bool {
+        self.known.last_key_value().is_none_or(|(last, _)| last.0 <= self.calls)
+    }
+
+    /// The first call in the record that was not made.
+    fn next_known(&self) -> Option<&StepRecord> {
+        self.known.range(Call(self.calls + 1)..).next().map(|(_, record)| record)
+    }
+}
+
+impl Slot {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// The failure of a function whose code is not what wrote its record.
+fn diverged(attempt: &Attempt, known: &StepRecord, instead: &str) -> Failure {
+    let (run, task) = (attempt.claimed.task.run, &attempt.claimed.spec.name);
+    let StepRecord { call, name, kind, .. } = known;
+    let text = format!(
+        "call {call} of task {task:?} of run {run} is {kind} {name:?} in its record, and \
+         {instead} in the code"
+    );
+    Failure::new(FailureCode::Divergence, text)
+}
+
+/// Why a call cannot be made.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum CallError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("the function made {CALLS_MAX} calls, which is the limit")]
+    TooMany,
+}
+
+/// A call of a function, for as long as the function waits for it.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) attempt: Arc<Attempt>,
+    pub(super) call: Call,
+    pub(super) name: StepName,
+    kind: StepKind,
+    /// What was known of it.
+    known: Option<StepState>,
+}
+
+impl Made {
+    /// Makes the next call of a function.
+    pub(super) fn new(
+        attempt: &Arc<Attempt>,
+        kind: StepKind,
+        name: &str,
+    ) -> Result<Self, CallError> {
+        let name = StepName::new(name)?;
+        let mut state = attempt.journal.state();
+        if state.calls == CALLS_MAX {
+            return Err(CallError::TooMany);
+        }
+        state.calls += 1;
+        let call = Call(state.calls);
+        let mut slot = Slot::default();
+        let known = state.known.get(&call).cloned();
+        if let Some(known) = &known {
+            if known.name != name || known.kind != kind {
+                let failure = diverged(attempt, known, &format!("{kind} {name:?}"));
+                state.stop.get_or_insert(Stop::Failed(failure));
+            } else if let StepState::Done { result, .. } = &known.state {
+                slot.result = Some(result.clone());
+            }
+        }
+        state.slots.insert(call, slot);
+        if state.is_replayed() {
+            state.slots.values_mut().for_each(Slot::wake);
+        }
+        drop(state);
+        let known = known.map(|known| known.state);
+        Ok(Made { attempt: Arc::clone(attempt), call, name, kind, known })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.attempt.journal.state()
+    }
+
+    /// Whether it has its result.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.known, Some(StepState::Done { .. }))
+    }
+
+    /// Whether it was recorded that it waits.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.known, Some(StepState::Open { .. }))
+    }
+
+    /// How many attempts have failed, and when it goes on, if it waits.
+    pub(super) fn open(&self) -> (u32, Option<Timestamp>) {
+        match &self.known {
+            Some(StepState::Open { failures, due, .. }) => (*failures, *due),
+            Some(StepState::Done { .. }) | None => (0, None),
+        }
+    }
+
+    /// Waits until all calls that have a record were made. A worker that drains begins nothing
+    /// any more.
+    pub(super) async fn gate(&self) {
+        std::future::poll_fn(|context| {
+            let is_draining = self.attempt.is_draining();
+            let mut state = self.state();
+            let is_open = state.stop.is_none() && state.is_replayed() && !is_draining;
+            let Some(slot) = state.slots.get_mut(&self.call) else { return Poll::Pending };
+            slot.is_gated = !is_open;
+            if is_open {
+                return Poll::Ready(());
+            }
+            slot.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Says that it is at work until this is dropped.
+    pub(super) fn work(&self) -> Busy {
+        self.state().busy += 1;
+        Busy { attempt: Arc::clone(&self.attempt) }
+    }
+
+    /// What is recorded of it.
+    pub(super) fn write(&self, change: StepChange) -> StepWrite {
+        StepWrite { call: self.call, name: self.name.clone(), kind: self.kind, change }
+    }
+
+    /// Waits until it is over, if the function is not parked before. `change` is what is to be
+    /// recorded; if nothing is, it was before.
+    pub(super) async fn wait(&self, change: Option<StepChange>, awaits: bool) {
+        let due = match (&change, self.open()) {
+            (Some(StepChange::Open { wait: Wait::Until(time), .. }), _) => Some(*time),
+            (Some(StepChange::Open { .. } | StepChange::Done { .. }), _) => None,
+            (None, (_, due)) => due,
+        };
+        let ends_at = due.and_then(|due| self.attempt.instant_of(due));
+        let write = change.map(|change| self.write(change));
+        let mut new = Some(Waiting { write, awaits, ends_here: true, ends_at, is_over: false });
+        std::future::poll_fn(|context| {
+            let mut state = self.state();
+            let Some(slot) = state.slots.get_mut(&self.call) else { return Poll::Pending };
+            if let Some(new) = new.take() {
+                slot.waiting = Some(new);
+            }
+            if slot.waiting.as_ref().is_some_and(|waiting| waiting.is_over) {
+                slot.waiting = None;
+                return Poll::Ready(());
+            }
+            slot.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Waits until the function is parked, however long other calls are at work.
+    pub(super) async fn wait_parked(&self, change: StepChange) -> ! {
+        let write = Some(self.write(change));
+        let waiting =
+            Waiting { write, awaits: false, ends_here: false, ends_at: None, is_over: false };
+        if let Some(slot) = self.state().slots.get_mut(&self.call) {
+            slot.waiting = Some(waiting);
+        }
+        never().await
+    }
+
+    /// The place of its result, which nobody knows of before [`Made::answer`].
+    pub(super) fn number(&self) -> u32 {
+        let mut state = self.state();
+        let number = state.next_number;
+        state.next_number += 1;
+        state.in_flight.insert(number);
+        number
+    }
+
+    /// The store knows its result, or there is none.
+    pub(super) fn answer(&self, number: u32, result: Option<StepResult>) {
+        let mut state = self.state();
+        state.in_flight.remove(&number);
+        let Some(result) = result else { return };
+        state.results.insert(number, self.call);
+        if let Some(slot) = state.slots.get_mut(&self.call) {
+            slot.result = Some(result);
+        }
+    }
+
+    /// Records its result.
+    pub(super) async fn finish(&self, result: StepResult) {
+        let number = self.number();
+        let write = self.write(StepChange::Done { number, result: result.clone() });
+        self.attempt.record(vec![write]).await;
+        self.answer(number, Some(result));
+    }
+
+    /// Its result, once it is the function's turn to know it.
+    pub(super) async fn result(&self) -> StepResult {
+        std::future::poll_fn(|context| {
+            let mut state = self.state();
+            let is_stopped = state.stop.is_some();
+            let Some(slot) = state.slots.get_mut(&self.call) else { return Poll::Pending };
+            match slot.result.take_if(|_| slot.is_released && !is_stopped) {
+                Some(result) => Poll::Ready(result),
+                None => {
+                    slot.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Ends the attempt with a failure.
+    pub(super) async fn fail(&self, failure: Failure) -> ! {
+        self.state().stop.get_or_insert(Stop::Failed(failure));
+        never().await
+    }
+
+    /// Gives the task back.
+    pub(super) async fn hand_back(&self) -> ! {
+        self.state().stop.get_or_insert(Stop::HandBack);
+        never().await
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.state().slots.remove(&self.call);
+    }
+}
+
+/// A call at work.
+#[derive(Debug)]
+pub(super) struct Busy {
+    attempt: Arc<Attempt>,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.attempt.journal.state().busy -= 1;
+    }
+}
+
+impl Journal {
+    /// The task is not this attempt's any more.
+    pub(crate) fn lose(&self) {
+        self.state().stop.get_or_insert(Stop::Lost);
+    }
+
+    /// The attempt has failed.
+    pub(crate) fn fail(&self, failure: Failure) {
+        self.state().stop.get_or_insert(Stop::Failed(failure));
+    }
+}
+
+/// Never ends; the attempt does.
+pub(crate) async fn never() -> ! {
+    match std::future::pending::<std::convert::Infallible>().await {}
+}
+
+/// How long a function may wait for a call that is in its record and that its code does not
+/// make, although nothing else is left to wait for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,176 @@
+//! What durable functions remember, and the signals they wait for.
+
+use windlass_core::{
+    Call, Parking, RunState, StepChange, StepKind, StepRecord, StepResult, StepState, StepWrite,
+    TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskState, Timestamp,
+};
+
+use super::run::{Run, Task};
+use super::state::{Shared, State};
+use crate::store::{
+    Answer, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, StoreError, TakeSignal, Taken,
+    wrong_state,
+};
+
+impl State {
+    pub(super) fn record(&mut self, recording: Recording) -> Answer {
+        let is_over = recording.is_over(self.shared.payload_limit);
+        let Recording { held, steps } = recording;
+        let now = self.shared.now;
+        let run = match self.holder(held) {
+            Ok(run) => run,
+            Err(refusal) => return Answer::Refused(refusal),
+        };
+        let task = run.task(held.task.index);
+        if is_over || !task.can_write(&steps, now) {
+            return Answer::Refused(Refusal::Invalid);
+        }
+        task.write_steps(&steps, now);
+        Answer::Accepted
+    }
+
+    pub(super) fn take_signal(&mut self, take: TakeSignal) -> Taken {
+        let TakeSignal { held, call, name, number } = take;
+        let now = self.shared.now;
+        let run = self.holder(held)?;
+        let known = run.task(held.task.index).steps.get(&call);
+        if let Some(StepRecord { state: StepState::Done { result, .. }, .. }) = known {
+            return match result {
+                StepResult::Value(value) => Ok(Some(value.clone())),
+                StepResult::Failed(_) => Err(Refusal::Invalid),
+            };
+        }
+        let Some(place) = run.signals.iter().position(|(signal, _)| *signal == name) else {
+            return Ok(None);
+        };
+        let value = run.signals[place].1.clone();
+        let change = StepChange::Done { number, result: StepResult::Value(value.clone()) };
+        let steps = [StepWrite { call, name, kind: StepKind::Signal, change }];
+        let task = run.task(held.task.index);
+        if !task.can_write(&steps, now) {
+            return Err(Refusal::Invalid);
+        }
+        task.write_steps(&steps, now);
+        run.signals.remove(place);
+        Ok(Some(value))
+    }
+
+    pub(super) fn signal(&mut self, signal: NewSignal) -> Result<(), StoreError> {
+        let limit = self.shared.payload_limit;
+        let Some(run) = self.runs.get_mut(&signal.run) else {
+            return Err(StoreError::NotFound(format!("run {}", signal.run)));
+        };
+        if run.signal_ids.contains(&signal.id) {
+            return Ok(());
+        }
+        if run.state != RunState::Running {
+            return Err(wrong_state(run.id, run.state, "running", "signalled"));
+        }
+        signal.check(limit).map_err(StoreError::Conflict)?;
+        if run.signals.len() >= SIGNALS_MAX {
+            return Err(too_many_signals(&signal));
+        }
+        run.signal_ids.insert(signal.id);
+        run.signals.push((signal.name, signal.value));
+        run.resume_signalled(&mut self.shared)
+    }
+
+    pub(super) fn list_steps(
+        &self,
+        task: TaskId,
+        after: Option<Call>,
+        limit: usize,
+    ) -> Vec<StepRecord> {
+        let run = self.runs.get(&task.run);
+        let Some(task) = run.and_then(|run| run.tasks.get(task.index.as_usize())) else {
+            return Vec::new();
+        };
+        let behind = task.steps.values().filter(|step| Some(step.call) > after);
+        behind.take(limit.min(PAGE_MAX)).cloned().collect()
+    }
+}
+
+/// Nobody takes what is sent to the run.
+pub(in crate::store) fn too_many_signals(signal: &NewSignal) -> StoreError {
+    let NewSignal { run, name, .. } = signal;
+    let text =
+        format!("run {run} has {SIGNALS_MAX} signals that nobody took, {name:?} is one more");
+    StoreError::Conflict(text)
+}
+
+impl Task {
+    fn can_write(&self, steps: &[StepWrite], now: Timestamp) -> bool {
+        steps.iter().all(|step| StepRecord::after(self.steps.get(&step.call), step, now).is_some())
+    }
+
+    fn write_steps(&mut self, steps: &[StepWrite], now: Timestamp) {
+        for step in steps {
+            if let Some(record) = StepRecord::after(self.steps.get(&step.call), step, now) {
+                self.steps.insert(step.call, record);
+            }
+        }
+    }
+
+    /// The task is reset: a function that failed goes on from the last call that failed,
+    /// any other begins anew.
+    pub(super) fn forget_steps(&mut self) {
+        if self.state != TaskState::Failed {
+            self.steps.clear();
+        } else if let Some(first) = StepRecord::to_forget(self.steps.values()) {
+            self.steps.retain(|_, step| step.number().is_some_and(|number| number < first));
+        }
+    }
+}
+
+impl Run {
+    /// Whether a function that holds its task can wait like this.
+    pub(super) fn can_park(&self, index: TaskIndex, parking: &Parking, now: Timestamp) -> bool {
+        let task = &self.tasks[index.as_usize()];
+        let waits = parking.awaits || parking.due(now, |call| task.steps.get(&call)).is_some();
+        waits && task.can_write(&parking.steps, now)
+    }
+
+    pub(super) fn park(
+        &mut self,
+        shared: &mut Shared,
+        index: TaskIndex,
+        parking: Parking,
+    ) -> Result<(), StoreError> {
+        let task = self.task(index);
+        let until = parking.due(shared.now, |call| task.steps.get(&call));
+        task.write_steps(&parking.steps, shared.now);
+        task.attempt = 0;
+        let command = if parking.awaits { TaskCommand::Await } else { TaskCommand::Sleep };
+        self.move_task(shared, index, command, TaskEventKind::Parked { until })?;
+        if let Some(until) = until {
+            self.schedule(shared, index, until);
+        }
+        self.resume_signalled(shared)
+    }
+
+    /// Lets the tasks go on that wait for a signal that is there.
+    fn resume_signalled(&mut self, shared: &mut Shared) -> Result<(), StoreError> {
+        let waits = |task: &Task| {
+            let is_there = |step: &StepRecord| {
+                step.kind == StepKind::Signal
+                    && step.number().is_none()
+                    && self.signals.iter().any(|(name, _)| *name == step.name)
+            };
+            task.state == TaskState::Waiting && task.steps.values().any(is_there)
+        };
+        let indices = self.definition.indices();
+        let waiting: Vec<TaskIndex> =
+            indices.filter(|index| waits(&self.tasks[index.as_usize()])).collect();
+        waiting.into_iter().try_for_each(|index| self.resume(shared, index))
+    }
+
+    /// What a function waited for has come.
+    fn resume(&mut self, shared: &mut Shared, index: TaskIndex) -> Result<(), StoreError> {
+        if let Some(due) = self.task(index).due.take() {
+            shared.unschedule(due);
+        }
+        self.move_task(shared, index, TaskCommand::Resume, TaskEventKind::Resumed)?;
+        self.enqueue(shared, index);
+        Ok(())
+    }
+}

@@ -1,0 +1,479 @@
+//! What durable functions remember, and the signals they wait for.
+//!
+//! Steps are recorded under a lock of the lease alone, in one statement for all functions of a
+//! worker: this is what a function waits for between its steps.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tokio_postgres::Row;
+use uuid::Uuid;
+use windlass_core::{
+    Call, Failure, Parking, Payload, RunId, RunState, StepChange, StepKind, StepName, StepRecord,
+    StepResult, StepState, StepWrite, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskState,
+    Timestamp,
+};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::pool::{Params, Tx};
+use super::run::{Moves, Run};
+use super::statements as sql;
+use super::time::At;
+use super::work::{Work, pairs, task_id};
+use super::writes::{Writes, params};
+use crate::store::memory::steps::too_many_signals;
+use crate::store::{
+    Answer, Held, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, StoreError, TakeSignal,
+    Taken, wrong_state,
+};
+
+/// What is known of the calls of some tasks.
+pub(super) type Steps = HashMap<TaskId, BTreeMap<Call, StepRecord>>;
+
+impl PostgresStore {
+    pub(super) async fn record_once(&self, recordings: &[Recording]) -> Result<Vec<Answer>, Fault> {
+        let is_open = |step: &StepWrite| matches!(step.change, StepChange::Open { .. });
+        let has_open = recordings.iter().any(|one| one.steps.iter().any(is_open));
+        let mut connection = self.pool.get().await?;
+        let now = match has_open {
+            true => self.now_of(&connection.query(&sql::CLOCK, &[]).await?)?,
+            // Nothing that has a result waits for a time.
+            false => Timestamp::from_micros(0),
+        };
+        let held: BTreeSet<Held> = recordings.iter().map(|one| one.held).collect();
+        let place: BTreeMap<Held, i64> = held.iter().copied().zip(1..).collect();
+        let (runs, indices) = pairs(held.iter().map(|held| &held.task));
+        let fences: Vec<i64> = held.iter().map(|held| held.fence.0.cast_signed()).collect();
+        let mut places = Vec::new();
+        let mut columns = Columns::default();
+        for recording in recordings {
+            for step in &recording.steps {
+                places.push(place[&recording.held]);
+                let record = StepRecord::after(None, step, now);
+                record.iter().try_for_each(|record| columns.push(record))?;
+            }
+        }
+        let Columns { calls, kinds, names, numbers, failures, dues, values, reasons } = &columns;
+        let params: Params<'_> = &[
+            &runs, &indices, &fences, &places, calls, kinds, names, numbers, failures, dues,
+            values, reasons,
+        ];
+        let rows = connection.query(&sql::RECORD_STEPS, params).await?;
+        let known: HashMap<i64, bool> =
+            rows.iter().map(|row| (row.get("n"), row.get("is_clashing"))).collect();
+        drop(connection);
+        let mut answers = Vec::with_capacity(recordings.len());
+        for recording in recordings {
+            answers.push(match known.get(&place[&recording.held]) {
+                Some(false) => Answer::Accepted,
+                Some(true) => self.record_again(recording, now).await?,
+                None => Answer::Refused(self.refusal(recording.held).await?),
+            });
+        }
+        Ok(answers)
+    }
+
+    /// Records calls of which some have been recorded: before an answer was lost, or otherwise.
+    async fn record_again(&self, recording: &Recording, now: Timestamp) -> Result<Answer, Fault> {
+        let Recording { held, steps } = recording;
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin();
+        let mut work = self.lock_runs(&tx, [held.task.run]).await?;
+        work.load(&tx, [held.task]).await?;
+        if let Some(refusal) = refusal_of(&work, *held) {
+            return Ok(Answer::Refused(refusal));
+        }
+        let known = load_steps(&tx, [&held.task]).await?;
+        let Some(records) = merged(known.get(&held.task), steps, now) else {
+            return Ok(Answer::Refused(Refusal::Invalid));
+        };
+        let mut writes = Writes::default();
+        write_steps(&mut writes, records.iter().map(|record| (held.task, record)))?;
+        tx.commit(writes).await?;
+        Ok(Answer::Accepted)
+    }
+
+    /// Why a write with this fence was refused.
+    async fn refusal(&self, held: Held) -> Result<Refusal, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin();
+        let mut work = self.lock_runs(&tx, [held.task.run]).await?;
+        work.load(&tx, [held.task]).await?;
+        Ok(refusal_of(&work, held).unwrap_or(Refusal::LeaseLost))
+    }
+
+    pub(super) async fn take_signals_once(
+        &self,
+        takes: &[TakeSignal],
+    ) -> Result<Vec<Taken>, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin();
+        let mut work = self.lock_runs(&tx, takes.iter().map(|take| take.held.task.run)).await?;
+        work.load(&tx, takes.iter().map(|take| take.held.task)).await?;
+        let tasks: BTreeSet<TaskId> = takes.iter().map(|take| take.held.task).collect();
+        let mut steps = load_steps(&tx, &tasks).await?;
+        let names = takes.iter().map(|take| take.name.as_str());
+        let mut signals =
+            load_signals(&tx, takes.iter().map(|take| take.held.task.run), names).await?;
+        let mut answers = Vec::with_capacity(takes.len());
+        let mut records = Vec::new();
+        let (mut runs, mut taken) = (Vec::new(), Vec::new());
+        for take in takes {
+            let TakeSignal { held, call, name, number } = take;
+            if let Some(refusal) = refusal_of(&work, *held) {
+                answers.push(Err(refusal));
+                continue;
+            }
+            let known = steps.entry(held.task).or_default();
+            if let Some(StepRecord { state: StepState::Done { result, .. }, .. }) = known.get(call)
+            {
+                answers.push(match result {
+                    StepResult::Value(value) => Ok(Some(value.clone())),
+                    StepResult::Failed(_) => Err(Refusal::Invalid),
+                });
+                continue;
+            }
+            let waiting = signals.entry((held.task.run, name.clone())).or_default();
+            let Some((seq, value)) = waiting.first().cloned() else {
+                answers.push(Ok(None));
+                continue;
+            };
+            let change =
+                StepChange::Done { number: *number, result: StepResult::Value(value.clone()) };
+            let write =
+                StepWrite { call: *call, name: name.clone(), kind: StepKind::Signal, change };
+            let Some(record) = StepRecord::after(known.get(call), &write, work.now) else {
+                answers.push(Err(Refusal::Invalid));
+                continue;
+            };
+            waiting.remove(0);
+            known.insert(*call, record.clone());
+            records.push((held.task, record));
+            runs.push(*held.task.run.as_uuid());
+            taken.push(seq);
+            answers.push(Ok(Some(value)));
+        }
+        if !taken.is_empty() {
+            let mut writes = Writes::default();
+            write_steps(&mut writes, records.iter().map(|(task, record)| (*task, record)))?;
+            writes.push(&sql::TAKE_SIGNALS, params![runs, taken]);
+            tx.commit(writes).await?;
+        }
+        Ok(answers)
+    }
+
+    pub(super) async fn signal_once(&self, signal: &NewSignal) -> Result<(), Fault> {
+        signal.check(self.payload_limit).map_err(StoreError::Conflict)?;
+        let NewSignal { id, run, name, value } = signal;
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin();
+        let mut work = self.lock_runs(&tx, [*run]).await?;
+        let Some(state) = work.runs.get(run).map(|run| run.state) else {
+            return Err(StoreError::NotFound(format!("run {run}")).into());
+        };
+        let most = i64::try_from(match state {
+            RunState::Running => SIGNALS_MAX,
+            // One that was sent before it ended is sent.
+            RunState::Succeeded | RunState::Failed | RunState::Cancelled => 0,
+        });
+        let most = most.unwrap_or(i64::MAX);
+        let at = At(work.now);
+        let params: Params<'_> =
+            &[run.as_uuid(), id.as_uuid(), &name.as_str(), &value.as_str(), &at, &most];
+        let waiters: Params<'_> = &[run.as_uuid(), &name.as_str()];
+        let all = [(&sql::SEND_SIGNAL, params), (&sql::SIGNAL_WAITERS, waiters)];
+        let [sent, waiters] = tx.query_all(all).await?;
+        let told = |column| sent.first().is_some_and(|row| row.get::<_, bool>(column));
+        if told("is_known") {
+            return Ok(());
+        }
+        if state != RunState::Running {
+            return Err(wrong_state(*run, state, "running", "signalled").into());
+        }
+        if !told("has_room") {
+            return Err(too_many_signals(signal).into());
+        }
+        let waiters: Vec<TaskId> = waiters.iter().map(task_id).collect();
+        work.load(&tx, waiters.iter().copied()).await?;
+        for waiter in waiters {
+            let is_waiting = work.task(waiter).is_some_and(|it| it.state == TaskState::Waiting);
+            if let Some((run, moves)) = work.run(waiter.run).filter(|_| is_waiting) {
+                run.resume(moves, waiter.index)?;
+            }
+        }
+        self.conclude(tx, &work).await
+    }
+
+    pub(super) async fn list_steps_once(
+        &self,
+        task: TaskId,
+        after: Option<Call>,
+        limit: usize,
+    ) -> Result<Vec<StepRecord>, Fault> {
+        let after = after.map_or(0, |call| call.0.cast_signed());
+        let most = i64::try_from(limit.min(PAGE_MAX)).unwrap_or(i64::MAX);
+        let index = task.index.0.cast_signed();
+        let params: Params<'_> = &[task.run.as_uuid(), &index, &after, &most];
+        let rows = self.read(&sql::LIST_STEPS, params).await?;
+        let record = |row: &Row| step_of(row).map_err(|error| unreadable(task, &error).into());
+        rows.iter().map(record).collect()
+    }
+}
+
+fn unreadable(task: TaskId, error: &str) -> StoreError {
+    StoreError::Corrupt(format!("a step of task {task} {error}"))
+}
+
+fn refusal_of(work: &Work, held: Held) -> Option<Refusal> {
+    match work.task(held.task) {
+        Some(task) => task.refusal(held.fence),
+        None => Some(Refusal::UnknownTask),
+    }
+}
+
+/// What is known of the calls of tasks.
+pub(super) async fn load_steps<'a>(
+    tx: &Tx<'_>,
+    tasks: impl IntoIterator<Item = &'a TaskId>,
+) -> Result<Steps, Fault> {
+    let (runs, indices) = pairs(tasks);
+    if runs.is_empty() {
+        return Ok(Steps::new());
+    }
+    let mut steps = Steps::new();
+    for row in &tx.query(&sql::STEPS, &[&runs, &indices]).await? {
+        let task = task_id(row);
+        let record = step_of(row).map_err(|error| unreadable(task, &error))?;
+        steps.entry(task).or_default().insert(record.call, record);
+    }
+    Ok(steps)
+}
+
+/// The signals that wait in locked runs, by run and name, the oldest first.
+async fn load_signals<'a>(
+    tx: &Tx<'_>,
+    runs: impl IntoIterator<Item = RunId>,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Result<HashMap<(RunId, StepName), Vec<(i64, Payload)>>, Fault> {
+    let runs: BTreeSet<Uuid> = runs.into_iter().map(|run| *run.as_uuid()).collect();
+    let names: BTreeSet<&str> = names.into_iter().collect();
+    let (runs, names): (Vec<Uuid>, Vec<&str>) =
+        (runs.into_iter().collect(), names.into_iter().collect());
+    let mut signals: HashMap<(RunId, StepName), Vec<(i64, Payload)>> = HashMap::new();
+    for row in tx.query(&sql::WAITING_SIGNALS, &[&runs, &names]).await? {
+        let run = RunId::from_uuid(row.get("run_id"));
+        let wrong = |error: String| StoreError::Corrupt(format!("a signal to run {run} {error}"));
+        let name = StepName::new(row.get::<_, &str>("name"));
+        let name = name.map_err(|error| wrong(error.to_string()))?;
+        let value = Payload::from_json(row.get::<_, &str>("value"));
+        let value = value.map_err(|error| wrong(error.to_string()))?;
+        signals.entry((run, name)).or_default().push((row.get("seq"), value));
+    }
+    Ok(signals)
+}
+
+/// The records of calls once these are written, `None` if one contradicts what is known.
+fn merged(
+    known: Option<&BTreeMap<Call, StepRecord>>,
+    steps: &[StepWrite],
+    now: Timestamp,
+) -> Option<Vec<StepRecord>> {
+    let record = |step: &StepWrite| {
+        StepRecord::after(known.and_then(|known| known.get(&step.call)), step, now)
+    };
+    steps.iter().map(record).collect()
+}
+
+/// One row of steps.
+pub(super) fn step_of(row: &Row) -> Result<StepRecord, String> {
+    let word: &str = row.get("kind");
+    let kind = StepKind::ALL.into_iter().find(|kind| kind.word() == word);
+    let name = StepName::new(row.get::<_, &str>("name")).map_err(|error| error.to_string())?;
+    let failure = row.get::<_, Option<&str>>("failure").map(serde_json::from_str::<Failure>);
+    let failure = failure.transpose().map_err(|error| error.to_string())?;
+    let state = match row.get::<_, Option<i32>>("number") {
+        Some(number) => {
+            let result = match failure {
+                Some(failure) => StepResult::Failed(failure),
+                None => {
+                    let value = row.get::<_, Option<&str>>("value").unwrap_or("null");
+                    let value = Payload::from_json(value).map_err(|error| error.to_string())?;
+                    StepResult::Value(value)
+                }
+            };
+            StepState::Done { number: number.cast_unsigned(), result }
+        }
+        None => StepState::Open {
+            failures: row.get::<_, i32>("failures").cast_unsigned(),
+            failure,
+            due: row.get::<_, Option<At>>("due").map(|due| due.0),
+        },
+    };
+    Ok(StepRecord {
+        call: Call(row.get::<_, i32>("call").cast_unsigned()),
+        name,
+        kind: kind.ok_or_else(|| format!("has no known kind: {word:?}"))?,
+        state,
+    })
+}
+
+/// The columns of rows of steps.
+#[derive(Default)]
+struct Columns {
+    calls: Vec<i32>,
+    kinds: Vec<&'static str>,
+    names: Vec<String>,
+    numbers: Vec<Option<i32>>,
+    failures: Vec<i32>,
+    dues: Vec<Option<At>>,
+    values: Vec<Option<String>>,
+    reasons: Vec<Option<String>>,
+}
+
+impl Columns {
+    fn push(&mut self, record: &StepRecord) -> Result<(), Fault> {
+        let (number, failures, due, value, reason) = match &record.state {
+            StepState::Open { failures, failure, due } => {
+                (None, *failures, *due, None, failure.as_ref())
+            }
+            StepState::Done { number, result: StepResult::Value(value) } => {
+                (Some(*number), 0, None, Some(value.as_str()), None)
+            }
+            StepState::Done { number, result: StepResult::Failed(failure) } => {
+                (Some(*number), 0, None, None, Some(failure))
+            }
+        };
+        let reason = reason.map(serde_json::to_string).transpose();
+        let reason = reason.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        self.calls.push(record.call.0.cast_signed());
+        self.kinds.push(record.kind.word());
+        self.names.push(record.name.to_string());
+        self.numbers.push(number.map(u32::cast_signed));
+        self.failures.push(failures.cast_signed());
+        self.dues.push(due.map(At));
+        self.values.push(value.filter(|value| *value != "null").map(str::to_owned));
+        self.reasons.push(reason);
+        Ok(())
+    }
+}
+
+/// Writes records of tasks whose runs are locked.
+fn write_steps<'r>(
+    writes: &mut Writes<'_>,
+    records: impl IntoIterator<Item = (TaskId, &'r StepRecord)>,
+) -> Result<(), Fault> {
+    let (mut tasks, mut columns) = (Vec::new(), Columns::default());
+    for (task, record) in records {
+        tasks.push(task);
+        columns.push(record)?;
+    }
+    if tasks.is_empty() {
+        return Ok(());
+    }
+    let (runs, indices) = pairs(&tasks);
+    let Columns { calls, kinds, names, numbers, failures, dues, values, reasons } = columns;
+    let params =
+        params![runs, indices, calls, kinds, names, numbers, failures, dues, values, reasons];
+    writes.push(&sql::WRITE_STEPS, params);
+    Ok(())
+}
+
+/// What is known of functions that are to be parked.
+#[derive(Default)]
+pub(super) struct Parked {
+    steps: Steps,
+    signals: HashMap<(RunId, StepName), Vec<(i64, Payload)>>,
+}
+
+impl Parked {
+    /// Loads what is needed to park functions of locked runs.
+    pub(super) async fn load(
+        tx: &Tx<'_>,
+        parkings: impl Iterator<Item = (TaskId, &Parking)> + Clone,
+    ) -> Result<Parked, Fault> {
+        let tasks: BTreeSet<TaskId> = parkings.clone().map(|(task, _)| task).collect();
+        if tasks.is_empty() {
+            return Ok(Parked::default());
+        }
+        let steps = load_steps(tx, &tasks).await?;
+        let waiting = parkings.filter(|(_, parking)| parking.awaits).map(|(task, _)| task.run);
+        let runs: Vec<RunId> = waiting.collect();
+        if runs.is_empty() {
+            return Ok(Parked { steps, signals: HashMap::new() });
+        }
+        let rows = tx.query(&sql::SIGNAL_NAMES, &[&super::work::sorted_ids(runs)]).await?;
+        let mut signals: HashMap<(RunId, StepName), Vec<(i64, Payload)>> = HashMap::new();
+        for row in rows {
+            let run = RunId::from_uuid(row.get("run_id"));
+            if let Ok(name) = StepName::new(row.get::<_, &str>("name")) {
+                signals.entry((run, name)).or_default();
+            }
+        }
+        Ok(Parked { steps, signals })
+    }
+
+    /// What follows when a function waits like this; `None` if it cannot.
+    pub(super) fn judge(&self, task: TaskId, parking: &Parking, now: Timestamp) -> Option<Judged> {
+        let known = self.steps.get(&task);
+        let until = parking.due(now, |call| known?.get(&call));
+        if !parking.awaits && until.is_none() {
+            return None;
+        }
+        let new = merged(known, &parking.steps, now)?;
+        let all = known.into_iter().flat_map(BTreeMap::values).chain(&new);
+        let is_there = |record: &StepRecord| {
+            record.kind == StepKind::Signal
+                && record.number().is_none()
+                && self.signals.contains_key(&(task.run, record.name.clone()))
+        };
+        let is_there = parking.awaits && all.into_iter().any(is_there);
+        Some(Judged { awaits: parking.awaits, until, steps: new, is_there })
+    }
+}
+
+/// A function that can be parked.
+pub(super) struct Judged {
+    awaits: bool,
+    /// When it goes on if nothing happens before.
+    until: Option<Timestamp>,
+    /// What is recorded.
+    steps: Vec<StepRecord>,
+    /// Whether what it waits for is there already.
+    is_there: bool,
+}
+
+impl Run {
+    /// Lets a function wait. Its steps are written by the caller's [`Work`].
+    pub(super) fn park(
+        &mut self,
+        moves: &mut Moves,
+        index: TaskIndex,
+        judged: Judged,
+    ) -> Result<(), StoreError> {
+        let id = self.task_id(index);
+        let Judged { awaits, until, steps, is_there } = judged;
+        self.task(index)?.attempt = 0;
+        let command = if awaits { TaskCommand::Await } else { TaskCommand::Sleep };
+        self.move_task(moves, index, command, TaskEventKind::Parked { until })?;
+        moves.steps.extend(steps.into_iter().map(|step| (id, step)));
+        if is_there {
+            return self.resume(moves, index);
+        }
+        moves.scheduled.push((id, until.unwrap_or(Timestamp::MAX)));
+        Ok(())
+    }
+
+    /// What a function waited for has come.
+    pub(super) fn resume(&mut self, moves: &mut Moves, index: TaskIndex) -> Result<(), StoreError> {
+        self.move_task(moves, index, TaskCommand::Resume, TaskEventKind::Resumed)?;
+        moves.enqueued.push(self.task_id(index));
+        Ok(())
+    }
+}
+
+impl Work {
+    /// Writes what functions remember.
+    pub(super) fn write_steps(&self, writes: &mut Writes<'_>) -> Result<(), Fault> {
+        write_steps(writes, self.moves.steps.iter().map(|(task, record)| (*task, record)))
+    }
+}
