@@ -83,6 +83,20 @@ impl RunId {
 }
 
 impl RunId {
+    /// The id of a run that is started by another one: the same whenever it is computed, and
+    /// a version 8 UUID, by which it is known. It sorts near its parent.
+    pub fn of_child(parent: RunId, hash: u128) -> Self {
+        let time = parent.0.as_u128() & !(u128::MAX >> 48);
+        let bytes = (time | hash >> 48).to_be_bytes();
+        RunId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    /// Whether it may be the id of a run that another one started. Whoever chooses ids may
+    /// choose one that only looks so.
+    pub fn may_be_child(self) -> bool {
+        self.0.get_version_num() == 8
+    }
+
     /// The id that sorts right behind this one. Whoever makes many ids within a
     /// millisecond keeps their order with it.
     #[must_use]

@@ -97,6 +97,8 @@ pub enum StepState {
         failure: Option<Failure>,
         /// When it goes on by itself.
         due: Option<Timestamp>,
+        /// It goes on when no more than so many of its children run.
+        children_max: Option<u32>,
     },
     /// It has a result, which never changes.
     Done {
@@ -120,6 +122,7 @@ impl StepRecord {
                 failures: *failures,
                 failure: failure.clone(),
                 due: wait.due(now),
+                children_max: wait.children_max(),
             },
             StepChange::Done { number, result } => {
                 StepState::Done { number: *number, result: result.clone() }
@@ -139,6 +142,14 @@ impl StepRecord {
         match self.state {
             StepState::Done { number, .. } => Some(number),
             StepState::Open { .. } => None,
+        }
+    }
+
+    /// How many of its children may still run when it goes on, if it waits for some.
+    pub fn children_max(&self) -> Option<u32> {
+        match self.state {
+            StepState::Open { children_max, .. } => children_max,
+            StepState::Done { .. } => None,
         }
     }
 
@@ -226,6 +237,8 @@ pub enum Wait {
     Until(Timestamp),
     /// Until something happens.
     Forever,
+    /// Until no more than so many of its children run.
+    Children(u32),
 }
 
 impl Wait {
@@ -234,7 +247,15 @@ impl Wait {
         match self {
             Wait::For(duration) => Some((now + duration.min(WAIT_MAX)).min(UNTIL_MAX)),
             Wait::Until(time) => Some(time.min(UNTIL_MAX)),
-            Wait::Forever => None,
+            Wait::Forever | Wait::Children(_) => None,
+        }
+    }
+
+    /// How many of its children may still run when it goes on.
+    pub fn children_max(self) -> Option<u32> {
+        match self {
+            Wait::Children(most) => Some(most),
+            Wait::For(_) | Wait::Until(_) | Wait::Forever => None,
         }
     }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass::store::{
-    Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
-    HeartbeatAnswer, Held, Hello, Hints, LeaderRecord, Mandate, NewRun, NewSignal, Outlook,
-    Recording, Release, RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep,
-    TakeSignal, Taken, Tallies, TaskRecord, WorkerFilter, WorkerLink, WorkerPage,
+    Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
+    Completion, Duty, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, LeaderRecord, Mandate,
+    NewRun, NewSignal, Outlook, Recording, Release, RunFilter, RunPage, RunRecord, Standing,
+    Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, WorkerFilter,
+    WorkerLink, WorkerPage,
 };
 use windlass::testing::Process;
 use windlass::{Definition, Event, PayloadLimit, PlantedBug, RunId, TaskName, Tenant, Timestamp};
@@ -184,6 +185,33 @@ impl WorkerLink for FaultyStore {
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
         self.deliver(Verb::Record, takes, |world, takes| {
             Box::pin(async move { world.store.take_signals(takes).await })
+        })
+        .await
+    }
+
+    async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
+        self.deliver(Verb::Start, starts, |world, starts| {
+            Box::pin(async move { world.store.start_children(starts).await })
+        })
+        .await
+    }
+
+    async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
+        self.deliver(Verb::Read, (task, call), |world, (task, call)| {
+            Box::pin(async move { world.store.count_children(task, call).await })
+        })
+        .await
+    }
+
+    async fn list_children(
+        &self,
+        task: TaskId,
+        call: Call,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Result<Vec<Child>, StoreError> {
+        self.deliver(Verb::Read, (task, call, after), move |world, (task, call, after)| {
+            Box::pin(async move { world.store.list_children(task, call, after, limit).await })
         })
         .await
     }

@@ -9,14 +9,17 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_core::{
-    Failure, FailureCode, Fence, Payload, PayloadLimit, RunId, StepWrite, TaskName, Tenant,
+    Call, Failure, FailureCode, Fence, Payload, PayloadLimit, RunId, StepWrite, TaskName, Tenant,
     Timestamp, Version, WorkflowName,
 };
 
 use crate::backoff::Backoff;
 use crate::error::{Error, ErrorKind};
 use crate::function::{Journal, never};
-use crate::store::{Answer, Checkpoint, Claimed, Held, Recording, Refusal, StoreError, TakeSignal};
+use crate::store::{
+    Answer, Born, Checkpoint, Child, ChildCount, ChildStart, Claimed, Held, Recording, Refusal,
+    StoreError, TakeSignal, WorkerLink,
+};
 use crate::worker::{Gather, Gathers, Parcel};
 
 /// One attempt of a task, shared between the worker that runs it and the context
@@ -167,8 +170,62 @@ impl Attempt {
         }
     }
 
+    /// Starts runs. Ends the attempt if the store cannot be reached.
+    pub(crate) async fn start_children(&self, starts: Vec<ChildStart>) -> Vec<Born> {
+        self.ask(|link| {
+            let starts = starts.clone();
+            async move { link.start_children(starts).await }
+        })
+        .await
+    }
+
+    /// How many runs a call has started.
+    pub(crate) async fn count_children(&self, call: Call) -> ChildCount {
+        let task = self.claimed.task;
+        self.ask(|link| async move { link.count_children(task, call).await }).await
+    }
+
+    /// Runs that a call has started.
+    pub(crate) async fn list_children(
+        &self,
+        call: Call,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Vec<Child> {
+        let task = self.claimed.task;
+        self.ask(|link| async move { link.list_children(task, call, after, limit).await }).await
+    }
+
+    /// Asks the store, until it answers or the attempt is cancelled.
+    async fn ask<T, Fut>(&self, question: impl Fn(Arc<dyn WorkerLink>) -> Fut) -> T
+    where
+        T: 'static,
+        Fut: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        let Some(gathers) = &self.gathers else {
+            let text = "no worker runs the attempt".to_owned();
+            self.cut_off(&StoreError::Unavailable(text)).await;
+        };
+        let _waiting = self.wait_for_store();
+        let mut backoff = Backoff::default();
+        loop {
+            let error = match gathers.limited(question(gathers.link())).await {
+                Ok(answer) => return answer,
+                Err(error) if error.is_retryable() && !self.cancelled.is_cancelled() => error,
+                Err(error) => self.cut_off(&error).await,
+            };
+            let pause = backoff.next_pause();
+            tracing::warn!(task = %self.claimed.task, %error, ?pause, "no answer");
+            tokio::select! {
+                biased;
+                () = self.cancelled.cancelled() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
     /// Ends an attempt that the store did not listen to.
-    async fn stop(&self, refusal: Refusal) -> ! {
+    pub(crate) async fn stop(&self, refusal: Refusal) -> ! {
         match refusal {
             Refusal::LeaseLost | Refusal::RunCancelled | Refusal::UnknownTask => {
                 self.journal.lose();

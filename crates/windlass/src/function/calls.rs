@@ -16,12 +16,12 @@ use windlass_core::{
     StepResult, Timestamp, Wait, decide,
 };
 
-use super::journal::{CallError, Made};
+use super::journal::{CallError, Made, Over};
 use crate::context::Ctx;
 use crate::store::{Held, TakeSignal};
 use crate::task_error::{TaskError, failure_of, is_hand_back};
 
-type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(super) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl<I> Ctx<I> {
     /// Runs `work` once and remembers its result: when the function is run again, this gives
@@ -82,7 +82,7 @@ impl<I> Ctx<I> {
     ///
     /// # Errors
     ///
-    /// If it would last beyond the limit of ten years.
+    /// If it would last longer than a hundred years.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let made = Made::new(self.inner(), StepKind::Sleep, "sleep");
         Sleep(Box::pin(async move {
@@ -180,7 +180,7 @@ impl<I> Ctx<I> {
 
 /// One round of splitmix64. Written down here because it must never change: a function that
 /// is run again by a newer program must get the same numbers.
-fn mix(state: u64) -> u64 {
+pub(super) fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -404,7 +404,7 @@ async fn sleep(made: Made, wait: Wait) -> Result<(), TaskError> {
         let (_, due) = made.open();
         match due {
             Some(due) if due <= made.attempt.claimed.at => {}
-            Some(_) => made.wait(None, false).await,
+            Some(_) => drop(made.wait(None, false).await),
             None => {
                 let change = StepChange::Open { failures: 0, failure: None, wait };
                 made.wait(Some(change), false).await;
@@ -420,18 +420,19 @@ async fn signal<T: DeserializeOwned>(made: Made, wait: Wait) -> Result<Option<T>
     if !made.is_done() {
         made.gate().await;
         let (_, due) = made.open();
-        let is_known = due.is_some() || made.is_open();
-        if !take(&made).await {
-            if due.is_none_or(|due| due > made.attempt.claimed.at) {
-                let change = StepChange::Open { failures: 0, failure: None, wait };
-                made.wait((!is_known).then_some(change), true).await;
-            }
-            // The time is over, and the last chance as well.
-            if !take(&made).await {
+        let mut is_over = due.is_some_and(|due| due <= made.attempt.claimed.at);
+        let mut is_known = made.is_open();
+        while !take(&made).await {
+            if is_over {
                 let _busy = made.work();
                 let failure = Failure::new(FailureCode::Timeout, "no signal came in time");
                 made.finish(StepResult::Failed(failure)).await;
+                break;
             }
+            let change = StepChange::Open { failures: 0, failure: None, wait };
+            is_over = made.wait((!is_known).then_some(change), true).await == Over::Due;
+            // It goes on only if it was recorded.
+            is_known = true;
         }
     }
     match made.result().await {
@@ -458,7 +459,7 @@ async fn take(made: &Made) -> bool {
 }
 
 /// The result of a call, read as a `T`.
-async fn read<T: DeserializeOwned>(made: &Made) -> Result<T, TaskError> {
+pub(super) async fn read<T: DeserializeOwned>(made: &Made) -> Result<T, TaskError> {
     match made.result().await {
         StepResult::Failed(failure) => Err(TaskError::recorded(failure)),
         StepResult::Value(value) => match value.decode() {
@@ -479,7 +480,7 @@ async fn read<T: DeserializeOwned>(made: &Made) -> Result<T, TaskError> {
     }
 }
 
-fn refused(error: CallError) -> TaskError {
+pub(super) fn refused(error: CallError) -> TaskError {
     TaskError::new(error.to_string()).permanent()
 }
 

@@ -63,6 +63,8 @@ struct Slot {
     result: Option<StepResult>,
     is_released: bool,
     waiting: Option<Waiting>,
+    /// When its wait ends, if it only looked whether it had come to its end.
+    ends_at: Option<Instant>,
 }
 
 /// What a call waits for while its function has nothing to do.
@@ -76,7 +78,18 @@ pub(super) struct Waiting {
     ends_here: bool,
     /// When it does, by the clock of this process.
     ends_at: Option<Instant>,
-    is_over: bool,
+    /// When to look whether what it waits for has come, while the function is not parked.
+    look_at: Option<Instant>,
+    over: Option<Over>,
+}
+
+/// Why a wait is over, although the function is not parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// Its time has come.
+    Due,
+    /// It is time to look whether what it waits for has come.
+    Look,
 }
 
 /// What a function does that cannot go on by itself.
@@ -193,7 +206,7 @@ impl Journal {
             return Rest::Stalled;
         }
         let waiting = |(call, slot): (&Call, &Slot)| {
-            let waiting = slot.waiting.clone().filter(|waiting| !waiting.is_over)?;
+            let waiting = slot.waiting.clone().filter(|waiting| waiting.over.is_none())?;
             Some((*call, waiting))
         };
         let waiting: Vec<(Call, Waiting)> = state.slots.iter().filter_map(waiting).collect();
@@ -229,7 +242,9 @@ impl Journal {
             waiting.ends_at = match wait {
                 // The store's due time lies before this.
                 Wait::For(duration) if waiting.ends_here => Instant::now().checked_add(*duration),
-                Wait::For(_) | Wait::Until(_) | Wait::Forever => waiting.ends_at,
+                Wait::For(_) | Wait::Until(_) | Wait::Forever | Wait::Children(_) => {
+                    waiting.ends_at
+                }
             };
             waiting.write = None;
         }
@@ -239,15 +254,22 @@ impl Journal {
     pub(super) fn next_end(&self) -> Option<Instant> {
         let state = self.state();
         let waiting = state.slots.values().filter_map(|slot| slot.waiting.as_ref());
-        waiting.filter(|waiting| !waiting.is_over).filter_map(|waiting| waiting.ends_at).min()
+        let open = waiting.filter(|waiting| waiting.over.is_none());
+        open.flat_map(|waiting| [waiting.ends_at, waiting.look_at]).flatten().min()
     }
 
     /// Ends the waits that are over by this process's clock.
     pub(super) fn end_waits(&self, now: Instant) {
         for slot in self.state().slots.values_mut() {
             let Some(waiting) = &mut slot.waiting else { continue };
-            if waiting.ends_at.is_some_and(|end| end <= now) && !waiting.is_over {
-                waiting.is_over = true;
+            let is_at = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+            let over = match (is_at(waiting.ends_at), is_at(waiting.look_at)) {
+                (true, _) => Over::Due,
+                (false, true) => Over::Look,
+                (false, false) => continue,
+            };
+            if waiting.over.is_none() {
+                waiting.over = Some(over);
                 slot.wake();
             }
         }
@@ -397,8 +419,9 @@ impl Made {
     }
 
     /// Waits until it is over, if the function is not parked before. `change` is what is to be
-    /// recorded; if nothing is, it was before.
-    pub(super) async fn wait(&self, change: Option<StepChange>, awaits: bool) {
+    /// recorded; if nothing is, it was before. What waits for more than time looks once in a
+    /// while whether it has come.
+    pub(super) async fn wait(&self, change: Option<StepChange>, awaits: bool) -> Over {
         let due = match (&change, self.open()) {
             (Some(StepChange::Open { wait: Wait::Until(time), .. }), _) => Some(*time),
             (Some(StepChange::Open { .. } | StepChange::Done { .. }), _) => None,
@@ -406,28 +429,37 @@ impl Made {
         };
         let ends_at = due.and_then(|due| self.attempt.instant_of(due));
         let write = change.map(|change| self.write(change));
-        let mut new = Some(Waiting { write, awaits, ends_here: true, ends_at, is_over: false });
+        let look_at = awaits.then(|| Instant::now() + LOOK_PAUSE);
+        let mut new =
+            Some(Waiting { write, awaits, ends_here: true, ends_at, look_at, over: None });
         std::future::poll_fn(|context| {
             let mut state = self.state();
             let Some(slot) = state.slots.get_mut(&self.call) else { return Poll::Pending };
-            if let Some(new) = new.take() {
+            if let Some(mut new) = new.take() {
+                new.ends_at = new.ends_at.or(slot.ends_at.take());
                 slot.waiting = Some(new);
             }
-            if slot.waiting.as_ref().is_some_and(|waiting| waiting.is_over) {
-                slot.waiting = None;
-                return Poll::Ready(());
+            if let Some(over) = slot.waiting.as_ref().and_then(|waiting| waiting.over) {
+                slot.ends_at = slot.waiting.take().and_then(|waiting| waiting.ends_at);
+                return Poll::Ready(over);
             }
             slot.waker = Some(context.waker().clone());
             Poll::Pending
         })
-        .await;
+        .await
     }
 
     /// Waits until the function is parked, however long other calls are at work.
     pub(super) async fn wait_parked(&self, change: StepChange) -> ! {
         let write = Some(self.write(change));
-        let waiting =
-            Waiting { write, awaits: false, ends_here: false, ends_at: None, is_over: false };
+        let waiting = Waiting {
+            write,
+            awaits: false,
+            ends_here: false,
+            ends_at: None,
+            look_at: None,
+            over: None,
+        };
         if let Some(slot) = self.state().slots.get_mut(&self.call) {
             slot.waiting = Some(waiting);
         }
@@ -526,6 +558,9 @@ impl Journal {
 pub(crate) async fn never() -> ! {
     match std::future::pending::<std::convert::Infallible>().await {}
 }
+
+/// How often a function that has calls at work looks for what its other calls wait for.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a function may wait for a call that is in its record and that its code does not
 /// make, although nothing else is left to wait for.

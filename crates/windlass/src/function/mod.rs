@@ -21,11 +21,13 @@
 //! goes to others, and no process is needed until it goes on.
 
 mod calls;
+mod children;
 mod driver;
 mod journal;
 mod workflow;
 
 pub use calls::{Signal, SignalOrTimeout, Sleep, Step};
+pub use children::{CHILDREN_MAX, Map, Run};
 pub(crate) use driver::Driven;
 pub(crate) use journal::{Journal, never};
 pub use workflow::{Function, FunctionBuilder};

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::{
-    Call, ClaimSeq, Decision, Definition, Failure, Fence, Payload, PayloadLimit, QueueName,
-    StepChange, StepName, StepRecord, StepResult, StepWrite, TaskId, TaskIndex, TaskName, TaskSpec,
-    TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
+    Call, ClaimSeq, Decision, Definition, Failure, FailureCode, Fence, Payload, PayloadLimit,
+    QueueName, RunId, RunState, StepChange, StepName, StepRecord, StepResult, StepWrite, TaskId,
+    TaskIndex, TaskName, TaskSpec, TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
 };
 
-use super::{Hints, StoreError, WorkerInfo};
+use super::{Hints, NewRun, Started, StoreError, WorkerInfo};
 
 /// What a worker talks to: a store, or a server that has one.
 ///
@@ -59,6 +59,25 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// result of the call and is gone. `None` if there is none. A call that has its result
     /// already is answered with that. The answers are in the order of the requests.
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError>;
+
+    /// Starts runs that functions of the worker's wait for, as
+    /// [`Store::start_runs`](super::Store::start_runs) does, if their tasks are still held.
+    /// The ids are those that [`RunId::of_child`] gives, so that a repetition starts nothing
+    /// twice. The answers are in the order of the requests.
+    async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError>;
+
+    /// How many children a call has, and how many of them run.
+    async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError>;
+
+    /// The children of a call behind `after`, in the order of their places, at most `limit` up
+    /// to [`PAGE_MAX`](super::PAGE_MAX).
+    async fn list_children(
+        &self,
+        task: TaskId,
+        call: Call,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Result<Vec<Child>, StoreError>;
 
     /// Keeps the lease, and compares what the worker holds with what it should.
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError>;
@@ -175,6 +194,8 @@ pub struct Claimed {
     pub steps: Vec<StepRecord>,
     /// When it was claimed, by the store's clock.
     pub at: Timestamp,
+    /// The round of the run.
+    pub round: u32,
 }
 
 /// How a parent of a claimed task ended.
@@ -285,6 +306,67 @@ pub struct TakeSignal {
     pub name: StepName,
     /// The place that its result is to have among those of the function.
     pub number: u32,
+}
+
+/// A function starts a run.
+#[derive(Clone, Debug)]
+pub struct ChildStart {
+    /// The task, and the fence of the claim that runs it.
+    pub held: Held,
+    /// The call that starts it.
+    pub call: Call,
+    /// Its place among the children of the call, if the call waits for it and it is cancelled
+    /// together with its parent.
+    pub place: Option<u32>,
+    /// The run.
+    pub run: NewRun,
+    /// Its workflow, which need not be known to the store.
+    pub definition: Arc<Definition>,
+}
+
+/// The answer to [`ChildStart`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Born {
+    /// It is there: new, or since an earlier call.
+    Started(Started),
+    /// The task is not the worker's any more.
+    Refused(Refusal),
+    /// It cannot be started.
+    Failed(StoreError),
+}
+
+/// The children of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChildCount {
+    /// How many were started.
+    pub started: u32,
+    /// How many of them are not known to have ended.
+    pub open: u32,
+}
+
+/// A child of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Child {
+    /// Its place among the children of the call.
+    pub place: u32,
+    /// The run.
+    pub run: RunId,
+    /// Where it is.
+    pub state: RunState,
+    /// What it came to, if it has ended: the output of its only task (`null` if it has more
+    /// than one), or why it did not succeed.
+    pub result: Option<StepResult>,
+}
+
+impl Child {
+    /// What a run came to that did not succeed.
+    pub(crate) fn failed(run: RunId, state: RunState, failure: Option<Failure>) -> StepResult {
+        let other = || {
+            let code = FailureCode::Custom(state.word().to_owned());
+            Failure::new(code, format!("run {run} was {state}"))
+        };
+        StepResult::Failed(failure.unwrap_or_else(other).permanent())
+    }
 }
 
 /// The answer to [`TakeSignal`].

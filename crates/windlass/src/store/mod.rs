@@ -31,9 +31,9 @@ pub use leaders::{
     Tally,
 };
 pub use link::{
-    Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
-    Held, Hello, Lost, ParentEnd, ProgressNote, Recording, Refusal, Release, TakeSignal, Taken,
-    WorkerLink,
+    Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
+    HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ParentEnd, ProgressNote, Recording,
+    Refusal, Release, TakeSignal, Taken, WorkerLink,
 };
 pub use memory::MemoryStore;
 pub use records::{

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
-use windlass_core::{PayloadLimit, TaskId, WorkerId};
+use windlass_core::{Call, PayloadLimit, TaskId, WorkerId};
 
 use super::Process;
 use crate::store::{
-    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Held, Hello,
-    Hints, MemoryStore, Recording, Refusal, Release, StoreError, TakeSignal, Taken, WorkerLink,
+    Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
+    Heartbeat, HeartbeatAnswer, Held, Hello, Hints, MemoryStore, Recording, Refusal, Release,
+    StoreError, TakeSignal, Taken, WorkerLink,
 };
 use crate::worker::{Point, Probe};
 
@@ -164,6 +165,24 @@ impl WorkerLink for RecordingLink {
 
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
         self.store.take_signals(takes).await
+    }
+
+    async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
+        self.store.start_children(starts).await
+    }
+
+    async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
+        self.store.count_children(task, call).await
+    }
+
+    async fn list_children(
+        &self,
+        task: TaskId,
+        call: Call,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Result<Vec<Child>, StoreError> {
+        self.store.list_children(task, call, after, limit).await
     }
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {

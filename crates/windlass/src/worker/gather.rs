@@ -96,6 +96,21 @@ pub(crate) struct Gathers {
 }
 
 impl Gathers {
+    /// What the worker talks to.
+    pub(crate) fn link(&self) -> Arc<dyn WorkerLink> {
+        Arc::clone(&self.takes.link)
+    }
+
+    /// A call that is given up after the time that operations may take.
+    pub(crate) async fn limited<T: 'static>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        limited(self.takes.limit, call).await
+    }
+}
+
+impl Gathers {
     pub(super) fn new(link: &Arc<dyn WorkerLink>, gate: &Gate, limit: Duration) -> Arc<Self> {
         Arc::new(Gathers {
             checkpoints: Gather::new(Arc::clone(link), gate.clone(), limit),
@@ -215,11 +230,11 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use async_trait::async_trait;
-    use windlass_core::{Fence, Payload, RunId, TaskId, TaskIndex, Timestamp, WorkerId};
+    use windlass_core::{Call, Fence, Payload, RunId, TaskId, TaskIndex, Timestamp, WorkerId};
 
     use crate::store::{
-        ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Held, Hello, Hints,
-        MemoryStore, Refusal, Release,
+        Born, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion, Heartbeat,
+        HeartbeatAnswer, Held, Hello, Hints, MemoryStore, Refusal, Release,
     };
 
     /// A store that counts its operations, and takes its time for each.
@@ -258,6 +273,24 @@ mod tests {
 
         async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
             self.store.take_signals(takes).await
+        }
+
+        async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
+            self.store.start_children(starts).await
+        }
+
+        async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
+            self.store.count_children(task, call).await
+        }
+
+        async fn list_children(
+            &self,
+            task: TaskId,
+            call: Call,
+            after: Option<u32>,
+            limit: usize,
+        ) -> Result<Vec<Child>, StoreError> {
+            self.store.list_children(task, call, after, limit).await
         }
 
         async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {

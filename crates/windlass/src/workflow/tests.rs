@@ -49,6 +49,7 @@ fn claim<I, O>(workflow: &Workflow<I>, task: &Task<O>) -> Claimed {
         checkpoint: None,
         steps: Vec::new(),
         at: Timestamp::from_micros(0),
+        round: 1,
     }
 }
 

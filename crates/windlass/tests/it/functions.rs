@@ -564,3 +564,115 @@ async fn a_cancelled_function_is_not_woken() {
     assert!(effects.all().is_empty());
     test.assert_promises_kept().await;
 }
+
+/// A function that doubles its input, and fails for 13.
+fn doubling() -> Function<u32, u32> {
+    let double = async |ctx: Ctx<u32>| {
+        ctx.sleep(SECOND).await?;
+        match ctx.input() {
+            13 => Err(TaskError::new("unlucky").code("thirteen").permanent()),
+            number => Ok(2 * number),
+        }
+    };
+    Function::new("double", double).expect("the function is valid")
+}
+
+#[tokio::test]
+async fn a_function_waits_for_a_run_that_it_started() {
+    let effects = Effects::default();
+    let double = doubling();
+    let child = double.clone();
+    let parent = function(&effects, move |ctx, effects: Effects| {
+        let child = child.clone();
+        async move {
+            effects.note("attempt");
+            let first = ctx.run(&child, 21).await?;
+            let second = ctx.run(&child, 13).await.expect_err("it fails").to_string();
+            Ok((first, second))
+        }
+    });
+    let test = TestEngine::new().slots(1).register(&parent).register(&double);
+    let run = test.start(&parent, 0).await.unwrap();
+    test.run_until_idle().await;
+    assert_eq!(run.tasks().await.unwrap()[0].state, TaskState::Waiting);
+    test.advance(3 * SECOND).await;
+    assert_eq!(run.output(parent.output()).await.unwrap(), (42, "unlucky".to_owned()));
+    assert_eq!(effects.all().len(), 3, "it is run again when a child has ended");
+    test.assert_promises_kept().await;
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_waits_for_is_started_once_and_outlives_its_starter() {
+    let effects = Effects::default();
+    let double = doubling();
+    let child = double.clone();
+    let parent = function(&effects, move |ctx, _| {
+        let child = child.clone();
+        async move {
+            let id = ctx.start(&child, 4).await?;
+            ctx.sleep(SECOND).await?;
+            Ok(id)
+        }
+    });
+    let test = TestEngine::new().register(&parent).register(&double);
+    let run = test.start(&parent, 0).await.unwrap();
+    test.run_until_idle().await;
+    run.cancel("enough").await.unwrap();
+    test.advance(5 * SECOND).await;
+    let runs = test.windlass().list(Default::default()).await.unwrap().runs;
+    let states: Vec<_> = runs.iter().map(|run| (run.workflow.as_str(), run.state)).collect();
+    assert_eq!(runs.len(), 2, "{states:?}");
+    let child = runs.iter().find(|run| run.workflow.as_str() == "double").unwrap();
+    assert_eq!(child.state, RunState::Succeeded);
+    test.assert_promises_kept().await;
+}
+
+#[tokio::test]
+async fn a_map_gives_all_results_in_the_order_of_its_inputs() {
+    for most in [1, 3, 100] {
+        let effects = Effects::default();
+        let double = doubling();
+        let child = double.clone();
+        let parent = function(&effects, move |ctx, _| {
+            let child = child.clone();
+            async move {
+                let none = ctx.map(&child, []).await?;
+                assert!(none.is_empty());
+                let all = ctx.map(&child, 10..*ctx.input()).concurrency(most).await?;
+                let told = |end: Result<u32, TaskError>| end.map_err(|error| error.to_string());
+                Ok(all.into_iter().map(told).collect::<Vec<_>>())
+            }
+        });
+        let test = TestEngine::new().register(&parent).register(&double);
+        let run = test.start(&parent, 17).await.unwrap();
+        test.run_until_idle().await;
+        let open = test.windlass().list(Default::default()).await.unwrap().runs.len() - 1;
+        assert_eq!(open, most.min(7));
+        test.advance(60 * SECOND).await;
+        let ends = run.output(parent.output()).await.unwrap();
+        let unlucky = Err("unlucky".to_owned());
+        let expected = [Ok(20), Ok(22), Ok(24), unlucky, Ok(28), Ok(30), Ok(32)];
+        assert_eq!(ends, expected);
+        test.assert_promises_kept().await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_function_takes_the_runs_that_it_waits_for_with_it() {
+    let effects = Effects::default();
+    let double = doubling();
+    let child = double.clone();
+    let parent = function(&effects, move |ctx, _| {
+        let child = child.clone();
+        async move { Ok(ctx.map(&child, 0..5).await?.len()) }
+    });
+    let test = TestEngine::new().register(&parent).register(&double);
+    let run = test.start(&parent, 0).await.unwrap();
+    test.run_until_idle().await;
+    run.cancel("not needed").await.unwrap();
+    test.advance(10 * SECOND).await;
+    let runs = test.windlass().list(Default::default()).await.unwrap().runs;
+    assert_eq!(runs.len(), 6);
+    assert!(runs.iter().all(|run| run.state == RunState::Cancelled), "{runs:#?}");
+    test.assert_promises_kept().await;
+}

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass::store::{
-    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Heartbeat, HeartbeatAnswer, Hello,
-    Hints, MemoryStore, Recording, Refusal, Release, StoreError, TakeSignal, Taken, WorkerLink,
+    Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
+    Heartbeat, HeartbeatAnswer, Hello, Hints, MemoryStore, Recording, Refusal, Release, StoreError,
+    TakeSignal, Taken, WorkerLink,
 };
 use windlass::testing::History;
 use windlass::{Ctx, RetryPolicy, RunState, TaskError, Windlass, WorkerId, Workflow};
-use windlass_core::Decision;
+use windlass_core::{Call, Decision, TaskId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -174,6 +175,27 @@ impl WorkerLink for MoodyLink {
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
         self.pass(None).await?;
         self.store.take_signals(takes).await
+    }
+
+    async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
+        self.pass(None).await?;
+        self.store.start_children(starts).await
+    }
+
+    async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
+        self.pass(None).await?;
+        self.store.count_children(task, call).await
+    }
+
+    async fn list_children(
+        &self,
+        task: TaskId,
+        call: Call,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Result<Vec<Child>, StoreError> {
+        self.pass(None).await?;
+        self.store.list_children(task, call, after, limit).await
     }
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {

@@ -21,8 +21,12 @@ impl State {
         {
             return Ok(Answer::Refused(Refusal::Invalid));
         }
+        let is_parked = matches!(completion.decision, Decision::Park(_));
         run.give_up_lease(&mut self.shared, held.task, Verb::Finish);
         run.apply_decision(&mut self.shared, held.task, completion.decision)?;
+        if is_parked {
+            self.resume_parent(held.task)?;
+        }
         Ok(Answer::Accepted)
     }
 

@@ -34,7 +34,9 @@ impl State {
 
     pub(super) fn outlook(&self) -> Outlook {
         let shared = &self.shared;
-        Outlook { at: shared.now, promote_at: shared.next_due(), reap_at: self.next_lease_end() }
+        let notices = (!shared.notices.is_empty()).then_some(shared.now);
+        let promote_at = [shared.next_due(), notices].into_iter().flatten().min();
+        Outlook { at: shared.now, promote_at, reap_at: self.next_lease_end() }
     }
 
     /// When the next lease of a worker that holds tasks ends, a dying worker's has; or that of a

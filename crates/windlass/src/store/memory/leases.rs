@@ -307,6 +307,7 @@ impl Run {
             checkpoint,
             steps,
             at: shared.now,
+            round: self.round,
         })
     }
 

@@ -4,6 +4,7 @@
 //! It keeps every promise of the [`Store`] trait except that of surviving the
 //! process. Each verb takes one lock, so each is one transaction.
 
+mod children;
 mod control;
 mod finish;
 mod leaders;
@@ -30,11 +31,11 @@ use windlass_core::{
 pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
 use super::{
-    Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
-    HeartbeatAnswer, Hello, HintSender, Hints, LeaderRecord, Mandate, NewRun, NewSignal, Outlook,
-    Recording, Refusal, Release, RunFilter, RunPage, RunRecord, Standing, Started, Store,
-    StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, WorkerFilter, WorkerLink,
-    WorkerPage, check_batch,
+    Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
+    Completion, Duty, Heartbeat, HeartbeatAnswer, Hello, HintSender, Hints, LeaderRecord, Mandate,
+    NewRun, NewSignal, Outlook, Recording, Refusal, Release, RunFilter, RunPage, RunRecord,
+    Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord,
+    WorkerFilter, WorkerLink, WorkerPage, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -209,6 +210,25 @@ impl WorkerLink for MemoryStore {
         Ok(self.transact(|state| takes.into_iter().map(|take| state.take_signal(take)).collect()))
     }
 
+    async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
+        check_batch(starts.len())?;
+        Ok(self.transact(|state| starts.into_iter().map(|one| state.start_child(one)).collect()))
+    }
+
+    async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
+        Ok(self.transact(|state| state.count_children(task, call)))
+    }
+
+    async fn list_children(
+        &self,
+        task: TaskId,
+        call: Call,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Result<Vec<Child>, StoreError> {
+        Ok(self.transact(|state| state.list_children(task, call, after, limit)))
+    }
+
     async fn extend(&self, mut heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
         self.transact(|state| {
             heartbeat.drop_large_notes(state.shared.payload_limit);
@@ -270,7 +290,7 @@ impl Store for MemoryStore {
             match mandate.duty {
                 Duty::PromoteDue => {
                     let due = state.take_due(limit);
-                    state.promote(due)
+                    state.promote(due, limit)
                 }
                 Duty::Reap => state.reap(limit),
             }
@@ -293,11 +313,11 @@ impl Store for MemoryStore {
         if self.planted.has(PlantedBug::TimerConsumedEffectLost) {
             let due = self.transact(|state| state.take_due(limit));
             tokio::time::sleep(MISTAKE_GAP).await;
-            return self.transact(|state| state.promote(due));
+            return self.transact(|state| state.promote(due, limit));
         }
         self.transact(|state| {
             let due = state.take_due(limit);
-            state.promote(due)
+            state.promote(due, limit)
         })
     }
 

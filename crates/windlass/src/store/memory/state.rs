@@ -1,6 +1,6 @@
 //! What a memory store knows, and what its verbs share.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use windlass_core::{
     Tenant, Timestamp, Version, Weight, WorkerId, WorkflowName,
 };
 
+use super::children::{Family, Notice};
 use super::queue::ReadyQueues;
 use super::run::Run;
 use crate::planted::{Planted, PlantedBug};
@@ -22,6 +23,7 @@ pub(super) struct State {
     pub(super) by_age: BTreeSet<(Timestamp, RunId)>,
     pub(super) keys: HashMap<(Tenant, WorkflowName, IdempotencyKey), RunId>,
     pub(super) leaders: [LeaderRecord; Duty::ALL.len()],
+    pub(super) family: Family,
     pub(super) shared: Shared,
 }
 
@@ -37,6 +39,8 @@ pub(super) struct Shared {
     due: BTreeMap<Due, TaskId>,
     /// When leases with a visibility timeout end; those that ended otherwise stay until then.
     pub(super) take_backs: BTreeSet<(Timestamp, TaskId, Fence)>,
+    /// What happened to runs that others must hear of.
+    pub(super) notices: VecDeque<Notice>,
     schedules: u64,
     pub(super) weights: HashMap<Tenant, Weight>,
     pub(super) wakes: Wakes,
@@ -103,6 +107,7 @@ impl State {
             by_age: BTreeSet::new(),
             keys: HashMap::new(),
             leaders: Duty::ALL.map(LeaderRecord::vacant),
+            family: Family::default(),
             shared: Shared {
                 now,
                 ready: ReadyQueues::new(planted),
@@ -111,6 +116,7 @@ impl State {
                 dead: HashSet::new(),
                 due: BTreeMap::new(),
                 take_backs: BTreeSet::new(),
+                notices: VecDeque::new(),
                 schedules: 0,
                 weights: HashMap::new(),
                 wakes: Wakes::default(),
@@ -140,7 +146,9 @@ impl Shared {
 
     pub(super) fn activity(&self) -> Activity {
         let (ready, running) = (self.ready_tasks, self.running_tasks);
-        Activity { ready, running, next_due: self.next_due() }
+        let notices = (!self.notices.is_empty()).then_some(self.now);
+        let next_due = [self.next_due(), notices].into_iter().flatten().min();
+        Activity { ready, running, next_due }
     }
 
     pub(super) fn weight(&self, tenant: &Tenant) -> Weight {

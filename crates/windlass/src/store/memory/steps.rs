@@ -165,7 +165,11 @@ impl Run {
     }
 
     /// What a function waited for has come.
-    fn resume(&mut self, shared: &mut Shared, index: TaskIndex) -> Result<(), StoreError> {
+    pub(super) fn resume(
+        &mut self,
+        shared: &mut Shared,
+        index: TaskIndex,
+    ) -> Result<(), StoreError> {
         if let Some(due) = self.task(index).due.take() {
             shared.unschedule(due);
         }

@@ -20,15 +20,17 @@ impl State {
     }
 
     /// Makes the tasks that were taken ready, or ends them if they were sleeps.
-    pub(super) fn promote(&mut self, due: Vec<TaskId>) -> Result<Sweep, StoreError> {
-        let moved = due.len();
+    pub(super) fn promote(&mut self, due: Vec<TaskId>, limit: usize) -> Result<Sweep, StoreError> {
+        let mut moved = due.len();
         for id in due {
             let Some(run) = self.runs.get_mut(&id.run) else {
                 return Err(StoreError::Corrupt(format!("task {id} is scheduled without a run")));
             };
             run.promote(&mut self.shared, id)?;
         }
-        Ok(Sweep { at: self.shared.now, moved, next_at: self.shared.next_due() })
+        moved += self.deliver_notices(limit.saturating_sub(moved))?;
+        let next_at = self.outlook().promote_at;
+        Ok(Sweep { at: self.shared.now, moved, next_at })
     }
 }
 

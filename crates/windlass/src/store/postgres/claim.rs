@@ -424,7 +424,7 @@ impl Questions {
 /// What is known of tasks that were taken.
 struct Facts {
     names: Named,
-    inputs: HashMap<RunId, Result<Payload, String>>,
+    inputs: HashMap<RunId, (Result<Payload, String>, u32)>,
     ends: HashMap<TaskId, (Result<TaskState, String>, Option<String>)>,
     failures: HashMap<RunId, Vec<(TaskIndex, String)>>,
     checkpoints: HashMap<TaskId, Payload>,
@@ -442,7 +442,8 @@ impl Facts {
             });
         let input = |row: &Row| {
             let input = Payload::from_json(row.get::<_, &str>(1));
-            (RunId::from_uuid(row.get(0)), input.map_err(|error| error.to_string()))
+            let round = row.get::<_, i32>(2).cast_unsigned();
+            (RunId::from_uuid(row.get(0)), (input.map_err(|error| error.to_string()), round))
         };
         let inputs = inputs.iter().map(input).collect();
         let end = |row: &Row| {
@@ -513,7 +514,7 @@ impl Facts {
             let failure: Failure = serde_json::from_str(text).map_err(|error| error.to_string())?;
             Ok::<_, String>((definition.task(*index).name.clone(), failure))
         };
-        let input = self.inputs.get(&id.run).ok_or_else(|| missing("input"))?;
+        let (input, round) = self.inputs.get(&id.run).ok_or_else(|| missing("input"))?;
         let input = input.clone().map_err(|error| format!("its input: {error}"))?;
         let tenant = self.names.tenants.get(&one.tenant).cloned();
         Ok(Claimed {
@@ -533,6 +534,7 @@ impl Facts {
                 None => Vec::new(),
             },
             at: one.at,
+            round: *round,
         })
     }
 }

@@ -38,8 +38,21 @@ impl PostgresStore {
                 return Err(wrong_state(id, state, "running", "cancelled").into());
             }
         }
+        self.cancel_in(&tx, &mut work, id, reason).await?;
+        self.conclude(tx, &work).await?;
+        Ok(())
+    }
+
+    /// Cancels a run that is locked and has not ended.
+    pub(super) async fn cancel_in(
+        &self,
+        tx: &Tx<'_>,
+        work: &mut Work,
+        id: RunId,
+        reason: Option<&str>,
+    ) -> Result<(), Fault> {
         tx.query(&sql::LOCK_READY, &[id.as_uuid()]).await?;
-        work.load_all(&tx, id).await?;
+        work.load_all(tx, id).await?;
         let now = work.now;
         if let Some((run, moves)) = work.run(id) {
             let open: Vec<TaskIndex> = run
@@ -57,7 +70,6 @@ impl PostgresStore {
             let reason = reason.map(|reason| storable(reason, MESSAGE_BYTES_MAX));
             run.move_run(moves, now, RunCommand::Cancel, RunEventKind::Cancelled { reason })?;
         }
-        self.conclude(tx, &work).await?;
         Ok(())
     }
 

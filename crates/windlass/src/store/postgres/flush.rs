@@ -95,6 +95,7 @@ impl Work {
         self.write_resets(&mut writes);
         self.write_checkpoints(&mut writes);
         self.write_steps(&mut writes)?;
+        self.write_notes(&mut writes);
         write_history(&mut writes, self.now, &self.moves.events)?;
         self.write_put_back(&mut writes)?;
         // Last, so that the turns are locked for as short a time as can be.

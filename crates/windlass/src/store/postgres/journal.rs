@@ -14,6 +14,7 @@ use windlass_core::{
 };
 
 use super::PostgresStore;
+use super::children::count_open;
 use super::fault::Fault;
 use super::pool::{Params, Tx};
 use super::run::{Moves, Run};
@@ -53,10 +54,11 @@ impl PostgresStore {
                 record.iter().try_for_each(|record| columns.push(record))?;
             }
         }
-        let Columns { calls, kinds, names, numbers, failures, dues, values, reasons } = &columns;
+        let Columns { calls, kinds, names, numbers, failures, dues, values, reasons, children } =
+            &columns;
         let params: Params<'_> = &[
             &runs, &indices, &fences, &places, calls, kinds, names, numbers, failures, dues,
-            values, reasons,
+            values, reasons, children,
         ];
         let rows = connection.query(&sql::RECORD_STEPS, params).await?;
         let known: HashMap<i64, bool> =
@@ -94,7 +96,7 @@ impl PostgresStore {
     }
 
     /// Why a write with this fence was refused.
-    async fn refusal(&self, held: Held) -> Result<Refusal, Fault> {
+    pub(super) async fn refusal(&self, held: Held) -> Result<Refusal, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let mut work = self.lock_runs(&tx, [held.task.run]).await?;
@@ -307,6 +309,7 @@ pub(super) fn step_of(row: &Row) -> Result<StepRecord, String> {
             failures: row.get::<_, i32>("failures").cast_unsigned(),
             failure,
             due: row.get::<_, Option<At>>("due").map(|due| due.0),
+            children_max: row.get::<_, Option<i32>>("children_max").map(i32::cast_unsigned),
         },
     };
     Ok(StepRecord {
@@ -328,12 +331,13 @@ struct Columns {
     dues: Vec<Option<At>>,
     values: Vec<Option<String>>,
     reasons: Vec<Option<String>>,
+    children: Vec<Option<i32>>,
 }
 
 impl Columns {
     fn push(&mut self, record: &StepRecord) -> Result<(), Fault> {
         let (number, failures, due, value, reason) = match &record.state {
-            StepState::Open { failures, failure, due } => {
+            StepState::Open { failures, failure, due, children_max: _ } => {
                 (None, *failures, *due, None, failure.as_ref())
             }
             StepState::Done { number, result: StepResult::Value(value) } => {
@@ -353,6 +357,7 @@ impl Columns {
         self.dues.push(due.map(At));
         self.values.push(value.filter(|value| *value != "null").map(str::to_owned));
         self.reasons.push(reason);
+        self.children.push(record.children_max().map(u32::cast_signed));
         Ok(())
     }
 }
@@ -371,9 +376,11 @@ fn write_steps<'r>(
         return Ok(());
     }
     let (runs, indices) = pairs(&tasks);
-    let Columns { calls, kinds, names, numbers, failures, dues, values, reasons } = columns;
-    let params =
-        params![runs, indices, calls, kinds, names, numbers, failures, dues, values, reasons];
+    let Columns { calls, kinds, names, numbers, failures, dues, values, reasons, children } =
+        columns;
+    let params = params![
+        runs, indices, calls, kinds, names, numbers, failures, dues, values, reasons, children
+    ];
     writes.push(&sql::WRITE_STEPS, params);
     Ok(())
 }
@@ -382,6 +389,8 @@ fn write_steps<'r>(
 #[derive(Default)]
 pub(super) struct Parked {
     steps: Steps,
+    /// How many children of calls are open.
+    open: HashMap<(TaskId, Call), u32>,
     signals: HashMap<(RunId, StepName), Vec<(i64, Payload)>>,
 }
 
@@ -396,10 +405,22 @@ impl Parked {
             return Ok(Parked::default());
         }
         let steps = load_steps(tx, &tasks).await?;
+        let new = parkings
+            .clone()
+            .filter(|(_, parking)| parking.steps.iter().any(|step| step.kind == StepKind::Child));
+        let mut parents: BTreeSet<TaskId> = new.map(|(task, _)| task).collect();
+        let waits = |(_, known): &(&TaskId, &BTreeMap<Call, StepRecord>)| {
+            known.values().any(|step| step.children_max().is_some())
+        };
+        parents.extend(steps.iter().filter(waits).map(|(task, _)| *task));
+        let open = match parents.is_empty() {
+            true => HashMap::new(),
+            false => count_open(tx, &parents).await?,
+        };
         let waiting = parkings.filter(|(_, parking)| parking.awaits).map(|(task, _)| task.run);
         let runs: Vec<RunId> = waiting.collect();
         if runs.is_empty() {
-            return Ok(Parked { steps, signals: HashMap::new() });
+            return Ok(Parked { steps, open, signals: HashMap::new() });
         }
         let rows = tx.query(&sql::SIGNAL_NAMES, &[&super::work::sorted_ids(runs)]).await?;
         let mut signals: HashMap<(RunId, StepName), Vec<(i64, Payload)>> = HashMap::new();
@@ -409,7 +430,7 @@ impl Parked {
                 signals.entry((run, name)).or_default();
             }
         }
-        Ok(Parked { steps, signals })
+        Ok(Parked { steps, open, signals })
     }
 
     /// What follows when a function waits like this; `None` if it cannot.
@@ -421,7 +442,14 @@ impl Parked {
         }
         let new = merged(known, &parking.steps, now)?;
         let all = known.into_iter().flat_map(BTreeMap::values).chain(&new);
+        let enough = |record: &StepRecord| {
+            let open = self.open.get(&(task, record.call)).copied().unwrap_or(0);
+            record.children_max().is_some_and(|most| open <= most)
+        };
         let is_there = |record: &StepRecord| {
+            if record.kind == StepKind::Child {
+                return enough(record);
+            }
             record.kind == StepKind::Signal
                 && record.number().is_none()
                 && self.signals.contains_key(&(task.run, record.name.clone()))

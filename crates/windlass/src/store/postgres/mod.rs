@@ -11,6 +11,7 @@ mod address;
 mod audit;
 mod check;
 mod checkpoint;
+mod children;
 mod claim;
 mod control;
 mod election;
@@ -75,11 +76,11 @@ use self::unsound::Unsound;
 use self::work::Work;
 use self::writes::Writes;
 use super::{
-    Answer, Candidacy, Checkpoint, ClaimRequest, Claimed, Completion, Duty, Heartbeat,
-    HeartbeatAnswer, Hello, Hints, LeaderRecord, Mandate, NewRun, NewSignal, Outlook, Recording,
-    Refusal, Release, RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep,
-    TakeSignal, Taken, Tallies, TaskRecord, WorkerFilter, WorkerLink, WorkerPage, check_batch,
-    refuse_large,
+    Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
+    Completion, Duty, Heartbeat, HeartbeatAnswer, Hello, Hints, LeaderRecord, Mandate, NewRun,
+    NewSignal, Outlook, Recording, Refusal, Release, RunFilter, RunPage, RunRecord, Standing,
+    Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, WorkerFilter,
+    WorkerLink, WorkerPage, check_batch, refuse_large,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -294,6 +295,10 @@ impl PostgresStore {
         repeat!(self.release_once(releases))
     }
 
+    async fn start_children_together(&self, starts: &[ChildStart]) -> Result<Vec<Born>, Fault> {
+        repeat!(self.start_children_once(starts))
+    }
+
     async fn record_together(&self, recordings: &[Recording]) -> Result<Vec<Answer>, Fault> {
         repeat!(self.record_once(recordings))
     }
@@ -313,7 +318,7 @@ fn kinds_of(work: &Work) -> Kinds {
     if !work.moves.enqueued.is_empty() || !work.moves.put_back.is_empty() {
         kinds = kinds | Kinds::WORK;
     }
-    if !work.moves.scheduled.is_empty() {
+    if !work.moves.scheduled.is_empty() || work.has_notes() {
         kinds = kinds | Kinds::TIMERS;
     }
     if work.moves.has_ended_runs {
@@ -452,6 +457,39 @@ impl WorkerLink for PostgresStore {
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
         check_batch(takes.len())?;
         repeat!(self.take_signals_once(&takes))
+    }
+
+    async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
+        check_batch(starts.len())?;
+        let born = self.start_children_together(&starts).await?;
+        let mut unknown = Vec::new();
+        for (start, born) in starts.iter().zip(&born) {
+            let is_unknown = matches!(born, Born::Failed(StoreError::NotFound(_)));
+            if is_unknown && !unknown.contains(&start.definition) {
+                unknown.push(Arc::clone(&start.definition));
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(born);
+        }
+        for definition in unknown {
+            self.register(definition).await?;
+        }
+        Ok(self.start_children_together(&starts).await?)
+    }
+
+    async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
+        repeat!(self.count_children_once(task, call))
+    }
+
+    async fn list_children(
+        &self,
+        task: TaskId,
+        call: Call,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Result<Vec<Child>, StoreError> {
+        repeat!(self.list_children_once(task, call, after, limit))
     }
 
     async fn extend(&self, mut heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {

@@ -108,7 +108,7 @@ impl PostgresStore {
         let tx = connection.begin();
         let (known, now) = self.newest_definitions(&tx, keys_of(runs)).await?;
         let Some(new) = surely_new(runs, &known, self.payload_limit) else {
-            return self.start_carefully(tx, runs, &known, now).await;
+            return self.start_carefully(tx, runs, &known, now, |_| Writes::default()).await;
         };
         let work = begin(now, &new)?;
         let mut writes = Writes::default();
@@ -123,10 +123,21 @@ impl PostgresStore {
             Err(fault) if is_used_id(&fault) => {
                 let tx = connection.begin();
                 let (known, now) = self.newest_definitions(&tx, keys_of(runs)).await?;
-                self.start_carefully(tx, runs, &known, now).await
+                self.start_carefully(tx, runs, &known, now, |_| Writes::default()).await
             }
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Starts runs in a transaction that has begun, together with what else is to be written.
+    pub(super) async fn start_in(
+        &self,
+        tx: Tx<'_>,
+        runs: &[NewRun],
+        more: impl FnOnce(&[Result<Started, StoreError>]) -> Writes<'static>,
+    ) -> Result<Vec<Result<Started, StoreError>>, Fault> {
+        let (known, now) = self.newest_definitions(&tx, keys_of(runs)).await?;
+        self.start_carefully(tx, runs, &known, now, more).await
     }
 
     /// Starts runs of which some may be there already, by their ids or by their keys, or are
@@ -137,6 +148,7 @@ impl PostgresStore {
         runs: &[NewRun],
         known: &Definitions,
         now: Timestamp,
+        more: impl FnOnce(&[Result<Started, StoreError>]) -> Writes<'static>,
     ) -> Result<Vec<Result<Started, StoreError>>, Fault> {
         let mut answers: Vec<Option<Result<Started, StoreError>>> = runs
             .iter()
@@ -177,8 +189,11 @@ impl PostgresStore {
         new.sort_unstable_by_key(|(position, _, _)| *position);
         let new: Vec<_> = new.into_iter().map(|(_, run, known)| (run, known)).collect();
         let work = begin(now, &new)?;
-        self.conclude(tx, &work).await?;
-        Ok(answers.into_iter().flatten().collect())
+        let answers: Vec<_> = answers.into_iter().flatten().collect();
+        let mut writes = work.writes(&self.names)?;
+        writes.append(more(&answers));
+        self.conclude_with(tx, &work, writes).await?;
+        Ok(answers)
     }
 }
 

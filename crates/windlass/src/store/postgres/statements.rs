@@ -106,7 +106,8 @@ sql!(
         INT4_ARRAY,
         TIMESTAMPTZ_ARRAY,
         TEXT_ARRAY,
-        TEXT_ARRAY
+        TEXT_ARRAY,
+        INT4_ARRAY
     ]
 );
 sql!(
@@ -122,12 +123,28 @@ sql!(
         INT4_ARRAY,
         TIMESTAMPTZ_ARRAY,
         TEXT_ARRAY,
-        TEXT_ARRAY
+        TEXT_ARRAY,
+        INT4_ARRAY
     ]
 );
 sql!(STEPS, "steps.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(LIST_STEPS, "list_steps.sql", [UUID, INT4, INT4, INT8]);
 sql!(FORGET_STEPS, "forget_steps.sql", [UUID_ARRAY, INT4_ARRAY, BOOL_ARRAY]);
+sql!(HOLD_LEASES, "hold_leases.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARRAY]);
+sql!(
+    INSERT_CHILDREN,
+    "insert_children.sql",
+    [UUID_ARRAY, UUID_ARRAY, INT4_ARRAY, INT4_ARRAY, INT4_ARRAY]
+);
+sql!(NOTE_ENDS, "note_ends.sql", [UUID_ARRAY]);
+sql!(NOTE_CANCEL, "note_cancel.sql", [UUID_ARRAY]);
+sql!(OPEN_CHILDREN, "open_children.sql", [UUID_ARRAY, INT8]);
+sql!(END_CHILDREN, "end_children.sql", [UUID_ARRAY]);
+sql!(SEE_ENDS, "see_ends.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(COUNT_OPEN, "count_open.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(CHILD_WAITERS, "child_waiters.sql", [UUID_ARRAY]);
+sql!(COUNT_CHILDREN, "count_children.sql", [UUID, INT4, INT4]);
+sql!(LIST_CHILDREN, "list_children.sql", [UUID, INT4, INT4, INT4, INT8]);
 sql!(SEND_SIGNAL, "send_signal.sql", [UUID, UUID, TEXT, TEXT, TIMESTAMPTZ, INT8]);
 sql!(SIGNAL_WAITERS, "signal_waiters.sql", [UUID, TEXT]);
 sql!(SIGNAL_NAMES, "signal_names.sql", [UUID_ARRAY]);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use windlass_core::{Effect, Progress, RunId, TaskId, TaskKind, TaskState, Timestamp};
 
 use super::PostgresStore;
+use super::children::Note;
 use super::fault::Fault;
 use super::floors::{Found, Front, Look};
 use super::pool::Tx;
@@ -37,13 +38,17 @@ impl PostgresStore {
         let now = self.now_of_sweep(&tx, mandate).await?;
         // Neither backlog keeps the other waiting.
         let (mut due, first) = self.due(&tx, now, limit).await?;
-        let (mut staged, has_more) = self.staged(&tx, limit - due.len().min(limit / 2)).await?;
-        due.truncate(limit - staged.len());
+        let (waiting, has_more) = self.staged(&tx, limit - due.len().min(limit / 2)).await?;
+        let Waiting { mut staged, mut notes } = waiting;
+        due.truncate(limit - staged.len() - notes.len());
+        self.children_to_cancel(&tx, &mut notes, limit).await?;
+        notes.retain(|(_, note)| !note.runs().iter().any(|run| self.unsound.has(*run)));
         let due = self.sound(due, |task| task.run);
         staged.retain(|_, one| !self.unsound.has(one.run));
-        let found = due.len() + staged.len();
+        let found = due.len() + staged.len() + notes.len();
         let pause = self.staged_watch.see(!staged.is_empty());
         let runs = due.iter().map(|task| task.run).chain(staged.values().map(|one| one.run));
+        let runs = runs.chain(notes.iter().flat_map(|(_, note)| note.runs()));
         let mut work = Work::lock_free(&tx, &self.names, now, runs).await?;
         let mut moved = 0;
         work.load(&tx, due.iter().copied()).await?;
@@ -70,7 +75,8 @@ impl PostgresStore {
                 moved += 1;
             }
         }
-        let admitted = self.admit(&tx, &mut work, staged).await?;
+        let mut admitted = self.admit(&tx, &mut work, staged).await?;
+        admitted.extend(self.deliver(&tx, &mut work, &notes).await?);
         moved += admitted.len();
         let mut writes = work.writes(&self.names)?;
         if !admitted.is_empty() {
@@ -118,12 +124,9 @@ impl PostgresStore {
         Ok((rows.iter().map(task_id).collect(), first))
     }
 
-    /// Runs that wait for their admission, the oldest first, and whether there are more.
-    async fn staged(
-        &self,
-        tx: &Tx<'_>,
-        limit: usize,
-    ) -> Result<(BTreeMap<i64, Staged>, bool), Fault> {
+    /// Runs that wait for their admission, and notes that wait for their delivery, the oldest
+    /// first, and whether there are more.
+    async fn staged(&self, tx: &Tx<'_>, limit: usize) -> Result<(Waiting, bool), Fault> {
         let from = self.floors.get(Front::Staged, Found::TooLittle);
         let most = i64::try_from(limit + 1).unwrap_or(i64::MAX);
         let began = Instant::now();
@@ -136,12 +139,17 @@ impl PostgresStore {
             let end = tx.query(&sql::STAGED_END, &[]).await?;
             self.floors.learn(look, end.first().map_or(from, |row| row.get(0)), true);
         }
-        let staged = |row: &tokio_postgres::Row| {
+        let mut waiting = Waiting { staged: BTreeMap::new(), notes: Vec::new() };
+        for row in rows.iter().take(limit) {
+            if let Some(note) = Note::of(row) {
+                waiting.notes.push((row.get("seq"), note));
+                continue;
+            }
             let run = RunId::from_uuid(row.get("run_id"));
             let delay = Duration::from_micros(row.get::<_, i64>("delay_micros").unsigned_abs());
-            (row.get("seq"), Staged { run, delay })
-        };
-        Ok((rows.iter().take(limit).map(staged).collect(), rows.len() > limit))
+            waiting.staged.insert(row.get("seq"), Staged { run, delay });
+        }
+        Ok((waiting, rows.len() > limit))
     }
 
     /// Lets runs that were started in users' transactions into the queues, and answers the
@@ -218,6 +226,12 @@ impl StagedWatch {
         self.set(next);
         (!pause.is_zero()).then_some(pause)
     }
+}
+
+/// What waits for the next sweep.
+struct Waiting {
+    staged: BTreeMap<i64, Staged>,
+    notes: Vec<(i64, Note)>,
 }
 
 /// A run that was started in a user's transaction.

@@ -24,6 +24,7 @@ mod bench;
 mod cancels;
 mod cascades;
 mod checkpoints;
+mod children;
 mod claims;
 mod fairness;
 mod finishes;
@@ -201,6 +202,15 @@ macro_rules! store_contract_cases {
                 a_run_keeps_so_many_signals_that_nobody_took
                 a_function_that_failed_goes_on_from_its_last_failed_step
                 a_cancelled_function_waits_no_more
+            }
+            children {
+                a_child_is_started_once_however_often_it_is_asked_for
+                a_stale_fence_cannot_start_a_child
+                a_function_goes_on_when_enough_of_its_children_have_ended
+                a_function_does_not_wait_for_children_that_have_ended
+                the_end_of_a_child_while_its_parent_runs_is_not_lost
+                cancelling_a_run_cancels_its_children_and_theirs
+                many_children_are_started_and_counted
             }
             leases {
                 a_lease_is_not_reaped_before_it_ends

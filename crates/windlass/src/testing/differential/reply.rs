@@ -50,6 +50,7 @@ impl PartialEq for Leased {
             checkpoint,
             steps,
             at: _,
+            round,
         } = &self.0;
         let other = &other.0;
         *task == other.task
@@ -64,6 +65,7 @@ impl PartialEq for Leased {
             && *failures == other.failures
             && *checkpoint == other.checkpoint
             && *steps == other.steps
+            && *round == other.round
     }
 }
 

@@ -13,6 +13,8 @@ pub(super) fn rows(names: &[(&str, &str)]) -> String {
 pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
     ("checkpoints", "checkpoints_fence_check"),
     ("checkpoints", "checkpoints_pkey"),
+    ("children", "children_pkey"),
+    ("children", "children_place_check"),
     ("definition_tasks", "definition_tasks_definition_id_fkey"),
     ("definition_tasks", "definition_tasks_idx_check"),
     ("definition_tasks", "definition_tasks_kind_check"),
@@ -75,12 +77,15 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
     ("settings", "settings_pkey"),
     ("signals", "signals_name_check"),
     ("signals", "signals_pkey"),
+    ("staged", "a_child_that_ended_is_named"),
     ("staged", "staged_delay_check"),
     ("staged", "staged_pkey"),
+    ("staged", "staged_purpose_check"),
     ("steps", "a_failure_has_no_value"),
     ("steps", "only_a_result_has_a_value"),
     ("steps", "only_what_waits_is_due"),
     ("steps", "steps_call_check"),
+    ("steps", "steps_children_max_check"),
     ("steps", "steps_failures_check"),
     ("steps", "steps_kind_check"),
     ("steps", "steps_name_check"),
@@ -118,6 +123,8 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
 
 /// Every index of the schema that no constraint made, with its relation, sorted.
 pub(super) const INDEXES: &[(&str, &str)] = &[
+    ("children", "children_of"),
+    ("children", "children_open"),
     ("definition_tasks", "definition_tasks_name"),
     ("leases", "leases_take_back"),
     ("leases", "leases_worker"),

@@ -130,6 +130,8 @@ create table windlass.steps (
     -- there is none.
     number integer check (number >= 1),
     failures integer not null check (failures >= 0),
+    -- It goes on when no more than so many of its children run.
+    children_max integer check (children_max >= 0),
     -- When it goes on by itself, while it has no result.
     due timestamptz,
     kind text not null check (kind in ('step', 'sleep', 'time', 'signal', 'child')),
@@ -145,6 +147,21 @@ create table windlass.steps (
 ) with (fillfactor = 95);
 
 create index steps_open on windlass.steps (run_id, idx) where number is null;
+
+-- Which runs were started by calls of durable functions that wait for them.
+create table windlass.children (
+    child_id uuid primary key,
+    run_id uuid not null,
+    idx integer not null,
+    call integer not null,
+    -- Among the children of the call.
+    place integer not null check (place >= 0),
+    -- True if it is known to have ended, otherwise null.
+    has_ended boolean
+);
+
+create unique index children_of on windlass.children (run_id, idx, call, place);
+create index children_open on windlass.children (run_id, idx, call) where has_ended is null;
 
 -- Signals to runs, in the order in which they came. One that was taken stays, without what it
 -- said, so that it is known when it is sent again.
@@ -366,11 +383,18 @@ create table windlass.marks (
 
 create index marks_top on windlass.marks (level_id, tag);
 
--- Runs that were started inside a user's transaction and are not in the queues yet.
+-- What waits for the next sweep of what is due: runs that were started inside a user's
+-- transaction and are not in the queues yet, and notes of runs that ended, for their parents or
+-- for their children.
 create table windlass.staged (
     seq bigint generated always as identity primary key,
     run_id uuid not null,
-    delay interval not null default '0' check (delay >= interval '0')
+    delay interval not null default '0' check (delay >= interval '0'),
+    -- None for a run that is to be let into the queues.
+    purpose text check (purpose in ('child_ended', 'cancelled')),
+    child_id uuid,
+    constraint a_child_that_ended_is_named
+        check ((purpose is not distinct from 'child_ended') = (child_id is not null))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 -- History: what one transaction did to one run, an event a line. The view `events` shows

@@ -1,4 +1,4 @@
--- The inputs of runs.
+-- The inputs and rounds of runs.
 --
 -- $1 uuid[]: the runs
-select r.id, r.input::text from windlass.runs r where r.id = any($1);
+select r.id, r.input::text, r.round from windlass.runs r where r.id = any($1);

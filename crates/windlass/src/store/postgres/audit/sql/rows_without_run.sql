@@ -24,6 +24,10 @@ from (
     union all
     select distinct 'signals', g.run_id, null::integer from windlass.signals g
     union all
+    select 'children', c.run_id, c.idx from windlass.children c
+    union all
+    select 'children', c.child_id, null from windlass.children c
+    union all
     select 'ready', q.run_id, q.idx from windlass.ready q
     union all
     select 'leases', l.run_id, l.idx from windlass.leases l

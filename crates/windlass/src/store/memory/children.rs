@@ -1,0 +1,154 @@
+//! Runs that functions start and wait for.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
+use windlass_core::{Call, RunId, RunState, StepRecord, StepResult, TaskId, TaskKind, TaskState};
+
+use super::state::State;
+use crate::store::{Born, Child, ChildCount, ChildStart, PAGE_MAX, StoreError};
+
+/// Who started whom.
+#[derive(Default)]
+pub(super) struct Family {
+    children: BTreeMap<(TaskId, Call, u32), RunId>,
+    parents: HashMap<RunId, (TaskId, Call)>,
+    /// The children that are not known to have ended.
+    open: BTreeSet<(TaskId, Call, RunId)>,
+}
+
+/// Something that happened to a run and that others must hear of.
+#[derive(Clone, Copy)]
+pub(super) enum Notice {
+    /// It ended.
+    Ended(RunId),
+    /// It was cancelled, and so are its children.
+    Cancelled(RunId),
+}
+
+impl State {
+    pub(super) fn start_child(&mut self, start: ChildStart) -> Born {
+        let ChildStart { held, call, place, run, definition } = start;
+        if let Err(refusal) = self.holder(held) {
+            return Born::Refused(refusal);
+        }
+        let key = (run.workflow.clone(), run.version);
+        if !self.definitions.contains_key(&key)
+            && let Err(error) = self.register_all(vec![definition])
+        {
+            return Born::Failed(error);
+        }
+        let started = match self.start(run) {
+            Ok(started) => started,
+            Err(error) => return Born::Failed(error),
+        };
+        if let Some(place) = place
+            && self.family.children.insert((held.task, call, place), started.run).is_none()
+        {
+            self.family.parents.insert(started.run, (held.task, call));
+            self.family.open.insert((held.task, call, started.run));
+        }
+        Born::Started(started)
+    }
+
+    pub(super) fn count_children(&self, task: TaskId, call: Call) -> ChildCount {
+        let places = self.family.children.range((task, call, 0)..=(task, call, u32::MAX));
+        ChildCount {
+            started: u32::try_from(places.count()).unwrap_or(u32::MAX),
+            open: u32::try_from(self.open_children(task, call).count()).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn open_children(&self, task: TaskId, call: Call) -> impl Iterator<Item = RunId> {
+        let least = (task, call, RunId::from_uuid(uuid::Uuid::nil()));
+        let open = self.family.open.range(least..);
+        open.take_while(move |one| (one.0, one.1) == (task, call)).map(|one| one.2)
+    }
+
+    pub(super) fn list_children(
+        &self,
+        task: TaskId,
+        call: Call,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Vec<Child> {
+        let first = match after {
+            Some(place) => Bound::Excluded((task, call, place)),
+            None => Bound::Included((task, call, 0)),
+        };
+        let last = Bound::Included((task, call, u32::MAX));
+        let places = self.family.children.range((first, last));
+        let child = |((_, _, place), run): (&(TaskId, Call, u32), &RunId)| {
+            let run = self.runs.get(run)?;
+            let result = run.state.is_final().then(|| self.result_of(run.id)).flatten();
+            Some(Child { place: *place, run: run.id, state: run.state, result })
+        };
+        places.filter_map(child).take(limit.min(PAGE_MAX)).collect()
+    }
+
+    /// What a run that has ended came to.
+    fn result_of(&self, run: RunId) -> Option<StepResult> {
+        let run = self.runs.get(&run)?;
+        if run.state != RunState::Succeeded {
+            let failure = run.tasks.iter().find(|task| task.state == TaskState::Failed);
+            let failure = failure.and_then(|task| task.failure.clone());
+            return Some(Child::failed(run.id, run.state, failure));
+        }
+        let is_one =
+            run.tasks.len() == 1 && !matches!(run.definition.tasks()[0].kind, TaskKind::Sleep(_));
+        let output = run.tasks[0].output.clone().filter(|_| is_one);
+        Some(StepResult::Value(output.unwrap_or_default()))
+    }
+
+    /// Tells whoever must hear what happened to runs, of at most `limit` of them.
+    pub(super) fn deliver_notices(&mut self, limit: usize) -> Result<usize, StoreError> {
+        let mut moved = 0;
+        while moved < limit
+            && let Some(notice) = self.shared.notices.pop_front()
+        {
+            match notice {
+                Notice::Ended(run) => {
+                    let Some((task, call)) = self.family.parents.get(&run).copied() else {
+                        continue;
+                    };
+                    moved += 1;
+                    self.family.open.remove(&(task, call, run));
+                    self.resume_parent(task)?;
+                }
+                Notice::Cancelled(run) => {
+                    let is_child = |(_, (task, _)): &(&RunId, &(TaskId, Call))| task.run == run;
+                    let children = self.family.parents.iter().filter(is_child);
+                    let mut children: Vec<RunId> = children.map(|(child, _)| *child).collect();
+                    moved += usize::from(!children.is_empty());
+                    children.sort_unstable();
+                    for child in children {
+                        let state = self.runs.get(&child).map(|run| run.state);
+                        if state == Some(RunState::Running) {
+                            let reason = format!("its parent run {run} was cancelled");
+                            self.cancel_run(child, Some(reason))?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Lets a function go on that waits for children of which enough have ended.
+    pub(super) fn resume_parent(&mut self, task: TaskId) -> Result<(), StoreError> {
+        let Some(run) = self.runs.get(&task.run) else { return Ok(()) };
+        let Some(parent) = run.tasks.get(task.index.as_usize()) else { return Ok(()) };
+        let has_ended = |run: &RunId| self.runs.get(run).is_none_or(|run| run.state.is_final());
+        let is_met = |step: &StepRecord| {
+            step.children_max().is_some_and(|most| {
+                let open = self.open_children(task, step.call).filter(|run| !has_ended(run));
+                open.count() <= most as usize
+            })
+        };
+        let is_met = parent.state == TaskState::Waiting && parent.steps.values().any(is_met);
+        match self.runs.get_mut(&task.run).filter(|_| is_met) {
+            Some(run) => run.resume(&mut self.shared, task.index),
+            None => Ok(()),
+        }
+    }
+}
