@@ -4,6 +4,7 @@
 //! how to repeat it. 2: the command line made no sense.
 
 mod arguments;
+mod clusters;
 mod markdown;
 mod steps;
 mod tidy;

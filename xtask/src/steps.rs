@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 use crate::arguments::Simulation;
+use crate::clusters::Clusters;
 use crate::tidy;
 
 /// How long an example may run. Each is a program of a README or a guide and takes
@@ -60,7 +61,9 @@ struct Step {
 enum Work {
     /// cargo is called with these arguments.
     Cargo(Vec<String>),
-    /// The same, and what it runs may install PostgreSQL through sudo.
+    /// The same, with clusters that are made once for all tests.
+    Tests(Vec<String>),
+    /// The same as the first, and what it runs may install PostgreSQL through sudo.
     Installing(Vec<String>),
     /// rustdoc is called through cargo, and its warnings are errors.
     Rustdoc(Vec<String>),
@@ -120,7 +123,7 @@ impl Suite {
                 work: cargo("clippy --package windlass-cli -- -D warnings"),
             },
             Step { name: "private server", work: server },
-            Step { name: "tests", work: cargo(&tests) },
+            Step { name: "tests", work: Work::Tests(words(&tests)) },
             Step { name: "doc tests", work: cargo("test --workspace --all-features --doc") },
             Step { name: "examples", work: Work::Examples },
             Step {
@@ -161,6 +164,11 @@ impl Step {
         println!("== {}: {line}", self.name);
         match &self.work {
             Work::Cargo(arguments) => call(self.name, &line, cargo(root).args(arguments))?,
+            Work::Tests(arguments) => {
+                let clusters = Clusters::prepare();
+                let variables = clusters.iter().flat_map(Clusters::variables);
+                call(self.name, &line, cargo(root).args(arguments).envs(variables))?;
+            }
             Work::Installing(arguments) => {
                 let mut command = cargo(root);
                 command.args(arguments).env(INSTALL, "1");
@@ -183,7 +191,9 @@ impl Work {
     /// What a person types to do the same.
     fn line(&self) -> String {
         match self {
-            Work::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
+            Work::Cargo(arguments) | Work::Tests(arguments) => {
+                format!("cargo {}", arguments.join(" "))
+            }
             Work::Installing(arguments) => format!("{INSTALL}=1 cargo {}", arguments.join(" ")),
             Work::Rustdoc(arguments) => {
                 format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", arguments.join(" "))
@@ -332,13 +342,14 @@ mod tests {
             for step in suite(true, has_nextest).steps().into_iter().filter(is_united) {
                 let line = step.work.line();
                 match step.work {
-                    Work::Cargo(_) | Work::Installing(_) | Work::Rustdoc(_)
+                    Work::Cargo(_) | Work::Tests(_) | Work::Installing(_) | Work::Rustdoc(_)
                         if step.name != "format" =>
                     {
                         assert!(line.contains("--workspace"), "{line}");
                         assert!(line.contains("--all-features"), "{line}");
                     }
                     Work::Cargo(_)
+                    | Work::Tests(_)
                     | Work::Installing(_)
                     | Work::Rustdoc(_)
                     | Work::Examples

@@ -19,11 +19,15 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: Vec<u32>,
 
-    /// How many tasks the largest backlog has; the smallest has 10,000.
+    /// How many tasks the backlog has that the large one is compared with.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    small_backlog: u32,
+
+    /// How many tasks the large backlog has.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     backlog: u32,
 
-    /// How many tenants it has; the smallest has one.
+    /// How many tenants it has; the small one has one.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     tenants: u32,
 
@@ -31,9 +35,6 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
     slots: u32,
 }
-
-/// The backlog that the large one is compared with.
-const SMALL: u32 = 10_000;
 
 pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Report> {
     let mut report = Report::new("scale");
@@ -47,16 +48,17 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
             "per second",
         );
     }
-    let slots = arguments.slots;
+    let Arguments { slots, small_backlog, .. } = *arguments;
     // Once before, so that both find the tables as used as each other.
-    let small = Backlog { tasks: SMALL, drained: SMALL, tenants: 1, slots };
+    let small = Backlog { tasks: small_backlog, drained: small_backlog, tenants: 1, slots };
     drain(ground, "bench-before", small).await?;
     let small_time = drain(ground, "bench-small", small).await?;
     let drained = arguments.tasks.min(arguments.backlog);
     let large = Backlog { tasks: arguments.backlog, drained, tenants: arguments.tenants, slots };
     let large_time = drain(ground, "bench-large", large).await?;
-    let (small_rate, large_rate) = (per_second(SMALL, small_time), per_second(drained, large_time));
-    let label = "tasks, of a backlog of 10,000 and one tenant";
+    let small_rate = per_second(small_backlog, small_time);
+    let large_rate = per_second(drained, large_time);
+    let label = format!("tasks, of {} and one tenant", thousands(small_backlog.into()));
     report.add("tasks_per_second_small", label, small_rate, "per second");
     let (backlog, tenants) = (arguments.backlog.into(), arguments.tenants.into());
     let label = format!("tasks, of {} and {} tenants", thousands(backlog), thousands(tenants));

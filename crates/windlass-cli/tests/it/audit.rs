@@ -1,6 +1,5 @@
 //! `windlass audit` on a real server.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tokio_postgres::NoTls;
@@ -8,6 +7,7 @@ use windlass::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use windlass::store::postgres::{AuditReport, PostgresOptions, migrate};
 
 use super::{assert_line, text};
+use crate::place::Place;
 
 fn audit(url: &str, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
@@ -15,21 +15,8 @@ fn audit(url: &str, more: &[&str]) -> Output {
     command.output().expect("the binary was built")
 }
 
-/// A directory that the account of the server can reach.
-fn directory() -> PathBuf {
-    let place = std::env::temp_dir().join(format!("windlass-cli-{}", std::process::id()));
-    std::fs::create_dir_all(&place).expect("the directory for temporary files can be written");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let others_may_pass = std::fs::Permissions::from_mode(0o711);
-        std::fs::set_permissions(&place, others_may_pass).expect("the directory is our own");
-    }
-    place
-}
-
-async fn start(place: &Path) -> EmbeddedPostgres {
-    let options = EmbeddedOptions::new(place.join("database")).durable(false).temporary(true);
+async fn start(place: &Place) -> EmbeddedPostgres {
+    let options = EmbeddedOptions::new(place.directory()).durable(false).temporary(true);
     options.start().await.expect("PostgreSQL is installed")
 }
 
@@ -41,7 +28,7 @@ async fn execute(url: &str, sql: &str) {
 
 #[tokio::test]
 async fn an_audit_says_what_it_checked_and_exits_by_what_it_found() {
-    let place = directory();
+    let place = Place::new();
     let server = start(&place).await;
     let url = server.url();
     let output = audit(&url, &[]);
@@ -101,8 +88,6 @@ async fn an_audit_says_what_it_checked_and_exits_by_what_it_found() {
     assert!(!report.is_clean());
     assert_eq!(verdict(&output), "violated");
     drop(server);
-    // What is left behind harms nobody.
-    let _ = std::fs::remove_dir_all(place);
 }
 
 #[test]

@@ -70,8 +70,9 @@ fn the_worst_gap_is_within_its_bound() {
 fn a_long_transaction_more_processes_and_a_larger_backlog_are_measured() {
     let figures = bench(&["xmin", "--tasks", "200"]);
     assert_positive(&figures, &["tasks_per_second", "held_tasks_per_second", "kept"]);
-    let small = ["--tasks", "200", "--processes", "1,2", "--backlog", "400", "--tenants", "7"];
-    let figures = bench(&[["scale"].as_slice(), &small].concat());
+    let few = ["--tasks", "200", "--processes", "1,2", "--tenants", "7"];
+    let small = ["--small-backlog", "200", "--backlog", "400"];
+    let figures = bench(&[["scale"].as_slice(), &few, &small].concat());
     assert_positive(&figures, &["tasks_per_second_1_processes", "tasks_per_second_2_processes"]);
     assert_positive(&figures, &["tasks_per_second_small", "tasks_per_second_large", "kept"]);
 }

@@ -46,6 +46,15 @@ impl TestDatabase {
         url_of(&self.share.url, &self.name)
     }
 
+    /// The address for audits. Most of what they cost is the planning of joins of many tables,
+    /// which is lost on tables of a few rows.
+    pub(crate) fn audited_url(&self) -> String {
+        let settings = "-c%20join_collapse_limit%3D1%20-c%20from_collapse_limit%3D1";
+        let url = self.url();
+        let sign = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{sign}options={settings}")
+    }
+
     /// The name of the database.
     pub(crate) fn name(&self) -> &str {
         &self.name

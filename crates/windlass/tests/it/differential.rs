@@ -108,16 +108,6 @@ const INTERESTING: [&str; 62] = [
     "sweep: term over",
 ];
 
-fn assert_interesting(statistics: &Statistics) {
-    let missing: Vec<_> = INTERESTING.iter().filter(|kind| statistics.count(kind) == 0).collect();
-    assert!(missing.is_empty(), "never met: {missing:?}\nmet:\n{statistics}");
-}
-
-#[tokio::test]
-async fn two_memory_stores_agree_over_ten_thousand_steps() {
-    assert_interesting(&agree(&memory().await, 1, 10_000).await);
-}
-
 #[tokio::test]
 async fn two_memory_stores_agree_whatever_the_seed() {
     for seed in 100..115 {
@@ -125,35 +115,52 @@ async fn two_memory_stores_agree_whatever_the_seed() {
     }
 }
 
-/// Ten thousand steps in four stories, so that all cores have a part in them. Each of the
-/// seeds meets everything that is interesting.
+/// The stories that are told to the store in PostgreSQL: four, so that all cores have a part in
+/// them. Few others are as eventful: of 150 seeds one meets everything in so few steps.
+const STORIES: [u64; 4] = [16, 114, 127, 231];
+
+/// How many steps each of them has.
+const STEPS: usize = 1_000;
+
+#[tokio::test]
+async fn the_stories_meet_everything_that_is_interesting() {
+    let mut missing = INTERESTING.to_vec();
+    for seed in STORIES {
+        let statistics = agree(&memory().await, seed, STEPS).await;
+        let missed = INTERESTING.iter().filter(|kind| statistics.count(kind) == 0).count();
+        assert!(missed <= 1, "story {seed} misses {missed} kinds:\n{statistics}");
+        missing.retain(|kind| statistics.count(kind) == 0);
+    }
+    assert!(missing.is_empty(), "never met: {missing:?}");
+}
+
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
-mod the_store_in_postgresql_agrees_with_that_in_memory_over_ten_thousand_steps {
+mod the_store_in_postgresql_agrees_with_that_in_memory {
     use super::*;
 
-    async fn agree_over_a_quarter(seed: u64) {
+    async fn agree_over(story: usize) {
         let postgres = crate::postgres::postgres_with_one_connection().await;
-        assert_interesting(&agree(&postgres, seed, 2_500).await);
+        agree(&postgres, STORIES[story], STEPS).await;
     }
 
     #[tokio::test]
-    async fn first_quarter() {
-        agree_over_a_quarter(3).await;
+    async fn over_the_first_story() {
+        agree_over(0).await;
     }
 
     #[tokio::test]
-    async fn second_quarter() {
-        agree_over_a_quarter(6).await;
+    async fn over_the_second_story() {
+        agree_over(1).await;
     }
 
     #[tokio::test]
-    async fn third_quarter() {
-        agree_over_a_quarter(7).await;
+    async fn over_the_third_story() {
+        agree_over(2).await;
     }
 
     #[tokio::test]
-    async fn last_quarter() {
-        agree_over_a_quarter(19).await;
+    async fn over_the_last_story() {
+        agree_over(3).await;
     }
 }
 

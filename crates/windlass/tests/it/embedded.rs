@@ -25,6 +25,9 @@ const HELPER: &str = "WINDLASS_TEST_EMBEDDED";
 /// The variable by which `cargo xtask test --install` says that sudo may be used.
 const INSTALL: &str = "WINDLASS_TEST_INSTALL";
 
+/// Where `cargo xtask test` says that the real programs are, if it shows others.
+const REAL_PROGRAMS: &str = "WINDLASS_TEST_PG_BIN";
+
 /// A place for one test that the server's account can reach; gone with the test.
 struct Place(PathBuf);
 
@@ -33,7 +36,7 @@ impl Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("windlass-it-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = crate::places::places().join(name);
         std::fs::create_dir(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o711)).unwrap();
         Place(path.canonicalize().unwrap())
@@ -149,6 +152,8 @@ impl Helper {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "embedded::helper", "--ignored", "--nocapture"])
             .env(HELPER, place.directory())
+            // A copy would be there at once, and nothing could be killed.
+            .envs(std::env::var_os(REAL_PROGRAMS).map(|programs| ("WINDLASS_PG_BIN", programs)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)

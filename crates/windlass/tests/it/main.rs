@@ -15,6 +15,8 @@ mod draining;
 mod embedded;
 mod functions;
 mod links;
+#[cfg(all(feature = "embedded", unix))]
+mod places;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod postgres;
 mod regressions;

@@ -129,7 +129,7 @@ impl Story {
     }
 
     pub(crate) fn database(&self) -> PostgresOptions {
-        self.database.url().into()
+        self.database.audited_url().into()
     }
 
     pub(crate) fn url(&self) -> String {

@@ -30,6 +30,7 @@ use windlass::embedded::EmbeddedOptions;
 use windlass::store::postgres::{PostgresOptions, migrate};
 
 use super::{connect, url_of};
+use crate::places::{MEMORY, places};
 
 /// The database with the newest schema that others are copies of.
 pub(super) const TEMPLATE: &str = "template_windlass";
@@ -45,14 +46,6 @@ const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// Tells the keeper where to be.
 const KEEPER: &str = "WINDLASS_TEST_KEEPER";
-
-/// The file system in memory of Linux. Copying a database makes 400 files, which takes ten
-/// times as long on a disk.
-const MEMORY: &str = "/dev/shm";
-
-/// How much must be free there: the cluster, its WAL and the databases of the tests under
-/// way take less than half of it.
-const MEMORY_BYTES_MIN: u64 = 2 << 30;
 
 /// A test's share in the server, which runs at least as long.
 pub(super) struct Share {
@@ -101,7 +94,7 @@ fn place() -> PathBuf {
     let name = format!("windlass-tests-{:016x}", hasher.finish());
     let in_memory = Path::new(MEMORY).join(&name);
     // Where it is, it stays: all tests must agree.
-    if in_memory.exists() || has_memory() { in_memory } else { std::env::temp_dir().join(name) }
+    if in_memory.exists() { in_memory } else { places().join(name) }
 }
 
 /// The texts of all migrations: with others, the template is another.
@@ -111,13 +104,6 @@ fn migrations() -> Vec<String> {
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
-}
-
-fn has_memory() -> bool {
-    let room = rustix::fs::statvfs(MEMORY).map(|it| it.f_bavail.saturating_mul(it.f_frsize));
-    cfg!(target_os = "linux")
-        && room.is_ok_and(|room| room >= MEMORY_BYTES_MIN)
-        && rustix::fs::access(MEMORY, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 fn open(path: &Path) -> File {
@@ -190,6 +176,8 @@ async fn keep() {
     std::fs::create_dir(&databases).unwrap();
     let options = EmbeddedOptions::new(place.join("server")).durable(false).temporary(true);
     let options = options.setting("max_connections", "300").setting("checkpoint_timeout", "1h");
+    // Databases live for a second; whoever looks for those to vacuum only starts processes.
+    let options = options.setting("autovacuum", "off");
     let postgres = options.start().await.unwrap();
     let admin = connect(&postgres.url()).await;
     make_template(&admin, &postgres.url()).await;

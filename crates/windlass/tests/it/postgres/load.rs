@@ -103,7 +103,7 @@ async fn two_hundred_workers_share_a_backlog() {
     let server = Server::start_with(settings).await;
     let options = PostgresOptions::new(server.url()).max_connections(1);
     migrate(&options).await.expect("it can be migrated");
-    let load = Load::begin(&options, 200, 1_000).await;
+    let load = Load::begin(&options, 200, 400).await;
     load.end(&server.client().await, &options).await;
 }
 

@@ -68,7 +68,7 @@ impl Subject for Postgres {
 /// What the audit finds wrong in a database; that things are late in tests is not.
 pub(crate) async fn found_by_audit(database: &TestDatabase, now: Timestamp) -> Vec<String> {
     let options = AuditOptions::new().now(now);
-    let report = audit(&PostgresOptions::new(database.url()), &options).await;
+    let report = audit(&PostgresOptions::new(database.audited_url()), &options).await;
     let report = report.expect("the database can be audited");
     let is_broken =
         |check: &&CheckResult| check.violations > 0 && check.severity == Severity::Violation;

@@ -26,7 +26,7 @@ impl Server {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("windlass-server-{}-{number}", std::process::id());
-        let place = std::env::temp_dir().join(name);
+        let place = crate::places::places().join(name);
         std::fs::create_dir(&place).expect("a directory can be made");
         let mode = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(&place, mode).expect("it can be opened to the server");
