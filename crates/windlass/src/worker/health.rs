@@ -4,6 +4,7 @@
 //! keep the runtime busy, and so that a worker whose loop is stuck can be seen to be. This
 //! module is no server for anything else: no router, no TLS, no connection that is kept.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,7 +20,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -27,7 +28,8 @@ use super::pulse::{Condition, Pulse};
 use super::{WorkerBuilder, WorkerHandle};
 use crate::error::{Error, ErrorKind};
 
-/// The most connections at once; further ones wait in the operating system's line.
+/// The most connections at once. A request is answered in less than a millisecond, so the
+/// oldest of so many is one that says nothing; it gives way to the next.
 const CONNECTIONS_MAX: usize = 64;
 
 /// How long the head of a request may take to come.
@@ -143,17 +145,20 @@ async fn serve(listener: TcpListener, desk: Arc<Desk>, end: CancellationToken) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "no health endpoints"),
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // The oldest first.
+    let mut connections: VecDeque<JoinHandle<()>> = VecDeque::with_capacity(CONNECTIONS_MAX);
     let accept = async {
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let desk = Arc::clone(&desk);
-                    tokio::spawn(async move {
-                        answer(stream, peer, desk).await;
-                        drop(place);
-                    });
+                    connections.retain(|connection| !connection.is_finished());
+                    if connections.len() >= CONNECTIONS_MAX
+                        && let Some(oldest) = connections.pop_front()
+                    {
+                        oldest.abort();
+                    }
+                    let answering = answer(stream, peer, Arc::clone(&desk));
+                    connections.push_back(tokio::spawn(answering));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection to the health endpoints failed");

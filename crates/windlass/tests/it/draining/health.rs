@@ -92,6 +92,22 @@ async fn noise_and_slow_clients_harm_nothing() {
 }
 
 #[tokio::test]
+async fn the_oldest_silent_connection_gives_way_to_a_probe() {
+    let (worker, address) = ready().await;
+    // As many as may be connected.
+    let silent: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
+    assert_eq!(ask(address, "GET", "/health/live").unwrap().0, 200);
+    // Nobody waited until the time of all of them was over.
+    let mut newest = silent.last().unwrap();
+    newest.set_nonblocking(true).unwrap();
+    let error = newest.read(&mut [0]).expect_err("it is open, and nothing is said on it");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    let mut oldest = &silent[0];
+    assert_eq!(oldest.read(&mut [0]).unwrap_or_default(), 0, "it was closed");
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test]
 async fn an_address_that_cannot_be_used_is_named() {
     let windlass = Windlass::memory();
     let other = TcpListener::bind(ANYWHERE).unwrap();
