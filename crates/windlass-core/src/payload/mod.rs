@@ -2,12 +2,15 @@
 
 mod finite;
 mod limit;
+mod readable;
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use readable::Readable;
 
 pub use limit::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, PAYLOAD_LIMIT_MIN, PayloadLimit};
 
@@ -75,11 +78,13 @@ impl Payload {
         Ok(Payload(text.into()))
     }
 
-    /// Checks that the text is one JSON value within the limit.
+    /// Checks that the text is one JSON value within the limit that can be read: one with half
+    /// of a character, such as `"\ud83d"`, or with a number beyond those of `f64`, such as
+    /// `1e999`, is refused.
     pub fn from_json(text: impl Into<Arc<str>>) -> Result<Self, PayloadError> {
         let text = text.into();
         check_limits(&text)?;
-        serde_json::from_str::<serde::de::IgnoredAny>(&text)
+        serde_json::from_str::<Readable>(&text)
             .map_err(|error| PayloadError::Syntax(error.to_string()))?;
         Ok(Payload(text))
     }
@@ -199,7 +204,27 @@ mod tests {
     #[test]
     fn what_is_not_json_is_refused_with_its_place() {
         let error = Payload::from_json("{\"a\": 1,}").unwrap_err();
-        assert_eq!(error.to_string(), "is not JSON: key must be a string at line 1 column 9");
+        assert_eq!(error.to_string(), "is not JSON: trailing comma at line 1 column 9");
+    }
+
+    #[test]
+    fn what_nobody_could_read_is_refused_with_its_place() {
+        for (text, complaint) in [
+            (r#"{"a": "\ud83d"}"#, "unexpected end of hex escape at line 1 column 14"),
+            (r#"["\ude00"]"#, "lone leading surrogate in hex escape at line 1 column 8"),
+            (r#"{"\udabc": 1}"#, "unexpected end of hex escape at line 1 column 9"),
+            ("[0,\n1e999999]", "number out of range at line 2 column 8"),
+            ("-1e309", "number out of range at line 1 column 6"),
+        ] {
+            let error = Payload::from_json(text).unwrap_err();
+            assert_eq!(error.to_string(), format!("is not JSON: {complaint}"), "{text}");
+        }
+        for text in [
+            r#"["\ud83d\ude00 \ud7ff \ue000 \u0000 \\ud83d", true, null, {"a": [-1, 0.5]}]"#,
+            "[1e308, 1e-999999, 0e999999, 18446744073709551615, 99999999999999999999]",
+        ] {
+            assert_eq!(Payload::from_json(text).unwrap().as_str(), text);
+        }
     }
 
     #[test]

@@ -295,8 +295,8 @@ async fn an_input_is_refused_if_no_handler_could_read_it() {
         format!("{}.{}", digits(200), digits(200)),
         format!(r#""{}""#, digits(400)),
     ] {
-        let payload = Payload::from_json(input.as_str()).expect("it is JSON");
-        let is_right = payload.decode::<serde_json::Value>().is_ok();
+        let is_right = serde_json::from_str::<serde_json::Value>(&input).is_ok();
+        assert_eq!(Payload::from_json(input.as_str()).is_ok(), is_right, "{input}");
         let sql = format!("select windlass.start_run('order', {})", quoted(&input));
         let answer = shop.user.simple_query(&sql).await;
         assert_eq!(answer.is_ok(), is_right, "{input}");
