@@ -38,7 +38,7 @@ with made as (
     returning id
 ), h as (
     insert into windlass.history (run_id, at, lines)
-    select id, clock_timestamp(), '- run_started - running - -' from made
+    select id, clock_timestamp(), E'\x04' from made
 )
 insert into windlass.staged (run_id) select id from made"#;
 

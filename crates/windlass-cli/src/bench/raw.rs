@@ -30,11 +30,10 @@ taken as (
 ),
 leased as (
     insert into windlass.leases (
-        run_id, idx, worker_id, claim_seq, claimed_at, definition_id, lane_id, level_id,
-        tenant_id, tag, seq, fence, attempt, max_attempts
+        run_id, idx, worker_id, claim_seq, lane_id, tag, seq, fence, attempt, max_attempts
     )
-    select t.run_id, t.idx, $2, 1, clock_timestamp(), t.definition_id, t.lane_id, t.level_id,
-        t.tenant_id, t.tag, t.seq, t.fence + 1, t.attempt + 1, t.max_attempts
+    select t.run_id, t.idx, $2, 1, t.lane_id, t.tag, t.seq, t.fence + 1, t.attempt + 1,
+        t.max_attempts
     from taken t
 ),
 told as (
@@ -50,10 +49,9 @@ with unleased as (
 ),
 tasks as (
     insert into windlass.task_rows (
-        run_id, idx, state, fence, attempt, pending_parents, failed_parents, skipped_parents,
-        answered_fence, answered_verb
+        run_id, idx, state, fence, attempt, answered_verb
     )
-    select u.run_id, u.idx, 'succeeded', u.fence, 1, 0, 0, 0, u.fence, 'finish' from unleased u
+    select u.run_id, u.idx, 'succeeded', u.fence, 1, 'finish' from unleased u
 ),
 runs as (
     update windlass.runs r
@@ -86,8 +84,8 @@ async fn move_all(client: Client) -> anyhow::Result<u64> {
     let claim = client.prepare(CLAIM).await?;
     let finish = client.prepare(FINISH).await?;
     let worker = Uuid::from_u128(7);
-    let started = format!("0 started ready running 1 1\t{{\"worker\":\"{worker}\"}}");
-    let ended = "0 succeeded running succeeded 1 1\n- run_ended running succeeded - -";
+    let started = format!("0\u{2}1 1\u{6}{}\"}}", worker.simple());
+    let ended = "0\u{3}1 1\n\u{5}";
     let mut total = 0;
     loop {
         let rows = client.query(&claim, &[&BATCH, &worker, &started]).await?;

@@ -223,18 +223,20 @@ impl Work {
         }
     }
 
-    fn write_put_back(&self, writes: &mut Writes<'_>) -> Result<(), Fault> {
+    fn write_put_back<'a>(&'a self, writes: &mut Writes<'a>) -> Result<(), Fault> {
         if self.moves.put_back.is_empty() {
             return Ok(());
         }
         let mut carried = Carried::default();
-        let mut places = Places::default();
+        let (mut definitions, mut lanes, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
         let (mut tags, mut ages) = (Vec::new(), Vec::new());
         for id in &self.moves.put_back {
             let (run, task) = self.get(*id)?;
             let place = task.place.ok_or_else(|| corrupt(*id, "nobody knows where it stood"))?;
             carried.push(run, *id, task);
-            places.push(run.definition_id, place.lane, place.level, place.tenant);
+            definitions.push(run.definition_id);
+            lanes.push(place.lane);
+            tenants.push(run.tenant.as_str());
             tags.push(place.tag);
             ages.push(place.seq);
         }
@@ -243,10 +245,9 @@ impl Work {
             params![
                 carried.runs,
                 carried.indices,
-                places.definitions,
-                places.lanes,
-                places.levels,
-                places.tenants,
+                definitions,
+                lanes,
+                tenants,
                 tags,
                 ages,
                 carried.fences,
@@ -361,9 +362,9 @@ impl Places {
 struct TaskColumns<'a> {
     carried: Carried,
     states: Vec<&'static str>,
-    pending: Vec<i32>,
-    failed: Vec<i32>,
-    skipped: Vec<i32>,
+    pending: Vec<Option<i32>>,
+    failed: Vec<Option<i32>>,
+    skipped: Vec<Option<i32>>,
     failures: Vec<Option<String>>,
     outputs: Vec<Option<&'a str>>,
 }
@@ -371,11 +372,17 @@ struct TaskColumns<'a> {
 impl<'a> TaskColumns<'a> {
     fn push(&mut self, run: &Run, id: TaskId, task: &'a Task) -> Result<(), Fault> {
         self.carried.push(run, id, task);
+        // A fence that is the task's takes no room, and neither does a counter that is 0.
+        if task.answered.is_some_and(|(fence, _)| fence == task.fence) {
+            self.carried.answered_fences.pop();
+            self.carried.answered_fences.push(None);
+        }
+        let count = |count: u32| (count > 0).then_some(count.cast_signed());
         self.states.push(if is_active(task.state) { "active" } else { task.state.word() });
         let tally = run.progress.parents(id.index);
-        self.pending.push(tally.pending.cast_signed());
-        self.failed.push(tally.failed.cast_signed());
-        self.skipped.push(tally.skipped.cast_signed());
+        self.pending.push(count(tally.pending));
+        self.failed.push(count(tally.failed));
+        self.skipped.push(count(tally.skipped));
         let failure = task.failure.as_ref().map(serde_json::to_string).transpose();
         self.failures.push(failure.map_err(|error| corrupt(id, error))?);
         let output = task.output.as_ref().map(Payload::as_str);

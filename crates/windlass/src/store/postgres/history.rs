@@ -7,7 +7,7 @@ use std::fmt::{Display, Write as _};
 
 use serde::Serialize;
 use uuid::Uuid;
-use windlass_core::{EventBody, RunId, Timestamp};
+use windlass_core::{EventBody, RunId, RunState, TaskEventKind, TaskState, Timestamp};
 
 use super::fault::Fault;
 use super::flush::alike;
@@ -19,6 +19,15 @@ use crate::store::StoreError;
 /// The most events of one row: the ids of events are that of their row and a number below
 /// this.
 const LINES_MAX: usize = 4096;
+
+/// What most lines say, and the characters that stand for it: JSON has none of them unescaped,
+/// and the view puts the words in their place.
+const QUEUED: &str = "\u{1}";
+const STARTED: &str = "\u{2}";
+const SUCCEEDED: &str = "\u{3}";
+const RUN_STARTED: &str = "\u{4}";
+const RUN_SUCCEEDED: &str = "\u{5}";
+const BY_WORKER: &str = "\u{6}";
 
 /// Writes history, in the order given.
 pub(super) fn write_history(
@@ -72,15 +81,39 @@ impl Entries {
 fn write_line(line: &mut String, body: &EventBody) -> Result<(), Fault> {
     match body {
         EventBody::Task(event) => {
-            let (kind, from, to) = (event.kind.word(), event.from.word(), event.to.word());
             let (index, fence, attempt) = (event.task.0, event.fence.0, event.attempt);
-            write(line, format_args!("{index} {kind} {from} {to} {fence} {attempt}"));
+            match (event.kind.word(), event.from, event.to) {
+                ("queued", TaskState::Pending, TaskState::Ready) => {
+                    write(line, format_args!("{index}{QUEUED}{fence} {attempt}"));
+                }
+                ("started", TaskState::Ready, TaskState::Running) => {
+                    write(line, format_args!("{index}{STARTED}{fence} {attempt}"));
+                }
+                ("succeeded", TaskState::Running, TaskState::Succeeded) => {
+                    write(line, format_args!("{index}{SUCCEEDED}{fence} {attempt}"));
+                }
+                (kind, from, to) => {
+                    let (from, to) = (from.word(), to.word());
+                    write(line, format_args!("{index} {kind} {from} {to} {fence} {attempt}"));
+                }
+            }
+            if let TaskEventKind::Started { worker } = &event.kind {
+                write(line, format_args!("{BY_WORKER}{}\"}}", worker.as_uuid().simple()));
+                return Ok(());
+            }
             write_detail(line, &event.kind)
         }
         EventBody::Run(event) => {
-            let from = event.from.map_or("-", |state| state.word());
-            let (kind, to) = (event.kind.word(), event.to.word());
-            write(line, format_args!("- {kind} {from} {to} - -"));
+            match (event.kind.word(), event.from, event.to) {
+                ("run_started", None, RunState::Running) => line.push_str(RUN_STARTED),
+                ("run_ended", Some(RunState::Running), RunState::Succeeded) => {
+                    line.push_str(RUN_SUCCEEDED);
+                }
+                (kind, from, to) => {
+                    let (from, to) = (from.map_or("-", |state| state.word()), to.word());
+                    write(line, format_args!("- {kind} {from} {to} - -"));
+                }
+            }
             write_detail(line, &event.kind)
         }
     }
@@ -112,10 +145,7 @@ fn write_detail(line: &mut String, kind: &impl Serialize) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_core::{
-        Fence, RunEvent, RunEventKind, RunState, TaskEvent, TaskEventKind, TaskIndex, TaskName,
-        TaskState, WorkerId,
-    };
+    use windlass_core::{Fence, RunEvent, RunEventKind, TaskEvent, TaskIndex, TaskName, WorkerId};
 
     fn started() -> EventBody {
         EventBody::Task(TaskEvent {
@@ -147,10 +177,10 @@ mod tests {
         let entries = Entries::of(&events).unwrap();
         assert_eq!(entries.runs, [*one.as_uuid(), *other.as_uuid()]);
         let lines: Vec<&str> = entries.lines[0].lines().collect();
-        assert_eq!(lines[0], "- run_started - running - -");
-        assert!(lines[1].starts_with("3 started ready running 2 1\t{\"worker\":\""), "{lines:?}");
+        assert_eq!(lines[0], RUN_STARTED);
+        assert!(lines[1].starts_with("3\u{2}2 1\u{6}"), "{lines:?}");
         assert!(lines[1].ends_with("\"}"), "{lines:?}");
-        assert_eq!(entries.lines[1], "- run_started - running - -");
+        assert_eq!(entries.lines[1], RUN_STARTED);
     }
 
     #[test]

@@ -68,8 +68,6 @@ pub(super) enum Narrow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) lane: i32,
-    pub(super) level: i32,
-    pub(super) tenant: i32,
     pub(super) tag: i64,
     pub(super) seq: i64,
 }

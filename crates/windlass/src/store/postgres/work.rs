@@ -287,8 +287,6 @@ fn task_of(row: &Row) -> Result<Task, String> {
 fn place(row: &Row) -> Option<Place> {
     row.get::<_, Option<i32>>("lane_id").map(|lane| Place {
         lane,
-        level: row.get("level_id"),
-        tenant: row.get("tenant_id"),
         tag: row.get("tag"),
         seq: row.get("seq"),
     })

@@ -50,7 +50,7 @@ const PLANS: &[(&str, &[&str])] = &[
             "tenants by tenants_pkey: id",
         ],
     ),
-    ("put_back", &[]),
+    ("put_back", &["lanes by lanes_pkey: id", "tenants by tenants_name_key: name"]),
     ("schedule", &[]),
     ("delete_ready", &["ready by place", "ready by ready_pkey: idx run_id"]),
     ("delete_leases", &["leases by leases_pkey: idx run_id", "leases by place"]),
@@ -337,10 +337,9 @@ async fn full() -> (TestDatabase, Client) {
         with taken as (
             delete from windlass.ready where seq % 3 <> 0 returning *
         ), leased as (
-            insert into windlass.leases (run_id, idx, worker_id, claim_seq, claimed_at,
-                definition_id, lane_id, level_id, tenant_id, tag, seq, fence, attempt, max_attempts)
-            select t.run_id, t.idx, w.id, t.seq, now(), t.definition_id, t.lane_id, t.level_id,
-                t.tenant_id, t.tag, t.seq, 1, 1, t.max_attempts
+            insert into windlass.leases (run_id, idx, worker_id, claim_seq, lane_id, tag, seq,
+                fence, attempt, max_attempts)
+            select t.run_id, t.idx, w.id, t.seq, t.lane_id, t.tag, t.seq, 1, 1, t.max_attempts
             from taken t, (select id from windlass.workers order by id limit 1) w
             where t.seq % 3 = 1
         )

@@ -50,27 +50,28 @@ create unique index definition_tasks_name
 create table windlass.runs (
     id uuid primary key,
     definition_id integer not null,
-    workflow text not null check (octet_length(workflow) between 1 and 200),
     version integer not null check (version >= 1),
+    created_at timestamptz not null,
+    priority smallint not null default 0 check (priority between -100 and 100),
+    workflow text not null check (octet_length(workflow) between 1 and 200),
     tenant text not null check (octet_length(tenant) between 1 and 200),
+    -- What changes is side by side: a change logs what lies between the first byte that differs
+    -- and the last.
+    round integer not null default 1 check (round >= 1),
+    failed_tasks integer not null default 0 check (failed_tasks >= 0),
+    open_tasks integer not null check (open_tasks >= 0),
+    ended_at timestamptz,
     state text not null default 'running'
         check (state in ('running', 'succeeded', 'failed', 'cancelled')),
-    round integer not null default 1 check (round >= 1),
-    open_tasks integer not null check (open_tasks >= 0),
-    failed_tasks integer not null default 0 check (failed_tasks >= 0),
-    priority smallint not null default 0 check (priority between -100 and 100),
-    created_at timestamptz not null,
-    ended_at timestamptz,
     key text check (octet_length(key) between 1 and 400),
     metadata jsonb check (jsonb_typeof(metadata) = 'object'),
-    -- Behind what changes: a change of state logs only what is before it.
     input json not null,
     constraint a_run_that_ended_has_a_time check ((state = 'running') = (ended_at is null)),
     constraint a_run_that_ended_has_no_open_tasks check (state = 'running' or open_tasks = 0)
 -- Runs of one batch lie on one page and end in one transaction: only with room for a second
--- version of each of them does their end touch no index. Inputs that are not small lie apart,
--- where a change of state does not copy them.
-) with (fillfactor = 50, toast_tuple_target = 256);
+-- version of each of them, which is larger by the time of the end, does that touch no index.
+-- Inputs that are not small lie apart, where a change of state does not copy them.
+) with (fillfactor = 45, toast_tuple_target = 256);
 
 create unique index runs_key on windlass.runs (tenant, workflow, key) where key is not null;
 -- The bytes of the id sort as the id does, and a lookup by id cannot take this index, which
@@ -82,11 +83,14 @@ create table windlass.task_rows (
     idx integer not null check (idx >= 0),
     attempt integer not null check (attempt >= 0),
     fence bigint not null check (fence >= 0),
-    -- The newest write of a worker that was applied, to know a repetition by.
+    -- Counters of parents are null for 0, which takes no room: most tasks wait for none of
+    -- theirs when they are written.
+    pending_parents integer check (pending_parents >= 0),
+    failed_parents integer check (failed_parents >= 0),
+    skipped_parents integer check (skipped_parents >= 0),
+    -- The newest write of a worker that was applied, to know a repetition by: its fence, null
+    -- if that is the task's, and its verb.
     answered_fence bigint,
-    pending_parents integer not null check (pending_parents >= 0),
-    failed_parents integer not null check (failed_parents >= 0),
-    skipped_parents integer not null check (skipped_parents >= 0),
     state text not null
         check (state in ('pending', 'active', 'succeeded', 'failed', 'cancelled', 'skipped')),
     answered_verb text check (answered_verb in ('finish', 'release')),
@@ -95,7 +99,8 @@ create table windlass.task_rows (
     -- What it gave when it succeeded, unless that is `null`.
     output json,
     primary key (run_id, idx),
-    constraint an_active_task_waits_for_no_parent check (state <> 'active' or pending_parents = 0),
+    constraint an_active_task_waits_for_no_parent
+        check (state <> 'active' or coalesce(pending_parents, 0) = 0),
     constraint a_failed_task_says_why check (state <> 'failed' or failure is not null),
     constraint only_success_has_an_output check (state = 'succeeded' or output is null)
 ) with (fillfactor = 90);
@@ -234,18 +239,15 @@ create index ready_turns on windlass.ready (level_id, tenant_id, tag);
 
 create table windlass.leases (
     run_id uuid not null,
-    idx integer not null,
     worker_id uuid not null,
     -- The number of the claim among those of the worker.
     claim_seq bigint not null,
-    claimed_at timestamptz not null,
-    definition_id integer not null,
-    lane_id integer not null,
-    level_id integer not null,
-    tenant_id integer not null,
+    -- Where it stood. What the lane and the run tell of that is not here.
     tag bigint not null,
     seq bigint not null,
     fence bigint not null check (fence >= 1),
+    idx integer not null,
+    lane_id integer not null,
     attempt integer not null check (attempt >= 1),
     max_attempts integer not null,
     answered_fence bigint,
@@ -402,7 +404,8 @@ create table windlass.staged (
 --
 -- A line is the index of the task or `-` if it is about the run, what happened, the states
 -- before and after, the task's fence and attempt after it, and behind a tab what else there
--- is to say of it, as JSON; `-` stands for nothing.
+-- is to say of it, as JSON; `-` stands for nothing. For what most lines say there are
+-- characters that JSON never has unescaped; the view puts the words in their place.
 create table windlass.history (
     run_id uuid not null,
     id bigint generated always as identity check (id < 2251799813685248),
@@ -431,11 +434,15 @@ select
     coalesce(t.fence, 0) as fence,
     coalesce(t.attempt, 0) as attempt,
     d.max_attempts,
-    coalesce(t.pending_parents, case when p.run_id is not null then 0 else d.parents end)
-        as pending_parents,
+    case
+        when t.run_id is not null then coalesce(t.pending_parents, 0)
+        when p.run_id is not null then 0
+        else d.parents
+    end as pending_parents,
     coalesce(t.failed_parents, 0) as failed_parents,
     coalesce(t.skipped_parents, 0) as skipped_parents,
-    t.answered_fence,
+    coalesce(t.answered_fence, case when t.answered_verb is not null then t.fence end)
+        as answered_fence,
     t.answered_verb,
     t.failure,
     case when t.state = 'succeeded' and d.kind <> 'sleep' then coalesce(t.output, 'null') end
@@ -467,7 +474,8 @@ select
     d.max_attempts,
     case
         when coalesce(l.run_id, q.run_id, w.run_id) is not null then 0
-        else coalesce(t.pending_parents, d.parents)
+        when t.run_id is not null then coalesce(t.pending_parents, 0)
+        else d.parents
     end as pending_parents,
     nullif(w.due, 'infinity') as available_at,
     l.worker_id,
@@ -501,4 +509,12 @@ select
     nullif(split_part(l.line, E'\t', 2), '')::json as detail,
     h.id as entry
 from windlass.history h
-cross join lateral unnest(string_to_array(h.lines, E'\n')) with ordinality as l (line, n);
+cross join lateral unnest(string_to_array(
+    replace(replace(replace(replace(replace(replace(h.lines,
+        E'\x01', ' queued pending ready '),
+        E'\x02', ' started ready running '),
+        E'\x03', ' succeeded running succeeded '),
+        E'\x04', '- run_started - running - -'),
+        E'\x05', '- run_ended running succeeded - -'),
+        E'\x06', E'\t{"worker":"'),
+    E'\n')) with ordinality as l (line, n);

@@ -570,7 +570,7 @@ begin
 
     with stored_history as (
         insert into windlass.history (run_id, at, lines)
-        select s.id, started_at, '- run_started - running - -'
+        select s.id, started_at, E'\x04'
         from unnest(ids, are_new) as s (id, is_new)
         where s.is_new
     )

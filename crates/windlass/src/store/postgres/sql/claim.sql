@@ -33,12 +33,11 @@ taken as (
 ),
 leased as (
     insert into windlass.leases (
-        run_id, idx, worker_id, claim_seq, claimed_at, definition_id, lane_id, level_id,
-        tenant_id, tag, seq, fence, attempt, max_attempts, answered_fence, answered_verb
+        run_id, idx, worker_id, claim_seq, lane_id, tag, seq, fence, attempt, max_attempts,
+        answered_fence, answered_verb
     )
-    select t.run_id, t.idx, $4, $5, t.at, t.definition_id, t.lane_id, t.level_id,
-        t.tenant_id, t.tag, t.seq, t.fence, t.attempt, t.max_attempts, t.answered_fence,
-        t.answered_verb
+    select t.run_id, t.idx, $4, $5, t.lane_id, t.tag, t.seq, t.fence, t.attempt, t.max_attempts,
+        t.answered_fence, t.answered_verb
     from taken t
 ),
 moved as materialized (

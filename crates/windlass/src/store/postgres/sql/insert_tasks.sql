@@ -1,9 +1,9 @@
 -- Writes tasks that have no row yet.
 --
 -- $1 uuid[], $2 int[]: the tasks, whose runs the caller has locked   $3 text[]: states
--- $4 bigint[]: fences   $5 int[]: attempts   $6, $7, $8 int[]: parents pending, failed, skipped
--- $9 bigint[], $10 text[]: the newest answers   $11 text[]: failures, null for none
--- $12 text[]: outputs, null for none
+-- $4 bigint[]: fences   $5 int[]: attempts   $6, $7, $8 int[]: parents pending, failed, skipped,
+-- null for 0   $9 bigint[], $10 text[]: the newest answers, the fence null if it is the task's
+-- $11 text[]: failures, null for none   $12 text[]: outputs, null for none
 insert into windlass.task_rows (
     run_id, idx, state, fence, attempt, pending_parents, failed_parents, skipped_parents,
     answered_fence, answered_verb, failure, output

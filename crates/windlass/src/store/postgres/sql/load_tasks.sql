@@ -7,14 +7,15 @@
 -- $1 uuid[], $2 int[]: the tasks, as pairs
 select
     k.run_id, k.idx, t.state,
-    t.pending_parents, t.failed_parents, t.skipped_parents,
+    case when t.run_id is not null then coalesce(t.pending_parents, 0) end as pending_parents,
+    t.failed_parents, t.skipped_parents,
     coalesce(l.fence, q.fence, w.fence, t.fence) as fence,
     coalesce(l.attempt, q.attempt, w.attempt, t.attempt) as attempt,
     case
         when l.run_id is not null then l.answered_fence
         when q.run_id is not null then q.answered_fence
         when w.run_id is not null then w.answered_fence
-        else t.answered_fence
+        else coalesce(t.answered_fence, case when t.answered_verb is not null then t.fence end)
     end as answered_fence,
     case
         when l.run_id is not null then l.answered_verb
@@ -27,8 +28,6 @@ select
     w.due,
     coalesce(w.is_waiting, false) as is_waiting,
     coalesce(l.lane_id, q.lane_id) as lane_id,
-    coalesce(l.level_id, q.level_id) as level_id,
-    coalesce(l.tenant_id, q.tenant_id) as tenant_id,
     coalesce(l.tag, q.tag) as tag,
     coalesce(l.seq, q.seq) as seq,
     t.failure::text as failure
@@ -41,15 +40,15 @@ left join lateral (
     offset 0
 ) t on true
 left join lateral (
-    select l.run_id, l.worker_id, l.claim_seq, l.lane_id, l.level_id, l.tenant_id, l.tag, l.seq,
-        l.fence, l.attempt, l.answered_fence, l.answered_verb, l.has_checkpoint
+    select l.run_id, l.worker_id, l.claim_seq, l.lane_id, l.tag, l.seq, l.fence,
+        l.attempt, l.answered_fence, l.answered_verb, l.has_checkpoint
     from windlass.leases l
     where l.run_id = k.run_id and l.idx = k.idx
     offset 0
 ) l on true
 left join lateral (
-    select q.run_id, q.lane_id, q.level_id, q.tenant_id, q.tag, q.seq,
-        q.fence, q.attempt, q.answered_fence, q.answered_verb
+    select q.run_id, q.lane_id, q.tag, q.seq, q.fence,
+        q.attempt, q.answered_fence, q.answered_verb
     from windlass.ready q
     where q.run_id = k.run_id and q.idx = k.idx
     offset 0

@@ -15,5 +15,5 @@ where l.ctid = any(array(
         offset 0
     ) p
 ))
-returning l.run_id, l.idx, l.worker_id, l.claim_seq, l.lane_id, l.level_id, l.tenant_id, l.tag,
-    l.seq, l.fence, l.attempt, l.answered_fence, l.answered_verb, l.has_checkpoint;
+returning l.run_id, l.idx, l.worker_id, l.claim_seq, l.lane_id, l.tag, l.seq, l.fence,
+    l.attempt, l.answered_fence, l.answered_verb, l.has_checkpoint;

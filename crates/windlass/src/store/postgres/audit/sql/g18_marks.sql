@@ -8,11 +8,12 @@ select
         when m.tag is null or m.tag < l.tag then
             format(
                 'task %s/%s was claimed with tag %s, virtual time of level %s is %s', l.run_id,
-                l.idx, l.tag, l.level_id, coalesce(m.tag::text, 'not known')
+                l.idx, l.tag, a.level_id, coalesce(m.tag::text, 'not known')
             )
     end as problem
 from windlass.leases l
+left join windlass.lanes a on a.id = l.lane_id
 left join (
     select m.level_id, max(m.tag) as tag from windlass.marks m group by m.level_id
-) m on m.level_id = l.level_id
+) m on m.level_id = a.level_id
 where {scope l.run_id}

@@ -34,8 +34,11 @@ from (
     select q.run_id, q.idx, q.definition_id, q.lane_id, q.level_id, q.tenant_id
     from windlass.ready q
     union all
-    select l.run_id, l.idx, l.definition_id, l.lane_id, l.level_id, l.tenant_id
+    select l.run_id, l.idx, r.definition_id, l.lane_id, a.level_id, t.id
     from windlass.leases l
+    join windlass.runs r on r.id = l.run_id
+    left join windlass.lanes a on a.id = l.lane_id
+    left join windlass.tenants t on t.name = r.tenant
 ) q
 join windlass.runs r on r.id = q.run_id
 join specs s on s.definition_id = r.definition_id and s.idx = q.idx
