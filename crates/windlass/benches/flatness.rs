@@ -245,8 +245,9 @@ impl Bench {
     async fn explain(&self, call: &str) -> Result<String> {
         let (mut buffers, mut times) = (Vec::new(), Vec::new());
         for _ in 0..REPEATS {
-            let sql =
-                format!("begin; explain (analyze, buffers, format json) execute {call}; rollback");
+            let sql = format!(
+                "begin deferrable; explain (analyze, buffers, format json) execute {call}; rollback"
+            );
             let explained = explain::explain(&self.client, &sql).await?;
             buffers.push(explain::buffers(&explained) as f64);
             times.push(explained["Execution Time"].as_f64().unwrap_or_default());

@@ -1,13 +1,18 @@
 //! What workers say of the tasks they hold.
 
+use std::collections::BTreeSet;
+
 use windlass_core::{Decision, Parking, TaskId, TaskState};
 
 use super::PostgresStore;
 use super::fault::Fault;
 use super::journal::Parked;
-use super::run::Verb;
+use super::pool::{Ask, Params, Tx};
+use super::run::{Run, Verb};
+use super::statements as sql;
+use super::time::At;
 use super::unsound;
-use super::work::Work;
+use super::work::{Leases, Work, sorted_ids};
 use crate::store::{Answer, Completion, Held, Refusal, Release};
 
 impl PostgresStore {
@@ -16,9 +21,49 @@ impl PostgresStore {
         completions: &[Completion],
     ) -> Result<Vec<Answer>, Fault> {
         let mut connection = self.pool.get().await?;
-        let tx = connection.begin();
-        let mut work = self.lock_runs(&tx, completions.iter().map(|one| one.task.run)).await?;
+        let held = completions.iter().map(|one| Held { task: one.task, fence: one.fence });
+        let mut firsts = self.firsts.take(held);
         // One that is parked may be refused, and then keeps its lease.
+        let parked: BTreeSet<TaskId> =
+            completions.iter().filter_map(parking).map(|(task, _)| task).collect();
+        firsts.retain(|held| !parked.contains(&held.task));
+        if !firsts.is_empty()
+            && let Some(answers) = self.finish_in(connection.begin(), completions, &firsts).await?
+        {
+            return Ok(answers);
+        }
+        // With none of them, nothing can turn out to be otherwise.
+        Ok(self.finish_in(connection.begin(), completions, &[]).await?.unwrap_or_default())
+    }
+
+    /// `None` if one of those that should be claimed for the first time is not, or if a run was
+    /// written ahead and becomes something else.
+    async fn finish_in(
+        &self,
+        tx: Tx<'_>,
+        completions: &[Completion],
+        firsts: &[Held],
+    ) -> Result<Option<Vec<Answer>>, Fault> {
+        let leases = Leases::of(firsts);
+        let params = leases.params();
+        let take: Ask<'_> = (&sql::TAKE_LEASES, &params);
+        let also = if firsts.is_empty() { &[] } else { std::slice::from_ref(&take) };
+        let runs = sorted_ids(completions.iter().map(|one| one.task.run));
+        let is_success = |one: &Completion| matches!(one.decision, Decision::Succeed(_));
+        let is_ahead = (firsts.len(), runs.len()) == (completions.len(), completions.len())
+            && completions.iter().all(is_success);
+        let clock = self.clock.as_ref().map(|clock| At(clock.now()));
+        let (all, counted): (Params<'_>, Params<'_>) = (&[&runs], &[&runs, &clock]);
+        let lock = if is_ahead { (&sql::COUNT_ENDS, counted) } else { (&sql::LOCK_RUNS, all) };
+        let (mut work, taken) = self.lock_runs_and(&tx, lock, also).await?;
+        let count: usize = taken.iter().map(Vec::len).sum();
+        let is_whole = (work.runs.len(), count) == (completions.len(), completions.len());
+        if !taken.iter().all(|rows| work.remember_first_claims(rows)) || is_ahead && !is_whole {
+            return Ok(None);
+        }
+        if is_ahead {
+            work.runs.values_mut().for_each(Run::count_end_ahead);
+        }
         let ended = completions.iter().filter(|one| parking(one).is_none());
         let held = ended.map(|one| Held { task: one.task, fence: one.fence });
         work.take_first_claims(&tx, held).await?;
@@ -51,8 +96,11 @@ impl PostgresStore {
             }
             answers.push(Answer::Accepted);
         }
+        if !work.runs.values().all(Run::is_as_ahead) {
+            return Ok(None);
+        }
         self.conclude(tx, &work).await?;
-        Ok(answers)
+        Ok(Some(answers))
     }
 
     pub(super) async fn release_once(&self, releases: &[Release]) -> Result<Vec<Answer>, Fault> {

@@ -164,7 +164,7 @@ impl Work {
     }
 
     fn write_runs(&self, writes: &mut Writes<'_>) {
-        let changed: Vec<&Run> = self.runs.values().filter(|run| run.is_changed).collect();
+        let changed: Vec<&Run> = self.runs.values().filter(|run| run.is_to_write()).collect();
         if changed.is_empty() {
             return;
         }

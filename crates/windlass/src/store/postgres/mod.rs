@@ -17,8 +17,10 @@ mod control;
 mod election;
 mod fault;
 mod finish;
+mod firsts;
 mod floors;
 mod flush;
+mod handout;
 mod history;
 mod journal;
 mod leaders;
@@ -65,11 +67,12 @@ pub use self::audit::{
 };
 use self::election::Election;
 use self::fault::{Fault, Remedy};
+use self::firsts::Firsts;
 use self::floors::{Floors, Front};
 use self::names::Names;
 use self::notify::{Kinds, Notifier};
 use self::peek::Peeks;
-use self::pool::{Params, Pool, Sql, Tx};
+use self::pool::{Ask, Params, Pool, Sql, Tx};
 use self::time::At;
 use self::timers::StagedWatch;
 use self::unsound::Unsound;
@@ -104,6 +107,7 @@ pub struct PostgresStore {
     names: Names,
     floors: Floors,
     peeks: Peeks,
+    firsts: Firsts,
     unsound: Unsound,
     staged_watch: StagedWatch,
     /// Whether transactions may be prepared for a two-phase commit, in which case nobody is
@@ -172,6 +176,7 @@ impl PostgresStore {
             names: Names::default(),
             floors: Floors::default(),
             peeks: Peeks::default(),
+            firsts: Firsts::default(),
             unsound: Unsound::default(),
             staged_watch: StagedWatch::default(),
             may_prepare: AtomicBool::new(false),
@@ -238,10 +243,23 @@ impl PostgresStore {
         runs: impl IntoIterator<Item = RunId>,
     ) -> Result<Work, Fault> {
         let ids = work::sorted_ids(runs);
-        let params: Params<'_> = &[&ids];
-        let all = [(&statements::LOCK_RUNS, params), (&statements::CLOCK, &[])];
-        let [rows, clock] = tx.query_all(all).await?;
-        Work::of(tx, &self.names, self.now_of(&clock)?, &rows).await
+        Ok(self.lock_runs_and(tx, (&statements::LOCK_RUNS, &[&ids]), &[]).await?.0)
+    }
+
+    /// Locks runs by a statement, reads the time once it has them, and asks something else at
+    /// once.
+    async fn lock_runs_and(
+        &self,
+        tx: &Tx<'_>,
+        lock: Ask<'_>,
+        also: &[Ask<'_>],
+    ) -> Result<(Work, Vec<Vec<Row>>), Fault> {
+        let mut asks = vec![lock, (&statements::CLOCK, &[])];
+        asks.extend(also);
+        let mut rows = tx.query_each(&asks).await?;
+        let others = rows.split_off(2);
+        let now = self.now_of(&rows[1])?;
+        Ok((Work::of(tx, &self.names, now, &rows[0]).await?, others))
     }
 
     /// One statement that changes nothing.

@@ -74,11 +74,13 @@ pub(super) type Ask<'a> = (&'a Sql, Params<'a>);
 /// the tables hold; the planner takes a table that was empty when it was last vacuumed for
 /// empty still, and would rather read it whole. A generic plan is made once, not for each
 /// batch. Tests pin the plans that these settings give.
-const PLANNER: [(&str, &str); 4] = [
+const PLANNER: [(&str, &str); 5] = [
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
     ("jit", "off"),
     ("plan_cache_mode", "force_generic_plan"),
+    // Only our transactions are: see `Connection::begin`.
+    ("default_transaction_deferrable", "off"),
 ];
 
 /// The connections of a store.
@@ -108,7 +110,9 @@ impl Habits {
     fn new(options: &PostgresOptions, target: &Target) -> Self {
         // Whatever the role's defaults are. Whether it may write is the database's to say: on a
         // standby, to ask for it would be an error of its own, which is not tried again.
-        let mut begin = "begin isolation level read committed".to_owned();
+        // `deferrable` means nothing at this level, and tells what must not be done outside of a
+        // transaction that it is in one.
+        let mut begin = "begin isolation level read committed deferrable".to_owned();
         if options.is_pooled {
             for (name, timeout) in options.timeouts() {
                 begin.push_str(&format!("; set local {name} = {}", timeout.as_millis()));
@@ -240,8 +244,8 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Begins a transaction, together with its first statements: they are sent without
-    /// waiting for the beginning, and so must do no harm alone. Dropped without a commit, it
-    /// is rolled back.
+    /// waiting for the beginning, and so must do no harm alone. Those that write do nothing
+    /// unless `transaction_deferrable` is on. Dropped without a commit, it is rolled back.
     pub(super) fn begin(&mut self) -> Tx<'_> {
         Tx { connection: self, has_failed: AtomicBool::new(false) }
     }

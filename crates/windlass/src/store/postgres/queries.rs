@@ -11,8 +11,8 @@ use windlass_core::{
 };
 
 use super::PostgresStore;
-use super::claim::payload;
 use super::fault::Fault;
+use super::handout::payload;
 use super::pool::Params;
 use super::statements as sql;
 use super::time::At;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use windlass_core::{
     ClaimSeq, Decision, Definition, Effect, EventBody, Failure, Fence, ParentTally, Payload,
     Priority, Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, StepRecord,
-    TaskCommand, TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Tenant,
-    Timestamp, Trigger, WorkerId, decide_lease_expired,
+    TaskCommand, TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskSpec, TaskState,
+    Tenant, Timestamp, Trigger, WorkerId, decide_lease_expired,
 };
 
 use super::names::LaneKey;
@@ -31,6 +31,17 @@ pub(super) struct Run {
     /// The tasks that were loaded.
     pub(super) tasks: BTreeMap<TaskIndex, Task>,
     pub(super) is_changed: bool,
+    /// What its row says already, and is to be held to.
+    pub(super) ahead: Option<Ahead>,
+}
+
+/// What was written of a run before it was decided about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ahead {
+    state: RunState,
+    open: u32,
+    failed: u32,
+    round: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +65,11 @@ pub(super) struct Task {
     pub(super) has_row: bool,
     /// Whether it is no longer as `task_rows` says, or as having no row there says.
     pub(super) is_changed: bool,
+}
+
+/// Whether the success of its only parent, if it has one, is all that a task waits for.
+pub(super) fn is_simple(spec: &TaskSpec) -> bool {
+    spec.parents.len() <= 1 && spec.trigger == Trigger::AllSucceeded
 }
 
 /// The tables of which one has a row of each active task.
@@ -196,9 +212,27 @@ impl Run {
     /// Whether a task that is leased with this fence has no row: it was never claimed before,
     /// and the success of its only parent, if it has one, was all it waited for.
     pub(super) fn is_first_claim(&self, index: TaskIndex, fence: Fence) -> bool {
-        let spec = self.definition.task(index);
-        let is_simple = spec.parents.len() <= 1 && spec.trigger == Trigger::AllSucceeded;
-        self.round == 1 && fence == Fence(1) && is_simple
+        self.round == 1 && fence == Fence(1) && is_simple(self.definition.task(index))
+    }
+
+    /// Its row says what [`COUNT_ENDS`](super::statements::COUNT_ENDS) has made of it.
+    pub(super) fn count_end_ahead(&mut self) {
+        let open = self.progress.open().saturating_sub(1);
+        let state = if open == 0 { RunState::Succeeded } else { self.state };
+        self.ahead = Some(Ahead { state, open, failed: self.progress.failed(), round: self.round });
+    }
+
+    /// Whether it has become what its row says already, if anything was written ahead.
+    pub(super) fn is_as_ahead(&self) -> bool {
+        let Run { state, round, .. } = *self;
+        let open = if state.is_final() { 0 } else { self.progress.open() };
+        let is = Ahead { state, open, failed: self.progress.failed(), round };
+        self.ahead.is_none_or(|ahead| ahead == is)
+    }
+
+    /// Whether its row must be written.
+    pub(super) fn is_to_write(&self) -> bool {
+        self.is_changed && self.ahead.is_none()
     }
 
     /// The states of all tasks; all of them have been loaded.

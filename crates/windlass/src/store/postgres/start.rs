@@ -245,6 +245,7 @@ fn begin(now: Timestamp, new: &[(&NewRun, &Known)]) -> Result<Work, Fault> {
             progress,
             tasks: roots(&effects),
             is_changed: false,
+            ahead: None,
         };
         one.apply_effects(&mut work.moves, now, effects, run.delay)?;
         work.runs.insert(run.id, one);

@@ -41,6 +41,7 @@ pub(super) const LEAD: Sql = Sql {
         Type::TEXT_ARRAY,
     ],
 };
+sql!(COUNT_ENDS, "count_ends.sql", [UUID_ARRAY, TIMESTAMPTZ]);
 sql!(LOCK_RUNS, "lock_runs.sql", [UUID_ARRAY]);
 sql!(LOCK_FREE_RUNS, "lock_free_runs.sql", [UUID_ARRAY]);
 sql!(LOAD_TASKS, "load_tasks.sql", [UUID_ARRAY, INT4_ARRAY]);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 use windlass_core::{
     ClaimSeq, Definition, Fence, ParentTally, Priority, Progress, RunCounters, RunId, RunState,
@@ -78,6 +79,7 @@ impl Work {
                 progress: Progress::partial(definition, counters),
                 tasks: BTreeMap::new(),
                 is_changed: false,
+                ahead: None,
             };
             work.runs.insert(id, run);
         }
@@ -154,6 +156,7 @@ impl Work {
             let run = self.runs.get(&held.task.run);
             run.is_some_and(|run| {
                 held.task.index.as_usize() < run.definition.tasks().len()
+                    && !run.tasks.contains_key(&held.task.index)
                     && run.is_first_claim(held.task.index, held.fence)
             })
         };
@@ -161,20 +164,32 @@ impl Work {
         if wanted.is_empty() {
             return Ok(());
         }
-        let (runs, indices) = pairs(wanted.iter().map(|held| &held.task));
-        let fences: Vec<i64> = wanted.iter().map(|held| held.fence.0.cast_signed()).collect();
-        for row in tx.query(&sql::TAKE_LEASES, &[&runs, &indices, &fences]).await? {
-            let TaskId { run, index } = task_id(&row);
-            let Some(run) = self.runs.get_mut(&run) else { continue };
+        let leases = Leases::of(&wanted);
+        let rows = tx.query(&sql::TAKE_LEASES, &leases.params()).await?;
+        self.remember_first_claims(&rows);
+        Ok(())
+    }
+
+    /// Loads tasks that were taken away from their workers before anything was known of their
+    /// runs. Answers whether all of them were claimed for the first time, as was thought.
+    pub(super) fn remember_first_claims(&mut self, rows: &[Row]) -> bool {
+        rows.iter().all(|row| {
+            let TaskId { run, index } = task_id(row);
+            let fence = Fence(row.get::<_, i64>("fence").cast_unsigned());
+            let Some(run) = self.runs.get_mut(&run) else { return false };
+            let is_known = index.as_usize() < run.definition.tasks().len();
+            if !is_known || !run.is_first_claim(index, fence) {
+                return false;
+            }
             let seq = ClaimSeq(row.get::<_, i64>("claim_seq").cast_unsigned());
             let task = Task {
                 state: TaskState::Running,
-                fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
+                fence,
                 attempt: row.get::<_, i32>("attempt").cast_unsigned(),
-                answered: answered(&row),
+                answered: answered(row),
                 holder: Some((WorkerId::from_uuid(row.get("worker_id")), seq)),
-                place: place(&row),
-                may_have_checkpoint: has_checkpoint(&row),
+                place: place(row),
+                may_have_checkpoint: has_checkpoint(row),
                 ..Task::new()
             };
             let tally = ParentTally { pending: 0, failed: 0, skipped: 0, cancelled: 0 };
@@ -183,8 +198,8 @@ impl Work {
                 run.progress.on_failure_waits(false);
             }
             run.tasks.insert(index, task);
-        }
-        Ok(())
+            true
+        })
     }
 
     /// Loads what is needed to end tasks in these states, each with all that follows.
@@ -232,6 +247,26 @@ impl Work {
 
     pub(super) fn task(&self, id: TaskId) -> Option<&Task> {
         self.runs.get(&id.run)?.tasks.get(&id.index)
+    }
+}
+
+/// Leases to be ended.
+pub(super) struct Leases {
+    runs: Vec<Uuid>,
+    indices: Vec<i32>,
+    fences: Vec<i64>,
+}
+
+impl Leases {
+    pub(super) fn of<'a>(held: impl IntoIterator<Item = &'a Held> + Clone) -> Self {
+        let (runs, indices) = pairs(held.clone().into_iter().map(|one| &one.task));
+        let fences = held.into_iter().map(|one| one.fence.0.cast_signed()).collect();
+        Leases { runs, indices, fences }
+    }
+
+    /// The parameters of [`sql::TAKE_LEASES`].
+    pub(super) fn params(&self) -> [&(dyn ToSql + Sync); 3] {
+        [&self.runs, &self.indices, &self.fences]
     }
 }
 

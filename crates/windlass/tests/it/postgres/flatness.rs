@@ -53,8 +53,9 @@ impl Bench {
 
     /// How many buffers a call of a prepared statement touches; it is rolled back.
     async fn buffers(&self, call: &str) -> u64 {
-        let sql =
-            format!("begin; explain (analyze, buffers, format json) execute {call}; rollback");
+        let sql = format!(
+            "begin deferrable; explain (analyze, buffers, format json) execute {call}; rollback"
+        );
         buffers(&explain(&self.client, &sql).await.expect("it can be explained"))
     }
 

@@ -16,6 +16,7 @@ use crate::database::TestDatabase;
 mod connections;
 mod contract;
 mod driver;
+mod early;
 mod explain;
 mod explorer;
 mod fill;

@@ -22,6 +22,7 @@ const PLANS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("lock_runs", &["runs by runs_pkey: id"]),
     ("lock_free_runs", &["runs by runs_pkey: id"]),
+    ("count_ends", &["runs by runs_pkey: id"]),
     (
         "load_tasks",
         &[

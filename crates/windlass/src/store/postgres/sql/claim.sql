@@ -1,6 +1,8 @@
 -- Leases ready tasks to a worker: off the queue, leased, and the virtual time moved, in one
 -- statement.
 --
+-- It is sent with the beginning of the transaction, and takes nothing if there is none.
+--
 -- Locks the rows of `ready` that it takes and passes over those that others have. It deletes
 -- by physical place, which cannot turn into a scan of the table.
 --
@@ -23,6 +25,7 @@ with picked as materialized (
         limit k.wanted
         for update skip locked
     ) q
+    where current_setting('transaction_deferrable') = 'on'
 ),
 taken as (
     delete from windlass.ready r
