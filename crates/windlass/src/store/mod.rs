@@ -269,23 +269,6 @@ pub trait Store: WorkerLink {
     fn hint_staged(&self) {}
 }
 
-/// Refuses the completions whose output is over the limit of a store, and lets it judge the
-/// others.
-pub(crate) async fn refuse_large(
-    store: &dyn WorkerLink,
-    completions: Vec<Completion>,
-) -> Result<Vec<Answer>, StoreError> {
-    let limit = store.payload_limit();
-    let is_large: Vec<bool> = completions.iter().map(|it| it.is_over(limit)).collect();
-    let rest = completions.into_iter().filter(|it| !it.is_over(limit)).collect();
-    let mut answers = store.finish(rest).await?.into_iter();
-    let answer = |is_large| match is_large {
-        true => Some(Answer::Refused(Refusal::Invalid)),
-        false => answers.next(),
-    };
-    Ok(is_large.into_iter().filter_map(answer).collect())
-}
-
 /// Refuses a batch over the limit.
 pub(crate) fn check_batch(len: usize) -> Result<(), StoreError> {
     if len > BATCH_MAX {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use windlass_core::{Call, RunId, RunState, StepRecord, StepResult, TaskId, TaskKind, TaskState};
+use windlass_core::{
+    Call, RunId, RunState, StepRecord, StepResult, TaskId, TaskIndex, TaskKind, TaskState,
+};
 
 use super::state::State;
 use crate::store::{Born, Child, ChildCount, ChildStart, PAGE_MAX, StoreError};
@@ -15,6 +17,15 @@ pub(super) struct Family {
     parents: HashMap<RunId, (TaskId, Call)>,
     /// The children that are not known to have ended.
     open: BTreeSet<(TaskId, Call, RunId)>,
+}
+
+impl Family {
+    /// The runs that a run started and waits for.
+    fn children_of(&self, run: RunId) -> impl Iterator<Item = RunId> {
+        let first = TaskId { run, index: TaskIndex(0) };
+        let children = self.children.range((first, Call(0), 0)..);
+        children.take_while(move |((task, ..), _)| task.run == run).map(|(_, child)| *child)
+    }
 }
 
 /// Something that happened to a run and that others must hear of.
@@ -100,6 +111,25 @@ impl State {
         Some(StepResult::Value(output.unwrap_or_default()))
     }
 
+    /// Notes which of the runs that ended others must hear of.
+    pub(super) fn note_ends(&mut self) {
+        for (run, state) in std::mem::take(&mut self.shared.ended) {
+            if self.family.parents.contains_key(&run) {
+                self.shared.notices.push_back(Notice::Ended(run));
+            }
+            let is_open = |child: &RunId| {
+                self.family
+                    .parents
+                    .get(child)
+                    .is_some_and(|(task, call)| self.family.open.contains(&(*task, *call, *child)))
+            };
+            if state == RunState::Cancelled && self.family.children_of(run).any(|id| is_open(&id)) {
+                self.shared.notices.push_back(Notice::Cancelled(run));
+            }
+            self.shared.wakes.timers |= !self.shared.notices.is_empty();
+        }
+    }
+
     /// Tells whoever must hear what happened to runs, of at most `limit` of them.
     pub(super) fn deliver_notices(&mut self, limit: usize) -> Result<usize, StoreError> {
         let mut moved = 0;
@@ -116,11 +146,8 @@ impl State {
                     self.resume_parent(task)?;
                 }
                 Notice::Cancelled(run) => {
-                    let is_child = |(_, (task, _)): &(&RunId, &(TaskId, Call))| task.run == run;
-                    let children = self.family.parents.iter().filter(is_child);
-                    let mut children: Vec<RunId> = children.map(|(child, _)| *child).collect();
-                    moved += usize::from(!children.is_empty());
-                    children.sort_unstable();
+                    moved += 1;
+                    let children: Vec<RunId> = self.family.children_of(run).collect();
                     for child in children {
                         let state = self.runs.get(&child).map(|run| run.state);
                         if state == Some(RunState::Running) {

@@ -118,6 +118,7 @@ impl MemoryStore {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.shared.now = state.shared.now.max(self.clock.now());
             let result = verb(&mut state);
+            state.note_ends();
             let activity = state.shared.activity();
             self.activity.send_if_modified(|last| std::mem::replace(last, activity) != activity);
             (result, std::mem::take(&mut state.shared.wakes))

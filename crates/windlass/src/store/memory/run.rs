@@ -11,7 +11,6 @@ use windlass_core::{
     Timestamp, WorkerId,
 };
 
-use super::children::Notice;
 use super::queue::{Entry, Place};
 use super::state::{Due, Shared};
 use crate::planted::PlantedBug;
@@ -179,13 +178,8 @@ impl Run {
         self.state = to;
         self.ended_at = to.is_final().then_some(shared.now);
         shared.wakes.runs |= to.is_final();
-        if to.is_final() && self.id.may_be_child() {
-            shared.notices.push_back(Notice::Ended(self.id));
-            shared.wakes.timers = true;
-        }
-        if to == RunState::Cancelled {
-            shared.notices.push_back(Notice::Cancelled(self.id));
-            shared.wakes.timers = true;
+        if to.is_final() {
+            shared.ended.push((self.id, to));
         }
         self.push_event(shared, EventBody::Run(RunEvent { kind, from: Some(from), to }));
         Ok(())

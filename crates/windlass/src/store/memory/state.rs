@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    ClaimSeq, Definition, EventId, Fence, IdempotencyKey, PayloadLimit, RunId, TaskId, TaskState,
-    Tenant, Timestamp, Version, Weight, WorkerId, WorkflowName,
+    ClaimSeq, Definition, EventId, Fence, IdempotencyKey, PayloadLimit, RunId, RunState, TaskId,
+    TaskState, Tenant, Timestamp, Version, Weight, WorkerId, WorkflowName,
 };
 
 use super::children::{Family, Notice};
@@ -39,6 +39,8 @@ pub(super) struct Shared {
     due: BTreeMap<Due, TaskId>,
     /// When leases with a visibility timeout end; those that ended otherwise stay until then.
     pub(super) take_backs: BTreeSet<(Timestamp, TaskId, Fence)>,
+    /// The runs that ended in the verb under way.
+    pub(super) ended: Vec<(RunId, RunState)>,
     /// What happened to runs that others must hear of.
     pub(super) notices: VecDeque<Notice>,
     schedules: u64,
@@ -116,6 +118,7 @@ impl State {
                 dead: HashSet::new(),
                 due: BTreeMap::new(),
                 take_backs: BTreeSet::new(),
+                ended: Vec::new(),
                 notices: VecDeque::new(),
                 schedules: 0,
                 weights: HashMap::new(),

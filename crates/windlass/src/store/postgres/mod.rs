@@ -34,6 +34,7 @@ mod peek;
 mod plan;
 mod pool;
 mod queries;
+mod repeat;
 mod run;
 mod settings;
 mod split;
@@ -47,18 +48,19 @@ mod tls;
 mod transactional;
 mod unsound;
 mod work;
+mod worker;
 mod workers;
 mod writes;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio_postgres::Row;
 use windlass_core::{
     Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, StepRecord, TaskId,
-    TaskIndex, TaskName, Tenant, Timestamp, Weight, WorkerId,
+    TaskIndex, TaskName, Tenant, Timestamp, Weight,
 };
 
 pub use self::audit::{
@@ -73,17 +75,16 @@ use self::names::Names;
 use self::notify::{Kinds, Notifier};
 use self::peek::Peeks;
 use self::pool::{Ask, Params, Pool, Sql, Tx};
+use self::repeat::{repeat, without_unsound};
 use self::time::At;
 use self::timers::StagedWatch;
 use self::unsound::Unsound;
 use self::work::Work;
 use self::writes::Writes;
 use super::{
-    Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
-    Completion, Duty, Heartbeat, HeartbeatAnswer, Hello, Hints, LeaderRecord, Mandate, NewRun,
-    NewSignal, Outlook, Recording, Refusal, Release, RunFilter, RunPage, RunRecord, Standing,
-    Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, WorkerFilter,
-    WorkerLink, WorkerPage, check_batch, refuse_large,
+    Candidacy, Duty, Hints, LeaderRecord, Mandate, NewRun, NewSignal, Outlook, RunFilter, RunPage,
+    RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies, TaskRecord, WorkerFilter,
+    WorkerPage, check_batch,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -118,40 +119,6 @@ pub struct PostgresStore {
     /// In tests, the clock that stands for the database's.
     clock: Option<Arc<dyn Clock>>,
     notifier: Notifier,
-}
-
-/// Calls a verb, and repeats it when the database interrupted it or a name had no number.
-macro_rules! repeat {
-    ($store:ident . $once:ident ( $($argument:expr),* )) => {{
-        let mut retries = $store.pool.retries(stringify!($once));
-        loop {
-            let fault = match $store.$once($($argument),*).await {
-                Ok(answer) => return Ok(answer),
-                Err(Fault::Unnamed(unnamed)) => match $store.names.make(&$store.pool, &unnamed).await {
-                    Ok(()) => continue,
-                    Err(fault) => fault,
-                },
-                Err(fault) => fault,
-            };
-            $store.learn_from(&fault);
-            if !retries.again(&fault).await {
-                return Err(fault.into());
-            }
-        }
-    }};
-}
-
-/// Calls a verb that moves many runs, and repeats it without those that it stops at.
-macro_rules! without_unsound {
-    ($store:ident, $call:expr) => {
-        loop {
-            let answer: Result<_, Fault> = async { $call }.await;
-            match answer {
-                Err(fault) if $store.unsound.leave_out(&fault) => {}
-                other => return Ok(other?),
-            }
-        }
-    };
 }
 
 impl PostgresStore {
@@ -305,26 +272,6 @@ impl PostgresStore {
         Ok(())
     }
 
-    async fn finish_together(&self, completions: &[Completion]) -> Result<Vec<Answer>, Fault> {
-        repeat!(self.finish_once(completions))
-    }
-
-    async fn release_together(&self, releases: &[Release]) -> Result<Vec<Answer>, Fault> {
-        repeat!(self.release_once(releases))
-    }
-
-    async fn start_children_together(&self, starts: &[ChildStart]) -> Result<Vec<Born>, Fault> {
-        repeat!(self.start_children_once(starts))
-    }
-
-    async fn record_together(&self, recordings: &[Recording]) -> Result<Vec<Answer>, Fault> {
-        repeat!(self.record_once(recordings))
-    }
-
-    async fn checkpoint_together(&self, batch: &[Checkpoint]) -> Result<Vec<Answer>, Fault> {
-        repeat!(self.checkpoint_once(batch))
-    }
-
     async fn now_once(&self) -> Result<Timestamp, Fault> {
         self.now_of(&self.read(&statements::CLOCK, &[]).await?)
     }
@@ -348,192 +295,6 @@ fn kinds_of(work: &Work) -> Kinds {
 impl std::fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PostgresStore").finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl WorkerLink for PostgresStore {
-    async fn join(&self, hello: Hello) -> Result<(), StoreError> {
-        repeat!(self.join_once(&hello))
-    }
-
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-        check_batch(request.limit)?;
-        let tries = AtomicU32::new(0);
-        repeat!(self.claim_try(&request, &tries))
-    }
-
-    async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
-        check_batch(completions.len())?;
-        if completions.iter().any(|completion| completion.is_over(self.payload_limit)) {
-            return refuse_large(self, completions).await;
-        }
-        match self.finish_together(&completions).await {
-            Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {}
-            Err(Fault::Unsound { .. }) => {}
-            other => return Ok(other?),
-        }
-        // Something in the batch cannot be stored: it must not keep the others back.
-        let mut answers = Vec::with_capacity(completions.len());
-        for completion in &completions {
-            match self.finish_together(std::slice::from_ref(completion)).await {
-                Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {
-                    let (task, error) = (completion.task, fault::describe(&error));
-                    tracing::warn!(%task, error, "a completion cannot be stored");
-                    answers.push(Answer::Refused(Refusal::Invalid));
-                }
-                Err(Fault::Unsound { run, error }) => {
-                    tracing::error!(%run, %error, "a run contradicts itself");
-                    answers.push(Answer::Refused(Refusal::Invalid));
-                }
-                other => answers.extend(other?),
-            }
-        }
-        Ok(answers)
-    }
-
-    async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
-        check_batch(releases.len())?;
-        match self.release_together(&releases).await {
-            Err(Fault::Unsound { .. }) => {}
-            other => return Ok(other?),
-        }
-        let mut answers = Vec::with_capacity(releases.len());
-        for release in &releases {
-            match self.release_together(std::slice::from_ref(release)).await {
-                Err(Fault::Unsound { run, error }) => {
-                    tracing::error!(%run, %error, "a run contradicts itself");
-                    answers.push(Answer::Refused(Refusal::Invalid));
-                }
-                other => answers.extend(other?),
-            }
-        }
-        Ok(answers)
-    }
-
-    async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
-        check_batch(checkpoints.len())?;
-        let is_large = |one: &Checkpoint| self.payload_limit.check(&one.value).is_err();
-        if !checkpoints.iter().any(is_large) {
-            match self.checkpoint_together(&checkpoints).await {
-                Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {}
-                Err(Fault::Unsound { .. }) => {}
-                other => return Ok(other?),
-            }
-        }
-        // Something in the batch cannot be stored: it must not keep the others back.
-        let mut answers = Vec::with_capacity(checkpoints.len());
-        for one in &checkpoints {
-            if is_large(one) {
-                answers.push(Answer::Refused(Refusal::Invalid));
-                continue;
-            }
-            match self.checkpoint_together(std::slice::from_ref(one)).await {
-                Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {
-                    let (task, error) = (one.held.task, fault::describe(&error));
-                    tracing::warn!(%task, error, "a checkpoint cannot be stored");
-                    answers.push(Answer::Refused(Refusal::Invalid));
-                }
-                Err(Fault::Unsound { run, error }) => {
-                    tracing::error!(%run, %error, "a run contradicts itself");
-                    answers.push(Answer::Refused(Refusal::Invalid));
-                }
-                other => answers.extend(other?),
-            }
-        }
-        Ok(answers)
-    }
-
-    async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
-        check_batch(recordings.len())?;
-        let is_large = |one: &Recording| one.is_over(self.payload_limit);
-        if !recordings.iter().any(is_large) {
-            match self.record_together(&recordings).await {
-                Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {}
-                other => return Ok(other?),
-            }
-        }
-        // Something in the batch cannot be stored: it must not keep the others back.
-        let mut answers = Vec::with_capacity(recordings.len());
-        for one in &recordings {
-            if is_large(one) {
-                answers.push(Answer::Refused(Refusal::Invalid));
-                continue;
-            }
-            match self.record_together(std::slice::from_ref(one)).await {
-                Err(Fault::Database(error)) if fault::remedy(&error) == Remedy::Data => {
-                    let (task, error) = (one.held.task, fault::describe(&error));
-                    tracing::warn!(%task, error, "a step cannot be stored");
-                    answers.push(Answer::Refused(Refusal::Invalid));
-                }
-                other => answers.extend(other?),
-            }
-        }
-        Ok(answers)
-    }
-
-    async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
-        check_batch(takes.len())?;
-        repeat!(self.take_signals_once(&takes))
-    }
-
-    async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
-        check_batch(starts.len())?;
-        let born = self.start_children_together(&starts).await?;
-        let mut unknown = Vec::new();
-        for (start, born) in starts.iter().zip(&born) {
-            let is_unknown = matches!(born, Born::Failed(StoreError::NotFound(_)));
-            if is_unknown && !unknown.contains(&start.definition) {
-                unknown.push(Arc::clone(&start.definition));
-            }
-        }
-        if unknown.is_empty() {
-            return Ok(born);
-        }
-        for definition in unknown {
-            self.register(definition).await?;
-        }
-        Ok(self.start_children_together(&starts).await?)
-    }
-
-    async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
-        repeat!(self.count_children_once(task, call))
-    }
-
-    async fn list_children(
-        &self,
-        task: TaskId,
-        call: Call,
-        after: Option<u32>,
-        limit: usize,
-    ) -> Result<Vec<Child>, StoreError> {
-        repeat!(self.list_children_once(task, call, after, limit))
-    }
-
-    async fn extend(&self, mut heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
-        heartbeat.drop_large_notes(self.payload_limit);
-        without_unsound!(self, repeat!(self.extend_once(&heartbeat)))
-    }
-
-    async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {
-        repeat!(self.begin_drain_once(worker))
-    }
-
-    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
-        self.peeks.forget(worker);
-        without_unsound!(self, repeat!(self.leave_once(worker)))
-    }
-
-    fn hears_hints(&self) -> bool {
-        self.notifier.hears() && !self.may_prepare.load(Ordering::Relaxed)
-    }
-
-    fn work_hints(&self) -> Hints {
-        self.notifier.work()
-    }
-
-    fn payload_limit(&self) -> PayloadLimit {
-        self.payload_limit
     }
 }
 

@@ -1,0 +1,186 @@
+//! The verbs of a worker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use windlass_core::{Call, PayloadLimit, TaskId, WorkerId};
+
+use super::PostgresStore;
+use super::fault::{self, Fault, Remedy};
+use super::repeat::{repeat, without_unsound};
+use crate::store::{
+    Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
+    Heartbeat, HeartbeatAnswer, Hello, Hints, Recording, Refusal, Release, Store, StoreError,
+    TakeSignal, Taken, WorkerLink, check_batch,
+};
+
+/// Calls a verb for a batch, and for each item alone if something in the batch cannot be stored:
+/// that must not keep the others back.
+macro_rules! or_alone {
+    ($store:ident . $together:ident ( $batch:ident ), $is_large:expr, $what:literal) => {{
+        let is_large = $is_large;
+        if !$batch.iter().any(is_large) {
+            match $store.$together(&$batch).await {
+                Err(fault) if cannot_be_stored(&fault) => {}
+                other => return Ok(other?),
+            }
+        }
+        let mut answers = Vec::with_capacity($batch.len());
+        for one in &$batch {
+            if is_large(one) {
+                answers.push(Answer::Refused(Refusal::Invalid));
+                continue;
+            }
+            match $store.$together(std::slice::from_ref(one)).await {
+                Err(fault) if cannot_be_stored(&fault) => {
+                    tell_unstorable(&fault, $what);
+                    answers.push(Answer::Refused(Refusal::Invalid));
+                }
+                other => answers.extend(other?),
+            }
+        }
+        Ok(answers)
+    }};
+}
+
+/// Whether the same would go wrong the next time.
+fn cannot_be_stored(fault: &Fault) -> bool {
+    match fault {
+        Fault::Database(error) => fault::remedy(error) == Remedy::Data,
+        Fault::Unsound { .. } => true,
+        Fault::Answer(_) | Fault::Unavailable(_) | Fault::Unnamed(_) => false,
+    }
+}
+
+fn tell_unstorable(fault: &Fault, what: &str) {
+    match fault {
+        Fault::Unsound { run, error } => tracing::error!(%run, %error, "a run contradicts itself"),
+        Fault::Database(error) => {
+            tracing::warn!(error = fault::describe(error), "{what} cannot be stored");
+        }
+        Fault::Answer(_) | Fault::Unavailable(_) | Fault::Unnamed(_) => {}
+    }
+}
+
+impl PostgresStore {
+    async fn finish_together(&self, completions: &[Completion]) -> Result<Vec<Answer>, Fault> {
+        repeat!(self.finish_once(completions))
+    }
+
+    async fn release_together(&self, releases: &[Release]) -> Result<Vec<Answer>, Fault> {
+        repeat!(self.release_once(releases))
+    }
+
+    async fn start_children_together(&self, starts: &[ChildStart]) -> Result<Vec<Born>, Fault> {
+        repeat!(self.start_children_once(starts))
+    }
+
+    async fn record_together(&self, recordings: &[Recording]) -> Result<Vec<Answer>, Fault> {
+        repeat!(self.record_once(recordings))
+    }
+
+    async fn checkpoint_together(&self, batch: &[Checkpoint]) -> Result<Vec<Answer>, Fault> {
+        repeat!(self.checkpoint_once(batch))
+    }
+}
+
+#[async_trait]
+impl WorkerLink for PostgresStore {
+    async fn join(&self, hello: Hello) -> Result<(), StoreError> {
+        repeat!(self.join_once(&hello))
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        check_batch(request.limit)?;
+        let tries = AtomicU32::new(0);
+        repeat!(self.claim_try(&request, &tries))
+    }
+
+    async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(completions.len())?;
+        let is_large = |one: &Completion| one.is_over(self.payload_limit);
+        or_alone!(self.finish_together(completions), is_large, "a completion")
+    }
+
+    async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(releases.len())?;
+        or_alone!(self.release_together(releases), |_| false, "a hand-back")
+    }
+
+    async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(checkpoints.len())?;
+        let is_large = |one: &Checkpoint| self.payload_limit.check(&one.value).is_err();
+        or_alone!(self.checkpoint_together(checkpoints), is_large, "a checkpoint")
+    }
+
+    async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
+        check_batch(recordings.len())?;
+        let is_large = |one: &Recording| one.is_over(self.payload_limit);
+        or_alone!(self.record_together(recordings), is_large, "a record of steps")
+    }
+
+    async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
+        check_batch(takes.len())?;
+        repeat!(self.take_signals_once(&takes))
+    }
+
+    async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
+        check_batch(starts.len())?;
+        let born = self.start_children_together(&starts).await?;
+        let mut unknown = Vec::new();
+        for (start, born) in starts.iter().zip(&born) {
+            let is_unknown = matches!(born, Born::Failed(StoreError::NotFound(_)));
+            if is_unknown && !unknown.contains(&start.definition) {
+                unknown.push(Arc::clone(&start.definition));
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(born);
+        }
+        for definition in unknown {
+            self.register(definition).await?;
+        }
+        Ok(self.start_children_together(&starts).await?)
+    }
+
+    async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
+        repeat!(self.count_children_once(task, call))
+    }
+
+    async fn list_children(
+        &self,
+        task: TaskId,
+        call: Call,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Result<Vec<Child>, StoreError> {
+        repeat!(self.list_children_once(task, call, after, limit))
+    }
+
+    async fn extend(&self, mut heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
+        heartbeat.drop_large_notes(self.payload_limit);
+        without_unsound!(self, repeat!(self.extend_once(&heartbeat)))
+    }
+
+    async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {
+        repeat!(self.begin_drain_once(worker))
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.peeks.forget(worker);
+        without_unsound!(self, repeat!(self.leave_once(worker)))
+    }
+
+    fn hears_hints(&self) -> bool {
+        self.notifier.hears() && !self.may_prepare.load(Ordering::Relaxed)
+    }
+
+    fn work_hints(&self) -> Hints {
+        self.notifier.work()
+    }
+
+    fn payload_limit(&self) -> PayloadLimit {
+        self.payload_limit
+    }
+}
