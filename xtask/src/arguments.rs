@@ -13,8 +13,8 @@ Usage: cargo xtask <command>
 Commands:
   test [--quick] [--install]
                      everything a change must pass: format, lints, tests, doc tests,
-                     examples, docs, tidy, 15 s of simulation and the planted bugs;
-                     --quick leaves the simulation and the planted bugs out;
+                     examples, docs, tidy, the long tests, 15 s of simulation and the
+                     planted bugs; --quick leaves the last three out;
                      --install installs PostgreSQL through sudo if none is found, as
                      root does without it
   simulate --seeds N [--first-seed S]

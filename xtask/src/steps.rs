@@ -76,7 +76,7 @@ enum Work {
 /// Which steps a test has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suite {
-    /// Whether the simulation is left out.
+    /// Whether the long tests and the simulation are left out.
     pub(crate) is_quick: bool,
     /// Whether PostgreSQL may be installed through sudo.
     pub(crate) may_install: bool,
@@ -110,6 +110,11 @@ impl Suite {
         } else {
             "test --workspace --all-features --lib --bins --tests".to_owned()
         };
+        let long = if self.has_nextest {
+            format!("{tests} --run-ignored only long::")
+        } else {
+            format!("{tests} -- --ignored long::")
+        };
         let server = words(PRIVATE_SERVER);
         let server = if self.may_install { Work::Installing(server) } else { Work::Cargo(server) };
         let mut steps = vec![
@@ -134,6 +139,7 @@ impl Suite {
         ];
         if !self.is_quick {
             let bugs = Simulation::Bugs { seeds: None };
+            steps.push(Step { name: "long tests", work: Work::Tests(words(&long)) });
             steps.push(Step { name: "simulation", work: simulator(TEST_SIMULATION) });
             steps.push(Step { name: "planted bugs", work: simulator(bugs) });
         }
@@ -329,10 +335,10 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_test_is_the_whole_test_without_the_simulation() {
+    fn the_quick_test_is_the_whole_test_without_what_takes_long() {
         let (quick, whole) = (suite(true, true).steps(), suite(false, true).steps());
         assert_eq!(whole[..quick.len()], quick[..]);
-        assert_eq!(names(&whole[quick.len()..]), ["simulation", "planted bugs"]);
+        assert_eq!(names(&whole[quick.len()..]), ["long tests", "simulation", "planted bugs"]);
     }
 
     #[test]

@@ -162,6 +162,41 @@ mod the_store_in_postgresql_agrees_with_that_in_memory {
     async fn over_the_last_story() {
         agree_over(3).await;
     }
+
+    /// What takes too long for every day; `cargo xtask test` runs it by name.
+    mod long {
+        use super::*;
+
+        /// Ten thousand steps, in four parts.
+        async fn agree_for_long(seed: u64) {
+            let postgres = crate::postgres::postgres_with_one_connection().await;
+            agree(&postgres, seed, 2_500).await;
+        }
+
+        #[tokio::test]
+        #[ignore = "long"]
+        async fn over_the_first_of_ten_thousand_steps() {
+            agree_for_long(3).await;
+        }
+
+        #[tokio::test]
+        #[ignore = "long"]
+        async fn over_more_of_ten_thousand_steps() {
+            agree_for_long(6).await;
+        }
+
+        #[tokio::test]
+        #[ignore = "long"]
+        async fn over_yet_more_of_ten_thousand_steps() {
+            agree_for_long(7).await;
+        }
+
+        #[tokio::test]
+        #[ignore = "long"]
+        async fn over_the_last_of_ten_thousand_steps() {
+            agree_for_long(19).await;
+        }
+    }
 }
 
 #[tokio::test]
