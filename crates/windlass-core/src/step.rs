@@ -48,12 +48,20 @@ pub enum StepKind {
     Signal,
     /// Start a run, and wait until it has ended.
     Child,
+    /// Has the code been changed here?
+    Patch,
 }
 
 impl StepKind {
     /// Every kind.
-    pub const ALL: [StepKind; 5] =
-        [StepKind::Step, StepKind::Sleep, StepKind::Time, StepKind::Signal, StepKind::Child];
+    pub const ALL: [StepKind; 6] = [
+        StepKind::Step,
+        StepKind::Sleep,
+        StepKind::Time,
+        StepKind::Signal,
+        StepKind::Child,
+        StepKind::Patch,
+    ];
 
     /// The word that is stored and shown.
     pub const fn word(self) -> &'static str {
@@ -63,6 +71,7 @@ impl StepKind {
             StepKind::Time => "time",
             StepKind::Signal => "signal",
             StepKind::Child => "child",
+            StepKind::Patch => "patch",
         }
     }
 }
@@ -129,6 +138,8 @@ impl StepRecord {
             }
         };
         match old.map(|old| &old.state) {
+            // It waited once; that it does is told too late.
+            Some(StepState::Done { .. }) if matches!(state, StepState::Open { .. }) => old.cloned(),
             Some(done @ StepState::Done { .. }) if *done != state => None,
             Some(StepState::Done { .. } | StepState::Open { .. }) | None => {
                 let StepWrite { call, name, kind, .. } = write.clone();
@@ -161,11 +172,18 @@ impl StepRecord {
         }
     }
 
-    /// Of the records of a function that failed, the place of the result from which on it is
-    /// run once more: that of the last call that failed. `None` if all are kept.
-    pub fn to_forget<'a>(records: impl IntoIterator<Item = &'a StepRecord>) -> Option<u32> {
+    /// Of the records of a function that failed with `failure`, the place of the result from
+    /// which on it is run once more: that of the last call that failed with the same. `None` if
+    /// all are kept, since it was no call that it failed with.
+    pub fn to_forget<'a>(
+        records: impl IntoIterator<Item = &'a StepRecord>,
+        failure: &Failure,
+    ) -> Option<u32> {
         let failed = |record: &StepRecord| match &record.state {
-            StepState::Done { number, result: StepResult::Failed(_) } => Some(*number),
+            StepState::Done { number, result: StepResult::Failed(own) } => {
+                let is_why = own.code == failure.code && failure.message.contains(&own.message);
+                is_why.then_some(*number)
+            }
             StepState::Done { .. } | StepState::Open { .. } => None,
         };
         records.into_iter().filter_map(failed).max()

@@ -2,7 +2,8 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use uuid::Uuid;
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::step::UNTIL_MAX;
 use windlass_core::{
-    Decision, Failure, FailureCode, Outcome, Payload, RetryPolicy, StepChange, StepKind,
+    Call, Decision, Failure, FailureCode, Outcome, Payload, RetryPolicy, StepChange, StepKind,
     StepResult, Timestamp, Wait, decide,
 };
 
 use super::journal::{CallError, Made, Over};
-use crate::context::Ctx;
+use crate::context::{Attempt, Ctx};
 use crate::store::{Held, TakeSignal};
 use crate::task_error::{TaskError, failure_of, is_hand_back};
 
@@ -138,19 +139,54 @@ impl<I> Ctx<I> {
         Signal { made: Some(made), running: None }
     }
 
-    /// The time, which stays the same when the function is run again.
-    pub async fn now(&self) -> Result<Timestamp, TaskError> {
-        let made = Made::new(self.inner(), StepKind::Time, "time").map_err(refused)?;
-        if !made.is_done() {
-            made.gate().await;
-            let _busy = made.work();
-            let now = made.attempt.now().as_micros();
-            match Payload::encode(&now) {
-                Ok(now) => made.finish(StepResult::Value(now)).await,
-                Err(error) => return Err(TaskError::new(error.to_string())),
+    /// Whether the function came here with the code of the change `name`: `true` for those that
+    /// come here for the first time, `false` for those that had come further before the change.
+    /// So a function can be changed while runs of it are under way:
+    ///
+    /// ```
+    /// # use windlass::{Ctx, TaskError};
+    /// async fn order(ctx: Ctx<u64>) -> Result<(), TaskError> {
+    ///     if ctx.patched("check-fraud").await? {
+    ///         ctx.step("check", async || Ok::<_, TaskError>(())).await?;
+    ///     }
+    ///     ctx.step("charge", async || Ok::<_, TaskError>(())).await
+    /// }
+    /// ```
+    ///
+    /// When all runs that began before have ended, the question can be left out only together
+    /// with a new version of the workflow.
+    pub fn patched<N: AsRef<str>>(
+        &self,
+        name: N,
+    ) -> impl Future<Output = Result<bool, TaskError>> + Send + use<I, N> {
+        let made = Made::patch(self.inner(), name.as_ref());
+        async move {
+            let Some(made) = made.map_err(refused)? else { return Ok(false) };
+            if !made.is_done() {
+                made.gate().await;
+                let _busy = made.work();
+                made.finish(StepResult::Value(Payload::default())).await;
             }
+            read::<()>(&made).await.map(|()| true)
         }
-        read(&made).await.map(Timestamp::from_micros)
+    }
+
+    /// The time, which stays the same when the function is run again.
+    pub fn now(&self) -> impl Future<Output = Result<Timestamp, TaskError>> + Send + use<I> {
+        let made = Made::new(self.inner(), StepKind::Time, "time");
+        async move {
+            let made = made.map_err(refused)?;
+            if !made.is_done() {
+                made.gate().await;
+                let _busy = made.work();
+                let now = made.attempt.now().as_micros();
+                match Payload::encode(&now) {
+                    Ok(now) => made.finish(StepResult::Value(now)).await,
+                    Err(error) => return Err(TaskError::new(error.to_string())),
+                }
+            }
+            read(&made).await.map(Timestamp::from_micros)
+        }
     }
 
     /// A random number, which stays the same when the function is run again. Whoever knows the
@@ -169,9 +205,10 @@ impl<I> Ctx<I> {
         let attempt = self.inner();
         let task = attempt.claimed.task;
         let run = task.run.as_uuid().as_u128();
-        let place = u128::from(task.index.0) << 64 | u128::from(attempt.journal.next_random());
+        let (call, place) = attempt.journal.next_random();
+        let task = u128::from(task.index.0) << 32 | u128::from(call);
         let half = |salt: u128| {
-            let seed = [run, run >> 64, place, place >> 64, salt];
+            let seed = [run, run >> 64, task, u128::from(place), salt];
             seed.iter().fold(0_u64, |state, part| mix(state ^ (*part as u64)))
         };
         u128::from(half(1)) << 64 | u128::from(half(2))
@@ -199,6 +236,9 @@ impl Default for Policy {
         Policy { retry: RetryPolicy::exponential(), timeout: None }
     }
 }
+
+/// The code under which it is recorded that a signal did not come in time.
+const SIGNAL_TIMEOUT: &str = "signal_timeout";
 
 type Begin<'a, T> = Box<dyn FnOnce(Policy) -> BoxFuture<'a, Result<T, TaskError>> + Send + 'a>;
 
@@ -332,7 +372,7 @@ impl<T> fmt::Debug for SignalOrTimeout<T> {
     }
 }
 
-async fn run<F, Fut, T, E>(made: Made, policy: Policy, work: F) -> Result<T, TaskError>
+async fn run<F, Fut, T, E>(made: Made, policy: Policy, run_step: F) -> Result<T, TaskError>
 where
     F: FnOnce() -> Fut,
     Fut: Future<Output = Result<T, E>>,
@@ -348,7 +388,9 @@ where
         made.wait(None, false).await;
     }
     let busy = made.work();
-    let result = match timed(policy.timeout, work()).await {
+    let work = Within { attempt: Arc::clone(&made.attempt), call: made.call, count: 0 };
+    let work = work.run(run_step);
+    let result = match timed(policy.timeout, work).await {
         Ok(value) => made.attempt.payload_limit.encode(&value).map_err(|error| {
             let text = format!("result of step {:?} {error}", made.name);
             Failure::new(FailureCode::Payload, text).permanent()
@@ -381,6 +423,30 @@ where
     read(&made).await
 }
 
+/// The work of a step while it is run.
+struct Within {
+    attempt: Arc<Attempt>,
+    call: Call,
+    /// How many random numbers it was given.
+    count: u64,
+}
+
+impl Within {
+    /// Runs the work: what it asks for of the function is the step's.
+    async fn run<F, Fut>(mut self, work: F) -> Fut::Output
+    where
+        F: FnOnce() -> Fut,
+        Fut: Future,
+    {
+        let Within { attempt, call, count } = &mut self;
+        let mut work = pin!(attempt.journal.within(*call, count, work));
+        std::future::poll_fn(|context| {
+            attempt.journal.within(*call, count, || work.as_mut().poll(context))
+        })
+        .await
+    }
+}
+
 async fn timed<T, E>(
     timeout: Option<Duration>,
     work: impl Future<Output = Result<T, E>>,
@@ -402,9 +468,15 @@ async fn sleep(made: Made, wait: Wait) -> Result<(), TaskError> {
     if !made.is_done() {
         made.gate().await;
         let (_, due) = made.open();
+        let has_passed = match wait {
+            Wait::Until(time) => time <= made.attempt.now(),
+            Wait::For(duration) => duration.is_zero(),
+            Wait::Forever | Wait::Children(_) => false,
+        };
         match due {
             Some(due) if due <= made.attempt.claimed.at => {}
             Some(_) => drop(made.wait(None, false).await),
+            None if has_passed => {}
             None => {
                 let change = StepChange::Open { failures: 0, failure: None, wait };
                 made.wait(Some(change), false).await;
@@ -425,7 +497,8 @@ async fn signal<T: DeserializeOwned>(made: Made, wait: Wait) -> Result<Option<T>
         while !take(&made).await {
             if is_over {
                 let _busy = made.work();
-                let failure = Failure::new(FailureCode::Timeout, "no signal came in time");
+                let code = FailureCode::Custom(SIGNAL_TIMEOUT.to_owned());
+                let failure = Failure::new(code, "no signal came in time");
                 made.finish(StepResult::Failed(failure)).await;
                 break;
             }
@@ -436,7 +509,7 @@ async fn signal<T: DeserializeOwned>(made: Made, wait: Wait) -> Result<Option<T>
         }
     }
     match made.result().await {
-        StepResult::Failed(failure) if failure.code == FailureCode::Timeout => Ok(None),
+        StepResult::Failed(failure) if failure.code.word() == SIGNAL_TIMEOUT => Ok(None),
         StepResult::Failed(failure) => Err(TaskError::recorded(failure)),
         StepResult::Value(value) => value.decode().map(Some).map_err(|error| {
             let what = format!("signal {:?} to run {}", made.name, made.attempt.claimed.task.run);

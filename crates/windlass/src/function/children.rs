@@ -16,7 +16,7 @@ use super::Function;
 use super::calls::{BoxFuture, mix, read, refused};
 use super::journal::{CallError, Made};
 use crate::context::Ctx;
-use crate::store::{Born, ChildStart, Held, NewRun, PAGE_MAX};
+use crate::store::{Born, ChildStart, Held, NewRun, PAGE_MAX, batch_len};
 use crate::task_error::TaskError;
 use crate::workflow::Workflow;
 
@@ -266,7 +266,11 @@ impl Children {
             definition: Arc::clone(&self.definition),
         };
         let starts: Vec<ChildStart> = places.map(start).collect();
-        for batch in starts.chunks(START_BATCH) {
+        let mut rest = starts.as_slice();
+        while !rest.is_empty() {
+            let bytes = rest.iter().map(|start| start.run.input.as_str().len());
+            let (batch, later) = rest.split_at(batch_len(bytes, START_BATCH));
+            rest = later;
             for born in attempt.start_children(batch.to_vec()).await {
                 match born {
                     Born::Started(_) => {}
@@ -335,8 +339,11 @@ impl Children {
             let count = made.attempt.count_children(made.call).await;
             let (started, open) = (count.started as usize, count.open as usize);
             self.start(started, most.saturating_sub(open), true).await;
-            let left = total.saturating_sub(started + most.saturating_sub(open).min(total));
-            if let Some(ends) = self.ends(total).await {
+            let new = most.saturating_sub(open).min(total.saturating_sub(started));
+            let left = total.saturating_sub(started + new);
+            // Their ends are read once, when all of them can have ended.
+            let may_be_done = left == 0 && open + new == 0;
+            if may_be_done && let Some(ends) = self.ends(total).await {
                 made.finish(result(ends)).await;
                 drop(busy);
                 return Ok(self.made);

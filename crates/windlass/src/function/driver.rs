@@ -15,17 +15,23 @@ use crate::workflow::HandlerFuture;
 /// How often a function is run before others of the same thread have their turn.
 const TURNS_MAX: usize = 128;
 
+/// What is being recorded, and the call that does it.
+type Recording = (Vec<StepWrite>, Pin<Box<dyn Future<Output = ()> + Send>>);
+
+/// Where a function was, and how long it may stay there.
+type Patience = ((u32, usize), Pin<Box<Sleep>>);
+
 /// A handler with the memory of its function. A handler that makes no call is run as it is.
 pub(crate) struct Driven {
     handler: HandlerFuture,
     attempt: Arc<Attempt>,
     alarm: Arc<Alarm>,
     /// Records what waits while other calls are at work.
-    recording: Option<(Vec<StepWrite>, Pin<Box<dyn Future<Output = ()> + Send>>)>,
+    recording: Option<Recording>,
     /// When the first wait ends that the function need not be parked for.
     timer: Option<Pin<Box<Sleep>>>,
     /// How far a function was that makes no progress, and how long that may last.
-    patience: Option<((u32, usize), Pin<Box<Sleep>>)>,
+    patience: Option<Patience>,
 }
 
 /// Wakes the task that runs a function, and remembers that it did.
@@ -63,6 +69,8 @@ impl Driven {
     /// Runs the function until it cannot go on by itself.
     fn turn(&mut self, context: &mut Context<'_>) -> Turn {
         if !self.attempt.journal.is_used() {
+            // Its first call may be made by another task of the runtime.
+            self.attempt.journal.drive(context.waker());
             match self.handler.as_mut().poll(context) {
                 Poll::Ready(outcome) => return Turn::Ended(outcome),
                 Poll::Pending if !self.attempt.journal.is_used() => return Turn::Unfinished,
@@ -72,6 +80,7 @@ impl Driven {
         let task = context.waker().clone();
         *self.alarm.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
         let waker = Waker::from(Arc::clone(&self.alarm));
+        self.attempt.journal.drive(&waker);
         let mut turns = 0;
         loop {
             self.alarm.is_set.store(false, Ordering::Release);
@@ -152,7 +161,10 @@ impl Future for Driven {
             match self.attempt.journal.rest(self.attempt.is_draining()) {
                 Rest::Busy => {
                     self.poll_waits(context);
-                    return Poll::Pending;
+                    return match self.attempt.journal.stopped(&self.attempt) {
+                        Some(outcome) => Poll::Ready(outcome),
+                        None => Poll::Pending,
+                    };
                 }
                 Rest::Stalled => match self.attempt.journal.stopped(&self.attempt) {
                     Some(outcome) => return Poll::Ready(outcome),
@@ -163,6 +175,9 @@ impl Future for Driven {
                 }
                 Rest::Parked(_) => {
                     self.poll_waits(context);
+                    if let Some(outcome) = self.attempt.journal.stopped(&self.attempt) {
+                        return Poll::Ready(outcome);
+                    }
                     if self.recording.is_some() {
                         return Poll::Pending;
                     }

@@ -43,6 +43,14 @@ struct State {
     /// Why the attempt must not go on.
     stop: Option<Stop>,
     randoms: u64,
+    /// The step whose work is being run, and how many random numbers it was given.
+    scope: Option<(Call, u64)>,
+    /// Changes of the code that are not recorded: nothing else begins before they are.
+    patching: BTreeSet<Call>,
+    /// What was answered of changes of the code.
+    patches: BTreeMap<StepName, bool>,
+    /// Lets the function go on, whoever made it possible.
+    driver: Option<Waker>,
 }
 
 /// Why an attempt ends before its function does.
@@ -65,6 +73,8 @@ struct Slot {
     waiting: Option<Waiting>,
     /// When its wait ends, if it only looked whether it had come to its end.
     ends_at: Option<Instant>,
+    /// The place of a result that the store has not answered for.
+    number: Option<u32>,
 }
 
 /// What a call waits for while its function has nothing to do.
@@ -119,6 +129,10 @@ impl Journal {
             busy: 0,
             stop: None,
             randoms: 0,
+            scope: None,
+            patching: BTreeSet::new(),
+            patches: BTreeMap::new(),
+            driver: None,
         }))
     }
 
@@ -166,7 +180,8 @@ impl Journal {
     /// The function does not make a call that is in the record, but waits for others.
     pub(super) fn give_up(&self, attempt: &Attempt) -> Outcome {
         let state = self.state();
-        let gated = state.slots.iter().find(|(_, slot)| slot.is_gated);
+        let stuck = |slot: &Slot| slot.is_gated || slot.result.is_some();
+        let gated = state.slots.iter().find(|(_, slot)| stuck(slot));
         let instead = gated.map_or("nothing".to_owned(), |(call, _)| format!("call {call}"));
         match state.next_known() {
             Some(known) => Outcome::Failed(diverged(attempt, known, &instead)),
@@ -199,8 +214,12 @@ impl Journal {
         if state.busy > 0 {
             return Rest::Busy;
         }
-        if state.slots.values().any(|slot| slot.is_gated) {
-            if is_draining && state.is_replayed() {
+        let is_replayed = state.is_replayed();
+        let is_stuck = |slot: &Slot| {
+            slot.is_gated || !is_replayed && slot.result.is_some() && !slot.is_released
+        };
+        if state.slots.values().any(is_stuck) {
+            if is_draining && is_replayed {
                 state.stop = Some(Stop::HandBack);
             }
             return Rest::Stalled;
@@ -254,7 +273,8 @@ impl Journal {
     pub(super) fn next_end(&self) -> Option<Instant> {
         let state = self.state();
         let waiting = state.slots.values().filter_map(|slot| slot.waiting.as_ref());
-        let open = waiting.filter(|waiting| waiting.over.is_none());
+        // What is not recorded does not end: it could not be told from what never began.
+        let open = waiting.filter(|one| one.over.is_none() && one.write.is_none());
         open.flat_map(|waiting| [waiting.ends_at, waiting.look_at]).flatten().min()
     }
 
@@ -262,6 +282,9 @@ impl Journal {
     pub(super) fn end_waits(&self, now: Instant) {
         for slot in self.state().slots.values_mut() {
             let Some(waiting) = &mut slot.waiting else { continue };
+            if waiting.write.is_some() {
+                continue;
+            }
             let is_at = |at: Option<Instant>| at.is_some_and(|at| at <= now);
             let over = match (is_at(waiting.ends_at), is_at(waiting.look_at)) {
                 (true, _) => Over::Due,
@@ -275,15 +298,42 @@ impl Journal {
         }
     }
 
-    /// The number of the next random value.
-    pub(super) fn next_random(&self) -> u64 {
+    /// The number of the next random value: that of the call, if its work asks, and its place
+    /// among those of it.
+    pub(super) fn next_random(&self) -> (u32, u64) {
         let mut state = self.state();
+        if let Some((call, count)) = &mut state.scope {
+            *count += 1;
+            return (call.0, *count);
+        }
         state.randoms += 1;
-        state.randoms
+        (0, state.randoms)
+    }
+
+    /// Runs a part of the work of a step, which asks for random numbers of its own and makes no
+    /// calls.
+    pub(super) fn within<T>(&self, call: Call, count: &mut u64, part: impl FnOnce() -> T) -> T {
+        let outer = self.state().scope.replace((call, *count));
+        let given = part();
+        let inner = std::mem::replace(&mut self.state().scope, outer);
+        *count = inner.map_or(*count, |(_, count)| count);
+        given
+    }
+
+    /// Who is to be woken when the function can go on.
+    pub(super) fn drive(&self, waker: &Waker) {
+        self.state().driver = Some(waker.clone());
     }
 }
 
 impl State {
+    /// The function may be able to go on, or to rest.
+    fn wake_driver(&self) {
+        if let Some(driver) = &self.driver {
+            driver.wake_by_ref();
+        }
+    }
+
     /// Whether all calls that have a record were made.
     fn is_replayed(&self) -> bool {
         self.known.last_key_value().is_none_or(|(last, _)| last.0 <= self.calls)
@@ -321,6 +371,8 @@ pub(super) enum CallError {
     Name(#[from] NameError),
     #[error("the function made {CALLS_MAX} calls, which is the limit")]
     TooMany,
+    #[error("{0} {1:?} is called within a step; call it behind or beside the step")]
+    Nested(StepKind, StepName),
 }
 
 /// A call of a function, for as long as the function waits for it.
@@ -343,6 +395,9 @@ impl Made {
     ) -> Result<Self, CallError> {
         let name = StepName::new(name)?;
         let mut state = attempt.journal.state();
+        if state.scope.is_some() {
+            return Err(CallError::Nested(kind, name));
+        }
         if state.calls == CALLS_MAX {
             return Err(CallError::TooMany);
         }
@@ -365,6 +420,30 @@ impl Made {
         drop(state);
         let known = known.map(|known| known.state);
         Ok(Made { attempt: Arc::clone(attempt), call, name, kind, known })
+    }
+
+    /// Makes a call that asks whether the code was changed here, unless the record goes on as if
+    /// it was not.
+    pub(super) fn patch(attempt: &Arc<Attempt>, name: &str) -> Result<Option<Self>, CallError> {
+        let patch = StepName::new(name)?;
+        let is_old = {
+            let mut state = attempt.journal.state();
+            let mut rest = state.known.range(Call(state.calls + 1)..);
+            let is_old = rest.next().is_some_and(|(call, known)| {
+                let is_here = call.0 == state.calls + 1 && known.kind == StepKind::Patch;
+                !is_here || known.name != patch
+            });
+            // What was answered once is answered again: in a loop, say.
+            *state.patches.entry(patch).or_insert(is_old)
+        };
+        if is_old {
+            return Ok(None);
+        }
+        let made = Made::new(attempt, StepKind::Patch, name)?;
+        if !made.is_done() {
+            made.state().patching.insert(made.call);
+        }
+        Ok(Some(made))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -395,7 +474,8 @@ impl Made {
         std::future::poll_fn(|context| {
             let is_draining = self.attempt.is_draining();
             let mut state = self.state();
-            let is_open = state.stop.is_none() && state.is_replayed() && !is_draining;
+            let may_pass = state.patching.iter().all(|call| *call == self.call);
+            let is_open = state.stop.is_none() && state.is_replayed() && !is_draining && may_pass;
             let Some(slot) = state.slots.get_mut(&self.call) else { return Poll::Pending };
             slot.is_gated = !is_open;
             if is_open {
@@ -434,6 +514,9 @@ impl Made {
             Some(Waiting { write, awaits, ends_here: true, ends_at, look_at, over: None });
         std::future::poll_fn(|context| {
             let mut state = self.state();
+            if new.is_some() {
+                state.wake_driver();
+            }
             let Some(slot) = state.slots.get_mut(&self.call) else { return Poll::Pending };
             if let Some(mut new) = new.take() {
                 new.ends_at = new.ends_at.or(slot.ends_at.take());
@@ -472,6 +555,9 @@ impl Made {
         let number = state.next_number;
         state.next_number += 1;
         state.in_flight.insert(number);
+        if let Some(slot) = state.slots.get_mut(&self.call) {
+            slot.number = Some(number);
+        }
         number
     }
 
@@ -479,8 +565,17 @@ impl Made {
     pub(super) fn answer(&self, number: u32, result: Option<StepResult>) {
         let mut state = self.state();
         state.in_flight.remove(&number);
+        state.wake_driver();
+        if let Some(slot) = state.slots.get_mut(&self.call) {
+            slot.number = None;
+        }
         let Some(result) = result else { return };
         state.results.insert(number, self.call);
+        state.patching.remove(&self.call);
+        let is_replayed = state.is_replayed();
+        if is_replayed {
+            state.slots.values_mut().filter(|slot| slot.is_gated).for_each(Slot::wake);
+        }
         if let Some(slot) = state.slots.get_mut(&self.call) {
             slot.result = Some(result);
         }
@@ -513,20 +608,30 @@ impl Made {
 
     /// Ends the attempt with a failure.
     pub(super) async fn fail(&self, failure: Failure) -> ! {
-        self.state().stop.get_or_insert(Stop::Failed(failure));
+        self.attempt.journal.fail(failure);
         never().await
     }
 
     /// Gives the task back.
     pub(super) async fn hand_back(&self) -> ! {
-        self.state().stop.get_or_insert(Stop::HandBack);
+        {
+            let mut state = self.state();
+            state.stop.get_or_insert(Stop::HandBack);
+            state.wake_driver();
+        }
         never().await
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        self.state().slots.remove(&self.call);
+        let mut state = self.state();
+        // Nobody waits for a result that is still on its way.
+        if let Some(number) = state.slots.remove(&self.call).and_then(|slot| slot.number) {
+            state.in_flight.remove(&number);
+        }
+        state.patching.remove(&self.call);
+        state.wake_driver();
     }
 }
 
@@ -538,19 +643,25 @@ pub(super) struct Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.attempt.journal.state().busy -= 1;
+        let mut state = self.attempt.journal.state();
+        state.busy -= 1;
+        state.wake_driver();
     }
 }
 
 impl Journal {
     /// The task is not this attempt's any more.
     pub(crate) fn lose(&self) {
-        self.state().stop.get_or_insert(Stop::Lost);
+        let mut state = self.state();
+        state.stop.get_or_insert(Stop::Lost);
+        state.wake_driver();
     }
 
     /// The attempt has failed.
     pub(crate) fn fail(&self, failure: Failure) {
-        self.state().stop.get_or_insert(Stop::Failed(failure));
+        let mut state = self.state();
+        state.stop.get_or_insert(Stop::Failed(failure));
+        state.wake_driver();
     }
 }
 

@@ -122,6 +122,9 @@ impl Gathers {
 
 type Told<P> = Result<<P as Parcel>::Answer, StoreError>;
 
+/// Parcels, and who waits for their answers.
+type Batch<P> = (Vec<P>, Vec<oneshot::Sender<Told<P>>>);
+
 /// Gathers the parcels of one kind of one worker's handlers.
 pub(crate) struct Gather<P: Parcel> {
     link: Arc<dyn WorkerLink>,
@@ -201,7 +204,7 @@ impl<P: Parcel> Busy<P> {
     }
 
     /// What is to be told next; if there is nothing, the place is free.
-    fn next_batch(&mut self) -> Option<(Vec<P>, Vec<oneshot::Sender<Told<P>>>)> {
+    fn next_batch(&mut self) -> Option<Batch<P>> {
         let mut waiting = self.gather.waiting();
         waiting.parcels.retain(|(_, answer)| !answer.is_closed());
         if waiting.parcels.is_empty() {

@@ -280,6 +280,45 @@ async fn other_code_than_what_was_recorded_runs_nothing_and_names_both() {
 }
 
 #[tokio::test]
+async fn a_function_that_is_changed_in_place_goes_on_as_it_began() {
+    let effects = Effects::default();
+    let changing = function(&effects, async |ctx, effects| {
+        let step = async |name: &'static str| {
+            let step = ctx.step(name, async || {
+                effects.note(format!("{name} {}", ctx.input()));
+                Ok::<_, TaskError>(())
+            });
+            step.await
+        };
+        step("first").await?;
+        let is_deployed = effects.all().contains(&"deployed".to_owned());
+        if is_deployed && ctx.patched("check").await? {
+            step("check").await?;
+        }
+        step("charge").await?;
+        ctx.sleep(HOUR).await?;
+        step("last").await
+    });
+    let test = TestEngine::new().register(&changing);
+    let old = test.start(&changing, 1).await.unwrap();
+    test.run_until_idle().await;
+    effects.note("deployed");
+    let new = test.start(&changing, 2).await.unwrap();
+    test.advance(3 * HOUR).await;
+    for run in [old, new] {
+        assert_eq!(run.get().await.unwrap().state, RunState::Succeeded);
+    }
+    let of = |number: &str| {
+        let effects = effects.all();
+        let mine = effects.iter().filter_map(|effect| effect.strip_suffix(number));
+        mine.map(|effect| effect.trim().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("1"), ["first", "charge", "last"]);
+    assert_eq!(of("2"), ["first", "check", "charge", "last"]);
+    test.assert_promises_kept().await;
+}
+
+#[tokio::test]
 async fn a_function_that_leaves_out_recorded_calls_diverges() {
     for is_waiting in [false, true] {
         let effects = Effects::default();
@@ -675,4 +714,121 @@ async fn a_cancelled_function_takes_the_runs_that_it_waits_for_with_it() {
     assert_eq!(runs.len(), 6);
     assert!(runs.iter().all(|run| run.state == RunState::Cancelled), "{runs:#?}");
     test.assert_promises_kept().await;
+}
+
+#[tokio::test]
+async fn a_random_key_of_a_step_is_the_same_when_the_step_is_tried_again() {
+    let effects = Effects::default();
+    let keyed = function(&effects, async |ctx, effects| {
+        for name in ["a", "b"] {
+            let step = ctx.step(name, async || {
+                effects.note(format!("{name} {}", ctx.uuid()));
+                let tries = effects.all().iter().filter(|one| one.starts_with(name)).count();
+                if tries < 2 { Err(TaskError::new("again")) } else { Ok(()) }
+            });
+            step.retry(RetryPolicy::fixed(SECOND)).await?;
+        }
+        Ok(())
+    });
+    let test = TestEngine::new().register(&keyed);
+    let run = test.start(&keyed, 0).await.unwrap();
+    test.advance(5 * SECOND).await;
+    assert_eq!(run.get().await.unwrap().state, RunState::Succeeded);
+    let seen = effects.all();
+    assert_eq!((&seen[0], &seen[2]), (&seen[1], &seen[3]), "{seen:?}");
+    assert_ne!(seen[0].trim_start_matches("a "), seen[2].trim_start_matches("b "));
+}
+
+#[tokio::test]
+async fn a_call_within_a_step_is_refused() {
+    let effects = Effects::default();
+    let nested = function(&effects, async |ctx, effects| {
+        let outer = ctx.step("outer", async || {
+            let inner = ctx.step("inner", async || Ok::<_, TaskError>(())).await;
+            effects.note(inner.unwrap_err().to_string());
+            Ok::<_, TaskError>(())
+        });
+        outer.await
+    });
+    let test = TestEngine::new().register(&nested);
+    let run = test.start(&nested, 0).await.unwrap();
+    test.run_until_idle().await;
+    assert_eq!(run.get().await.unwrap().state, RunState::Succeeded);
+    assert_eq!(
+        effects.all(),
+        ["step \"inner\" is called within a step; call it behind or beside the step"]
+    );
+}
+
+#[tokio::test]
+async fn a_call_of_another_task_of_the_runtime_comes_to_its_end() {
+    let effects = Effects::default();
+    let spawning = function(&effects, async |ctx, effects| {
+        let other = ctx.clone();
+        let task =
+            tokio::spawn(async move { other.step("there", async || Ok::<_, TaskError>(7)).await });
+        let seven = task.await.map_err(|error| TaskError::new(error.to_string()))??;
+        effects.note("back");
+        Ok(seven)
+    });
+    let test = TestEngine::new().register(&spawning);
+    let run = test.start(&spawning, 0).await.unwrap();
+    test.run_until_idle().await;
+    assert_eq!(run.output(spawning.output()).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_call_that_loses_a_select_holds_up_nothing() {
+    for _ in 0..20 {
+        let effects = Effects::default();
+        let racing = function(&effects, async |ctx, _| {
+            for _ in 0..3 {
+                let pause = Duration::from_millis(10);
+                let work = async || {
+                    tokio::time::sleep(pause).await;
+                    Ok::<_, TaskError>(())
+                };
+                tokio::select! {
+                    done = ctx.step("left", work) => done?,
+                    done = ctx.step("right", work) => done?,
+                }
+                tokio::select! {
+                    slept = ctx.sleep(SECOND) => slept?,
+                    word = ctx.signal::<()>("never") => word?,
+                }
+            }
+            Ok(())
+        });
+        let test = TestEngine::new().register(&racing);
+        let run = test.start(&racing, 0).await.unwrap();
+        test.advance(10 * SECOND).await;
+        assert_eq!(run.get().await.unwrap().state, RunState::Succeeded);
+        test.assert_promises_kept().await;
+    }
+}
+
+#[tokio::test]
+async fn a_join_that_became_a_sequence_diverges_and_does_not_hang() {
+    let effects = Effects::default();
+    let changing = function(&effects, async |ctx, effects| {
+        let a = async || {
+            tokio::time::sleep(SECOND).await;
+            Ok::<_, TaskError>(())
+        };
+        let b = async || Ok::<_, TaskError>(());
+        if effects.all().is_empty() {
+            tokio::try_join!(ctx.step("a", a), ctx.step("b", b))?;
+        } else {
+            ctx.step("a", a).await?;
+            ctx.step("b", b).await?;
+        }
+        ctx.sleep(HOUR).await
+    });
+    let test = TestEngine::new().register(&changing);
+    let run = test.start(&changing, 0).await.unwrap();
+    test.advance(2 * SECOND).await;
+    effects.note("deployed");
+    test.advance(2 * HOUR).await;
+    let failure = run.tasks().await.unwrap()[0].failure.clone().expect("it failed");
+    assert!(failure.to_string().starts_with("divergence: call 2 of task"), "{failure}");
 }

@@ -111,6 +111,37 @@ impl State {
         Some(StepResult::Value(output.unwrap_or_default()))
     }
 
+    /// Forgets the children of calls that are made once more.
+    pub(super) fn forget_children(&mut self, run: RunId) {
+        let Some(parent) = self.runs.get(&run) else { return };
+        let is_kept = |task: &TaskId, call: &Call| {
+            let steps = parent.tasks.get(task.index.as_usize()).map(|task| &task.steps);
+            steps.and_then(|steps| steps.get(call)).is_some_and(|step| step.number().is_some())
+        };
+        let state = |task: &TaskId| parent.tasks.get(task.index.as_usize()).map(|task| task.state);
+        let first = TaskId { run, index: TaskIndex(0) };
+        let places = self.family.children.range((first, Call(0), 0)..);
+        let mine = places.take_while(|((task, ..), _)| task.run == run);
+        let forgotten: Vec<_> = mine
+            .filter(|((task, call, _), _)| {
+                state(task).is_some_and(|state| !state.is_final()) && !is_kept(task, call)
+            })
+            .map(|(place, child)| (*place, *child))
+            .collect();
+        for ((task, call, place), child) in forgotten {
+            self.family.children.remove(&(task, call, place));
+            self.family.parents.remove(&child);
+            self.family.open.remove(&(task, call, child));
+        }
+    }
+
+    /// A run that is retried has not ended for its parent either.
+    pub(super) fn reopen_child(&mut self, run: RunId) {
+        if let Some((task, call)) = self.family.parents.get(&run) {
+            self.family.open.insert((*task, *call, run));
+        }
+    }
+
     /// Notes which of the runs that ended others must hear of.
     pub(super) fn note_ends(&mut self) {
         for (run, state) in std::mem::take(&mut self.shared.ended) {

@@ -46,7 +46,12 @@ impl State {
             return Err(StoreError::Conflict(text));
         }
         match run.state {
-            RunState::Failed => run.retry(shared),
+            RunState::Failed => {
+                let round = run.retry(shared)?;
+                self.forget_children(id);
+                self.reopen_child(id);
+                Ok(round)
+            }
             RunState::Running | RunState::Succeeded | RunState::Cancelled => {
                 Err(wrong_state(id, run.state, "failed", "retried"))
             }
@@ -90,11 +95,11 @@ impl Run {
         let definition = Arc::clone(&self.definition);
         for index in Progress::to_reset(&definition, &self.states()) {
             let task = self.task(index);
+            task.forget_steps();
             task.attempt = 0;
             task.output = None;
             task.failure = None;
             task.note = None;
-            task.forget_steps();
             if shared.planted.has(PlantedBug::RetryResetsFence) {
                 task.fence = Fence(0);
             }

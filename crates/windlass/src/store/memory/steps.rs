@@ -116,7 +116,9 @@ impl Task {
     pub(super) fn forget_steps(&mut self) {
         if self.state != TaskState::Failed {
             self.steps.clear();
-        } else if let Some(first) = StepRecord::to_forget(self.steps.values()) {
+        } else if let Some(failure) = &self.failure
+            && let Some(first) = StepRecord::to_forget(self.steps.values(), failure)
+        {
             self.steps.retain(|_, step| step.number().is_some_and(|number| number < first));
         }
     }
@@ -138,6 +140,8 @@ impl Run {
     ) -> Result<(), StoreError> {
         let task = self.task(index);
         let until = parking.due(shared.now, |call| task.steps.get(&call));
+        // What the function does not wait for any more would wake it for nothing.
+        task.steps.retain(|call, step| step.number().is_some() || parking.waits.contains(call));
         task.write_steps(&parking.steps, shared.now);
         task.attempt = 0;
         let command = if parking.awaits { TaskCommand::Await } else { TaskCommand::Sleep };

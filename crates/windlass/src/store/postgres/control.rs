@@ -14,6 +14,7 @@ use super::fault::Fault;
 use super::pool::Tx;
 use super::statements as sql;
 use super::work::Work;
+use super::writes::params;
 use crate::store::{StoreError, wrong_state};
 
 impl PostgresStore {
@@ -101,19 +102,24 @@ impl PostgresStore {
             for index in Progress::to_reset(&definition, &run.states()?) {
                 let id = run.task_id(index);
                 let task = run.task(index)?;
-                let has_failed = task.state == TaskState::Failed;
+                let is_failed = task.state == TaskState::Failed;
+                let failure = task.failure.clone().filter(|_| is_failed);
                 task.attempt = 0;
                 task.failure = None;
                 task.output = None;
                 task.is_changed = true;
-                moves.reset.push((id, has_failed));
+                moves.reset.push((id, failure));
                 run.move_task(moves, index, TaskCommand::Reset, TaskEventKind::Reset)?;
             }
             let (progress, effects) = Progress::restart(&definition, &run.states()?);
             run.progress = progress;
             run.apply_effects(moves, now, effects, Duration::ZERO)?;
         }
-        self.conclude(tx, &work).await?;
+        let mut writes = work.writes(&self.names)?;
+        if id.may_be_child() {
+            writes.push(&sql::REOPEN_CHILD, params![*id.as_uuid()]);
+        }
+        self.conclude_with(tx, &work, writes).await?;
         Ok(round + 1)
     }
 }

@@ -217,9 +217,15 @@ impl Work {
     fn write_resets(&self, writes: &mut Writes<'_>) {
         if !self.moves.reset.is_empty() {
             let (runs, indices) = pairs(self.moves.reset.iter().map(|(task, _)| task));
-            let failed: Vec<bool> = self.moves.reset.iter().map(|(_, failed)| *failed).collect();
+            let failures = || self.moves.reset.iter().map(|(_, failure)| failure.as_ref());
+            let codes: Vec<Option<String>> =
+                failures().map(|one| one.map(|one| one.code.word().to_owned())).collect();
+            let messages: Vec<Option<String>> =
+                failures().map(|one| one.map(|one| one.message.clone())).collect();
             writes.push(&sql::DELETE_NOTES, params![runs.clone(), indices.clone()]);
-            writes.push(&sql::FORGET_STEPS, params![runs, indices, failed]);
+            let forget = params![runs.clone(), indices.clone(), codes, messages];
+            writes.push(&sql::FORGET_STEPS, forget);
+            writes.push(&sql::FORGET_CHILDREN, params![runs, indices]);
         }
     }
 

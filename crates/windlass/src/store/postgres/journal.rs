@@ -112,11 +112,8 @@ impl PostgresStore {
         let tx = connection.begin();
         let mut work = self.lock_runs(&tx, takes.iter().map(|take| take.held.task.run)).await?;
         work.load(&tx, takes.iter().map(|take| take.held.task)).await?;
-        let tasks: BTreeSet<TaskId> = takes.iter().map(|take| take.held.task).collect();
-        let mut steps = load_steps(&tx, &tasks).await?;
-        let names = takes.iter().map(|take| take.name.as_str());
-        let mut signals =
-            load_signals(&tx, takes.iter().map(|take| take.held.task.run), names).await?;
+        let mut steps = steps_at(&tx, takes).await?;
+        let mut signals = load_signals(&tx, takes).await?;
         let mut answers = Vec::with_capacity(takes.len());
         let mut records = Vec::new();
         let (mut runs, mut taken) = (Vec::new(), Vec::new());
@@ -242,8 +239,12 @@ pub(super) async fn load_steps<'a>(
     if runs.is_empty() {
         return Ok(Steps::new());
     }
+    read_steps(&tx.query(&sql::STEPS, &[&runs, &indices]).await?)
+}
+
+fn read_steps(rows: &[Row]) -> Result<Steps, Fault> {
     let mut steps = Steps::new();
-    for row in &tx.query(&sql::STEPS, &[&runs, &indices]).await? {
+    for row in rows {
         let task = task_id(row);
         let record = step_of(row).map_err(|error| unreadable(task, &error))?;
         steps.entry(task).or_default().insert(record.call, record);
@@ -251,18 +252,28 @@ pub(super) async fn load_steps<'a>(
     Ok(steps)
 }
 
-/// The signals that wait in locked runs, by run and name, the oldest first.
-async fn load_signals<'a>(
+/// What is known of the calls that ask for signals.
+async fn steps_at(tx: &Tx<'_>, takes: &[TakeSignal]) -> Result<Steps, Fault> {
+    let (runs, indices) = pairs(takes.iter().map(|take| &take.held.task));
+    let calls: Vec<i32> = takes.iter().map(|take| take.call.0.cast_signed()).collect();
+    read_steps(&tx.query(&sql::STEPS_AT, &[&runs, &indices, &calls]).await?)
+}
+
+/// The signals that wait in locked runs and that may be taken, by run and name, the oldest
+/// first.
+async fn load_signals(
     tx: &Tx<'_>,
-    runs: impl IntoIterator<Item = RunId>,
-    names: impl IntoIterator<Item = &'a str>,
+    takes: &[TakeSignal],
 ) -> Result<HashMap<(RunId, StepName), Vec<(i64, Payload)>>, Fault> {
-    let runs: BTreeSet<Uuid> = runs.into_iter().map(|run| *run.as_uuid()).collect();
-    let names: BTreeSet<&str> = names.into_iter().collect();
-    let (runs, names): (Vec<Uuid>, Vec<&str>) =
-        (runs.into_iter().collect(), names.into_iter().collect());
+    let mut wanted: BTreeMap<(RunId, &str), i64> = BTreeMap::new();
+    for take in takes {
+        *wanted.entry((take.held.task.run, take.name.as_str())).or_default() += 1;
+    }
+    let runs: Vec<Uuid> = wanted.keys().map(|(run, _)| *run.as_uuid()).collect();
+    let names: Vec<&str> = wanted.keys().map(|(_, name)| *name).collect();
+    let most: Vec<i64> = wanted.values().copied().collect();
     let mut signals: HashMap<(RunId, StepName), Vec<(i64, Payload)>> = HashMap::new();
-    for row in tx.query(&sql::WAITING_SIGNALS, &[&runs, &names]).await? {
+    for row in tx.query(&sql::WAITING_SIGNALS, &[&runs, &names, &most]).await? {
         let run = RunId::from_uuid(row.get("run_id"));
         let wrong = |error: String| StoreError::Corrupt(format!("a signal to run {run} {error}"));
         let name = StepName::new(row.get::<_, &str>("name"));
@@ -441,7 +452,15 @@ impl Parked {
             return None;
         }
         let new = merged(known, &parking.steps, now)?;
-        let all = known.into_iter().flat_map(BTreeMap::values).chain(&new);
+        let waits = |record: &&StepRecord| parking.waits.contains(&record.call);
+        let old = known.into_iter().flat_map(BTreeMap::values);
+        let all = old.clone().filter(waits).chain(&new);
+        // What the function does not wait for any more would wake it for nothing.
+        let is_new = |call: Call| parking.steps.iter().any(|step| step.call == call);
+        let is_left = |record: &&StepRecord| {
+            record.number().is_none() && !waits(record) && !is_new(record.call)
+        };
+        let left = old.filter(is_left).map(|record| record.call).collect();
         let enough = |record: &StepRecord| {
             let open = self.open.get(&(task, record.call)).copied().unwrap_or(0);
             record.children_max().is_some_and(|most| open <= most)
@@ -455,7 +474,7 @@ impl Parked {
                 && self.signals.contains_key(&(task.run, record.name.clone()))
         };
         let is_there = parking.awaits && all.into_iter().any(is_there);
-        Some(Judged { awaits: parking.awaits, until, steps: new, is_there })
+        Some(Judged { awaits: parking.awaits, until, steps: new, left, is_there })
     }
 }
 
@@ -466,6 +485,8 @@ pub(super) struct Judged {
     until: Option<Timestamp>,
     /// What is recorded.
     steps: Vec<StepRecord>,
+    /// The calls that it does not wait for any more.
+    left: Vec<Call>,
     /// Whether what it waits for is there already.
     is_there: bool,
 }
@@ -479,7 +500,8 @@ impl Run {
         judged: Judged,
     ) -> Result<(), StoreError> {
         let id = self.task_id(index);
-        let Judged { awaits, until, steps, is_there } = judged;
+        let Judged { awaits, until, steps, left, is_there } = judged;
+        moves.left.extend(left.into_iter().map(|call| (id, call)));
         self.task(index)?.attempt = 0;
         let command = if awaits { TaskCommand::Await } else { TaskCommand::Sleep };
         self.move_task(moves, index, command, TaskEventKind::Parked { until })?;
@@ -502,6 +524,12 @@ impl Run {
 impl Work {
     /// Writes what functions remember.
     pub(super) fn write_steps(&self, writes: &mut Writes<'_>) -> Result<(), Fault> {
+        if !self.moves.left.is_empty() {
+            let (runs, indices) = pairs(self.moves.left.iter().map(|(task, _)| task));
+            let calls: Vec<i32> =
+                self.moves.left.iter().map(|(_, call)| call.0.cast_signed()).collect();
+            writes.push(&sql::LEAVE_STEPS, params![runs, indices, calls]);
+        }
         write_steps(writes, self.moves.steps.iter().map(|(task, record)| (*task, record)))
     }
 }

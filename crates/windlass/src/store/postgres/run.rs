@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    ClaimSeq, Decision, Definition, Effect, EventBody, Failure, Fence, ParentTally, Payload,
+    Call, ClaimSeq, Decision, Definition, Effect, EventBody, Failure, Fence, ParentTally, Payload,
     Priority, Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, StepRecord,
     TaskCommand, TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskSpec, TaskState,
     Tenant, Timestamp, Trigger, WorkerId, decide_lease_expired,
@@ -155,9 +155,11 @@ pub(super) struct Moves {
     pub(super) enqueued: Vec<TaskId>,
     pub(super) put_back: Vec<TaskId>,
     pub(super) scheduled: Vec<(TaskId, Timestamp)>,
-    /// Tasks that begin anew, and whether they had failed: their notes go, and what their
+    /// Tasks that begin anew, and what they had failed with: their notes go, and what their
     /// functions know as far as it is not to be used again.
-    pub(super) reset: Vec<(TaskId, bool)>,
+    pub(super) reset: Vec<(TaskId, Option<Failure>)>,
+    /// Calls that functions do not wait for any more.
+    pub(super) left: Vec<(TaskId, Call)>,
     /// What functions remember.
     pub(super) steps: Vec<(TaskId, StepRecord)>,
     pub(super) events: Vec<(RunId, EventBody)>,

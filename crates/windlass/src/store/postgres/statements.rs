@@ -130,7 +130,11 @@ sql!(
 );
 sql!(STEPS, "steps.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(LIST_STEPS, "list_steps.sql", [UUID, INT4, INT4, INT8]);
-sql!(FORGET_STEPS, "forget_steps.sql", [UUID_ARRAY, INT4_ARRAY, BOOL_ARRAY]);
+sql!(STEPS_AT, "steps_at.sql", [UUID_ARRAY, INT4_ARRAY, INT4_ARRAY]);
+sql!(LEAVE_STEPS, "leave_steps.sql", [UUID_ARRAY, INT4_ARRAY, INT4_ARRAY]);
+sql!(FORGET_STEPS, "forget_steps.sql", [UUID_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY]);
+sql!(FORGET_CHILDREN, "forget_children.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(REOPEN_CHILD, "reopen_child.sql", [UUID]);
 sql!(HOLD_LEASES, "hold_leases.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARRAY]);
 sql!(
     INSERT_CHILDREN,
@@ -149,7 +153,7 @@ sql!(LIST_CHILDREN, "list_children.sql", [UUID, INT4, INT4, INT4, INT8]);
 sql!(SEND_SIGNAL, "send_signal.sql", [UUID, UUID, TEXT, TEXT, TIMESTAMPTZ, INT8]);
 sql!(SIGNAL_WAITERS, "signal_waiters.sql", [UUID, TEXT]);
 sql!(SIGNAL_NAMES, "signal_names.sql", [UUID_ARRAY]);
-sql!(WAITING_SIGNALS, "waiting_signals.sql", [UUID_ARRAY, TEXT_ARRAY]);
+sql!(WAITING_SIGNALS, "waiting_signals.sql", [UUID_ARRAY, TEXT_ARRAY, INT8_ARRAY]);
 sql!(TAKE_SIGNALS, "take_signals.sql", [UUID_ARRAY, INT8_ARRAY]);
 sql!(DELETE_CHECKPOINTS, "delete_checkpoints.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(

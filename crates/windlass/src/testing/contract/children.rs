@@ -197,6 +197,45 @@ pub(crate) async fn cancelling_a_run_cancels_its_children_and_theirs(bench: &Ben
     assert_eq!(held, crate::store::Answer::Refused(Refusal::RunCancelled));
 }
 
+pub(crate) async fn a_retried_function_starts_its_children_anew(bench: &Bench<'_>) {
+    bench.register("p", "a").await;
+    bench.register("c", "x*2").await;
+    let run = bench.start("p").await;
+    let worker = bench.worker().await;
+    let parent = worker.claim_one().await;
+    start_many(bench, &parent, 2).await;
+    bench.accept(&parent, Decision::Fail(failure())).await;
+    assert_eq!(bench.store.retry_run(run, 1).await, Ok(2));
+    let again = worker.claim_from("default", 10).await;
+    let again = again.into_iter().find(|one| one.task.run == run).expect("it is ready");
+    assert_eq!(again.round, 2);
+    assert_eq!(count(bench, &again).await, (0, 0), "those of the last round are not its");
+}
+
+pub(crate) async fn a_child_that_is_retried_is_waited_for_again(bench: &Bench<'_>) {
+    bench.register("p", "a*3").await;
+    bench.register("c", "x").await;
+    let run = bench.start("p").await;
+    let worker = bench.worker().await;
+    let parent = worker.claim_one().await;
+    let mut start = child(bench, &parent, 1, Some(0));
+    start.definition = definition("c", 1, "x");
+    let id = start.run.id;
+    bench.store.start_children(vec![start]).await.expect("starting works");
+    let born = claim_children(&worker).await;
+    bench.accept(&born[0], Decision::Fail(failure())).await;
+    bench.promote().await;
+    assert_eq!(count(bench, &parent).await, (1, 0));
+    assert_eq!(bench.store.retry_run(id, 1).await, Ok(2));
+    assert_eq!(count(bench, &parent).await, (1, 1));
+    park(bench, &parent, 0).await;
+    assert_eq!(bench.task(run, "a").await.state, TaskState::Waiting);
+    let again = claim_children(&worker).await;
+    bench.succeed(&again[0]).await;
+    bench.promote().await;
+    assert_eq!(bench.task(run, "a").await.state, TaskState::Ready);
+}
+
 pub(crate) async fn many_children_are_started_and_counted(bench: &Bench<'_>) {
     bench.register("p", "a*3").await;
     bench.register("c", "x*2").await;

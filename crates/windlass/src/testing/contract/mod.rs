@@ -201,6 +201,8 @@ macro_rules! store_contract_cases {
                 a_signal_to_a_run_that_ended_or_never_was_is_an_error
                 a_run_keeps_so_many_signals_that_nobody_took
                 a_function_that_failed_goes_on_from_its_last_failed_step
+                a_function_that_failed_by_itself_keeps_all_its_steps
+                a_call_that_nobody_waits_for_any_more_is_forgotten
                 a_cancelled_function_waits_no_more
             }
             children {
@@ -210,6 +212,8 @@ macro_rules! store_contract_cases {
                 a_function_does_not_wait_for_children_that_have_ended
                 the_end_of_a_child_while_its_parent_runs_is_not_lost
                 cancelling_a_run_cancels_its_children_and_theirs
+                a_retried_function_starts_its_children_anew
+                a_child_that_is_retried_is_waited_for_again
                 many_children_are_started_and_counted
             }
             leases {

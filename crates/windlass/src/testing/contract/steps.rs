@@ -117,7 +117,6 @@ pub(crate) async fn a_result_that_is_recorded_never_changes(bench: &Bench<'_>) {
         done(1, 2, "a", "1"),
         done(1, 1, "b", "1"),
         failed(1, 1, "a"),
-        open(1, StepKind::Step, "a", Wait::Forever),
         open(1, StepKind::Sleep, "a", Wait::Forever),
     ];
     for other in others {
@@ -126,6 +125,9 @@ pub(crate) async fn a_result_that_is_recorded_never_changes(bench: &Bench<'_>) {
     }
     let expected = record_of(&first, bench.now().await);
     assert_eq!(steps(bench, &claimed).await, [expected], "whole or not at all");
+    // That it waited may be told late, and changes nothing.
+    let late = open(1, StepKind::Step, "a", Wait::Forever);
+    assert_eq!(record(bench, &claimed, vec![late]).await, Answer::Accepted);
     // A repetition may bring something new along.
     let more = vec![first, done(2, 2, "b", "2")];
     assert_eq!(record(bench, &claimed, more).await, Answer::Accepted);
@@ -473,6 +475,38 @@ pub(crate) async fn a_function_that_failed_goes_on_from_its_last_failed_step(ben
     assert!(anew.steps.is_empty(), "what depends on it begins anew");
     bench.succeed(&anew).await;
     assert_eq!(bench.run_state(run).await, RunState::Succeeded);
+}
+
+pub(crate) async fn a_function_that_failed_by_itself_keeps_all_its_steps(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let first = worker.claim_one().await;
+    let known = vec![failed(1, 1, "handled"), done(2, 2, "b", "2")];
+    assert_eq!(record(bench, &first, known).await, Answer::Accepted);
+    let own = windlass_core::Failure::new(windlass_core::FailureCode::Panic, "of its own");
+    bench.accept(&first, Decision::Fail(own)).await;
+    bench.store.retry_run(run, 1).await.expect("retrying works");
+    assert_eq!(worker.claim_one().await.steps.len(), 2);
+}
+
+pub(crate) async fn a_call_that_nobody_waits_for_any_more_is_forgotten(bench: &Bench<'_>) {
+    bench.register("w", "a*2").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let first = worker.claim_one().await;
+    let signal = |call, name| open(call, StepKind::Signal, name, Wait::Forever);
+    bench.accept(&first, park(vec![signal(1, "stop"), signal(2, "go")], true)).await;
+    send(bench, 1, run, "go", "1").await;
+    let second = worker.claim_one().await;
+    assert_eq!(take(bench, &second, 2, 1, "go").await, Ok(Some(json("1"))));
+    bench.accept(&second, park(vec![signal(3, "more")], true)).await;
+    let calls: Vec<u32> = steps(bench, &second).await.iter().map(|step| step.call.0).collect();
+    assert_eq!(calls, [2, 3]);
+    send(bench, 2, run, "stop", "1").await;
+    assert_eq!(bench.task(run, "a").await.state, TaskState::Waiting);
+    send(bench, 3, run, "more", "1").await;
+    assert_eq!(bench.task(run, "a").await.state, TaskState::Ready);
 }
 
 pub(crate) async fn a_cancelled_function_waits_no_more(bench: &Bench<'_>) {

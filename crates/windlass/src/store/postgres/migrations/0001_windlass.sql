@@ -139,7 +139,7 @@ create table windlass.steps (
     children_max integer check (children_max >= 0),
     -- When it goes on by itself, while it has no result.
     due timestamptz,
-    kind text not null check (kind in ('step', 'sleep', 'time', 'signal', 'child')),
+    kind text not null check (kind in ('step', 'sleep', 'time', 'signal', 'child', 'patch')),
     name text not null check (octet_length(name) between 1 and 200),
     -- Why the step, or its newest attempt, failed.
     failure json,
