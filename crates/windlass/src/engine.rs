@@ -187,12 +187,22 @@ impl Windlass {
     /// started. To repeat the start safely, give it a [`key`](Start::key) or an
     /// [`id`](Start::id): without one, the repetition is another run.
     pub fn start<I: Serialize>(&self, workflow: &Workflow<I>, input: I) -> Start {
+        let input = self.store.payload_limit().encode(&input).map_err(|error| {
+            Error::payload(format_args!("input of workflow {:?}", workflow.name()), error)
+        });
+        self.start_encoded(workflow.definition(), input)
+    }
+
+    /// A start whose input is encoded, or could not be.
+    pub(crate) fn start_encoded(
+        &self,
+        definition: &Arc<Definition>,
+        input: Result<Payload, Error>,
+    ) -> Start {
         Start {
             windlass: self.clone(),
-            definition: Arc::clone(workflow.definition()),
-            input: self.store.payload_limit().encode(&input).map_err(|error| {
-                Error::payload(format_args!("input of workflow {:?}", workflow.name()), error)
-            }),
+            definition: Arc::clone(definition),
+            input,
             id: None,
             tenant: None,
             key: None,

@@ -10,14 +10,15 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::{Definition, Timestamp, Version, WorkflowName};
 
+use super::crash::{CrashLink, CrashProbe, Places};
 use super::script::{Plot, RecordingLink, Refused, Watch};
 use super::{History, Process, invariants};
 use crate::clock::{Clock, RuntimeClock};
 use crate::engine::{Start, Windlass};
 use crate::run::RunHandle;
 use crate::store::memory::Activity;
-use crate::store::{MemoryStore, RunFilter, Store};
-use crate::worker::{Point, SETTING_MAX};
+use crate::store::{MemoryStore, RunFilter, Store, WorkerLink};
+use crate::worker::{Point, Probe, SETTING_MAX};
 use crate::workflow::{Registration, Workflow};
 
 /// How long a test engine lets virtual time pass without anything happening before
@@ -79,6 +80,8 @@ pub struct TestEngine {
     registrations: Vec<Registration>,
     definitions: HashMap<(WorkflowName, Version), Arc<Definition>>,
     workers: Mutex<Vec<Process>>,
+    /// Where a worker is to die by itself.
+    places: Option<Arc<Places>>,
     /// How many workers there ever were; each has its own seed, and so its own id.
     hired: AtomicU64,
 }
@@ -105,16 +108,28 @@ impl TestEngine {
             registrations: Vec::new(),
             definitions: HashMap::new(),
             workers: Mutex::default(),
+            places: None,
             hired: AtomicU64::new(0),
         }
     }
 
     /// Lets the workers run a workflow.
     #[must_use]
-    pub fn register<I>(mut self, workflow: &Workflow<I>) -> Self {
-        let key = (workflow.name().clone(), workflow.version());
-        self.definitions.insert(key, Arc::clone(workflow.definition()));
-        self.registrations.push(workflow.registration());
+    pub fn register<I>(self, workflow: &Workflow<I>) -> Self {
+        self.registration(workflow.registration())
+    }
+
+    pub(super) fn registration(mut self, registration: Registration) -> Self {
+        let definition = &registration.definition;
+        let key = (definition.name().clone(), definition.version());
+        self.definitions.insert(key, Arc::clone(definition));
+        self.registrations.push(registration);
+        self
+    }
+
+    /// Lets workers note where they come by, and die where they shall.
+    pub(super) fn dying_at(mut self, places: Arc<Places>) -> Self {
+        self.places = Some(places);
         self
     }
 
@@ -172,6 +187,35 @@ impl TestEngine {
                 return;
             }
             if tokio::time::timeout(STUCK_AFTER, activity.changed()).await.is_err() {
+                panic!("nothing happens, and yet {}", self.stuck().await);
+            }
+        }
+    }
+
+    /// Lets time pass until every run has ended.
+    ///
+    /// # Panics
+    ///
+    /// If a run waits for what does not come by itself, such as a signal, or if nothing
+    /// happens for a day and yet something is ready or running.
+    pub async fn run_until_ended(&self) {
+        self.employ();
+        let mut activity = self.store.activity();
+        loop {
+            let Activity { ready, running, next_due } = *activity.borrow_and_update();
+            let is_busy = ready > 0 || running > 0;
+            if !is_busy && next_due.is_none() {
+                for run in self.all_runs().await {
+                    let record = run.get().await.expect("a listed run exists");
+                    if !record.state.is_final() {
+                        panic!("nothing happens any more, and yet {}", self.stuck().await);
+                    }
+                }
+                return;
+            }
+            // What is due comes, however late: only what could happen at once can be stuck.
+            let limit = if is_busy { STUCK_AFTER } else { WAIT_MAX };
+            if tokio::time::timeout(limit, activity.changed()).await.is_err() {
                 panic!("nothing happens, and yet {}", self.stuck().await);
             }
         }
@@ -289,7 +333,7 @@ impl TestEngine {
         assert!(violations.is_empty(), "promises broken: {violations:#?}");
     }
 
-    async fn all_runs(&self) -> Vec<RunHandle> {
+    pub(super) async fn all_runs(&self) -> Vec<RunHandle> {
         let mut runs = Vec::new();
         let mut filter = RunFilter::default();
         loop {
@@ -318,7 +362,7 @@ impl TestEngine {
     }
 
     /// Starts workers until there are as many as wanted.
-    fn employ(&self) {
+    pub(super) fn employ(&self) {
         let alive = {
             let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
             workers.retain(|process| !process.is_dead());
@@ -335,6 +379,15 @@ impl TestEngine {
         }
         let process = Process::new();
         let watch = Watch::new(process.clone(), Arc::clone(&self.plot));
+        let link = Arc::clone(&self.link) as Arc<dyn WorkerLink>;
+        let (link, probe): (Arc<dyn WorkerLink>, Arc<dyn Probe>) = match &self.places {
+            None => (link, Arc::new(watch)),
+            Some(places) => {
+                let places = || Arc::clone(places);
+                let link = CrashLink { link, process: process.clone(), places: places() };
+                (Arc::new(link), Arc::new(CrashProbe { watch, places: places() }))
+            }
+        };
         let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut builder = self.windlass.worker();
         for registration in &self.registrations {
@@ -347,8 +400,8 @@ impl TestEngine {
             .poll(NEVER)
             .duties(Some(NEVER))
             .unled()
-            .through(Arc::clone(&self.link) as _)
-            .probe(Arc::new(watch))
+            .through(link)
+            .probe(probe)
             .in_process(&process)
             .seeded(self.hired.fetch_add(1, Ordering::Relaxed))
             .spawn();

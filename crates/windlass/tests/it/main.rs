@@ -6,6 +6,7 @@ mod audit;
 mod builder;
 mod checkpoints;
 mod contract;
+mod crashes;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod database;
 mod differential;
