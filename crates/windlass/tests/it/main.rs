@@ -14,6 +14,7 @@ mod differential;
 mod draining;
 #[cfg(all(feature = "embedded", unix))]
 mod embedded;
+mod examples;
 mod functions;
 mod links;
 #[cfg(all(feature = "embedded", unix))]
