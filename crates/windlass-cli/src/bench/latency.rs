@@ -72,17 +72,7 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
         ("hop", "task to next task", &mut hops),
         ("commit", "one row in raw SQL, committed", &mut commits),
     ] {
-        times.sort_unstable();
-        for percent in [50, 99] {
-            let at = (times.len() * percent / 100).min(times.len().saturating_sub(1));
-            let millis = times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e3);
-            report.add(
-                format!("{key}_p{percent}_ms"),
-                format!("{label}, p{percent}"),
-                millis,
-                "ms",
-            );
-        }
+        report.add_times(key, label, times);
     }
     Ok(report)
 }

@@ -2,6 +2,7 @@
 
 mod crew;
 mod fairness;
+mod functions;
 mod ground;
 mod idle;
 mod latency;
@@ -48,6 +49,9 @@ enum Benchmark {
     /// Whole workflows: chains of three tasks, and fan-outs from one to a hundred to one.
     Workflows(workflows::Arguments),
 
+    /// Durable functions of three steps that do nothing, beside the raw SQL of the same rows.
+    Functions(functions::Arguments),
+
     /// Starts: one at a time, many at once, in bulk.
     Start(start::Arguments),
 
@@ -90,6 +94,7 @@ async fn measure(arguments: &Arguments, ground: &Ground) -> anyhow::Result<ExitC
     let report: Report = match &arguments.benchmark {
         Benchmark::Throughput(arguments) => throughput::run(arguments, ground).await?,
         Benchmark::Workflows(arguments) => workflows::run(arguments, ground).await?,
+        Benchmark::Functions(arguments) => functions::run(arguments, ground).await?,
         Benchmark::Start(arguments) => start::run(arguments, ground).await?,
         Benchmark::Latency(arguments) => latency::run(arguments, ground).await?,
         Benchmark::Fairness(arguments) => fairness::run(arguments, ground).await?,

@@ -42,6 +42,14 @@ told as (
 )
 select t.run_id from taken t";
 
+/// The result of one step of each, while its lease is kept where it is.
+const RECORD: &str = "
+with held as materialized (
+    select l.run_id, l.idx from windlass.leases l where l.run_id = any($1) for key share
+)
+insert into windlass.steps (run_id, idx, call, number, failures, kind, name)
+select h.run_id, h.idx, $2, $2, 0, 'step', 'nothing' from held h";
+
 /// No longer leased, task and run ended, and noted in the history.
 const FINISH: &str = "
 with unleased as (
@@ -61,8 +69,9 @@ runs as (
 insert into windlass.history (run_id, at, lines)
 select u.run_id, clock_timestamp(), $2 from unleased u";
 
-/// Moves this many tasks from the queue to their end, and answers how long it took.
-pub(crate) async fn drain(ground: &Ground, tasks: u64) -> anyhow::Result<Duration> {
+/// Moves this many tasks from the queue to their end, each with so many steps one after the
+/// other, and answers how long it took.
+pub(crate) async fn drain(ground: &Ground, tasks: u64, steps: u32) -> anyhow::Result<Duration> {
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
         let client = ground.options().client().await?;
@@ -70,7 +79,7 @@ pub(crate) async fn drain(ground: &Ground, tasks: u64) -> anyhow::Result<Duratio
         clients.push(client);
     }
     let began = Instant::now();
-    let moved = clients.into_iter().map(|client| tokio::spawn(move_all(client)));
+    let moved = clients.into_iter().map(|client| tokio::spawn(move_all(client, steps)));
     let mut total = 0;
     for moved in moved.collect::<Vec<_>>() {
         total += moved.await??;
@@ -80,8 +89,9 @@ pub(crate) async fn drain(ground: &Ground, tasks: u64) -> anyhow::Result<Duratio
     Ok(time)
 }
 
-async fn move_all(client: Client) -> anyhow::Result<u64> {
+async fn move_all(client: Client, steps: u32) -> anyhow::Result<u64> {
     let claim = client.prepare(CLAIM).await?;
+    let record = client.prepare(RECORD).await?;
     let finish = client.prepare(FINISH).await?;
     let worker = Uuid::from_u128(7);
     let started = format!("0\u{2}1 1\u{6}{}\"}}", worker.simple());
@@ -93,6 +103,9 @@ async fn move_all(client: Client) -> anyhow::Result<u64> {
             return Ok(total);
         }
         let runs: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+        for step in 1..=steps.cast_signed() {
+            client.execute(&record, &[&runs, &step]).await?;
+        }
         client.execute(&finish, &[&runs, &ended]).await?;
         total += runs.len() as u64;
     }

@@ -1,6 +1,7 @@
 //! What a benchmark says: figures by their names, for people and for programs.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value};
@@ -38,6 +39,17 @@ impl Report {
         unit: &'static str,
     ) {
         self.figures.push(Figure { key: key.into(), label: label.into(), value, unit });
+    }
+
+    /// Adds the median and the 99th percentile of times, in milliseconds.
+    pub(crate) fn add_times(&mut self, key: &str, label: &str, times: &mut [Duration]) {
+        times.sort_unstable();
+        for percent in [50, 99] {
+            let at = (times.len() * percent / 100).min(times.len().saturating_sub(1));
+            let millis = times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e3);
+            let label = format!("{label}, p{percent}");
+            self.add(format!("{key}_p{percent}_ms"), label, millis, "ms");
+        }
     }
 
     /// Prints it, with what the audit found.
@@ -98,6 +110,21 @@ mod tests {
     fn figures_are_shown_with_as_many_digits_as_they_deserve() {
         let values = [0.0123, 1.5, 12.34, 123.4, 12345.6];
         assert_eq!(values.map(shown), ["0.012", "1.500", "12.3", "123", "12,346"]);
+    }
+
+    #[test]
+    fn times_are_told_by_their_middle_and_their_end() {
+        let mut report = Report::new("latency");
+        let mut times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
+        report.add_times("start", "start to first task", &mut times);
+        let told = report.figures.iter().map(|it| (it.key.as_str(), it.label.as_str(), it.value));
+        let expected = [
+            ("start_p50_ms", "start to first task, p50", 101.0),
+            ("start_p99_ms", "start to first task, p99", 199.0),
+        ];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+        report.add_times("hop", "task to next task", &mut []);
+        assert_eq!(report.figures[2].value, 0.0);
     }
 
     #[test]

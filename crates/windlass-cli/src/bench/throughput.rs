@@ -98,6 +98,6 @@ async fn drain_raw(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Spe
     fill(arguments, ground, &chain("bench-noop", 1, &Counter::expecting(u64::MAX))).await?;
     let before = ground.meter().await?;
     let _draining = ground.progress.phase("raw SQL", u64::from(arguments.tasks));
-    let time = raw::drain(ground, u64::from(arguments.tasks)).await?;
+    let time = raw::drain(ground, u64::from(arguments.tasks), 0).await?;
     Ok(ground.meter().await?.since(&before, time))
 }

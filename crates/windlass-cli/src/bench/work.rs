@@ -25,7 +25,8 @@ impl Counter {
         Arc::new(Counter { wanted: AtomicU64::new(wanted), ..Counter::default() })
     }
 
-    fn add(&self) {
+    /// One more has run.
+    pub(crate) fn add(&self) {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         if count >= self.wanted.load(Ordering::Relaxed) {
             self.reached.notify_one();

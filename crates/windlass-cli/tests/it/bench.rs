@@ -45,6 +45,16 @@ fn workflows_starts_and_latencies_are_measured() {
 }
 
 #[test]
+fn functions_are_measured_in_bulk_beside_raw_sql_and_one_by_one() {
+    let figures = bench(&["functions", "--functions", "100", "--runs", "5", "--slots", "50"]);
+    let keys = ["functions_per_second", "steps_per_second", "raw_functions_per_second", "ratio"];
+    assert_positive(&figures, &keys);
+    assert_positive(&figures, &["function_p50_ms", "function_p99_ms"]);
+    let each = figures["steps_per_second"].as_f64().zip(figures["functions_per_second"].as_f64());
+    assert!(each.is_some_and(|(steps, functions)| (steps / functions - 3.0).abs() < 1e-6));
+}
+
+#[test]
 fn an_idle_worker_is_watched() {
     let figures = bench(&["idle", "--seconds", "3"]);
     // In so short a time it may do nothing at all.
