@@ -14,8 +14,10 @@ mod leaders;
 mod migrate;
 #[cfg(unix)]
 mod server;
+mod signal_run;
 #[cfg(unix)]
 mod signals;
+mod steps;
 mod text;
 mod workers;
 
@@ -60,6 +62,12 @@ enum Command {
     /// Show who works, where, and what it is at.
     Workers(workers::Arguments),
 
+    /// Show what the durable functions of a run remember, and what they wait for.
+    Steps(steps::Arguments),
+
+    /// Send a signal to a run.
+    Signal(signal_run::Arguments),
+
     /// Measure how fast Windlass is here, on a private PostgreSQL or on a server of yours.
     #[cfg(unix)]
     Bench(bench::Arguments),
@@ -98,6 +106,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Workers(arguments) => {
             runtime()?.block_on(workers::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Steps(arguments) => {
+            runtime()?.block_on(steps::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Signal(arguments) => {
+            runtime()?.block_on(signal_run::run(arguments)).map(|()| ExitCode::SUCCESS)
         }
         #[cfg(unix)]
         Command::Bench(arguments) => runtime()?.block_on(bench::run(arguments)),

@@ -57,7 +57,7 @@ pub(crate) fn age(time: Duration) -> String {
 }
 
 /// How many columns standard output has, if it is a terminal that says so.
-fn terminal_width() -> Option<u16> {
+pub(crate) fn terminal_width() -> Option<u16> {
     #[cfg(unix)]
     if io::stdout().is_terminal() {
         let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;

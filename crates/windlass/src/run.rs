@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{Event, RunId, SignalId, StepName, TaskName, TaskState};
+use windlass_core::{Event, RunId, SignalId, StepName, StepRecord, TaskId, TaskName, TaskState};
 
 use crate::error::{Error, ErrorKind};
 use crate::store::{NewSignal, PAGE_MAX, RunRecord, Store, TaskRecord};
@@ -103,14 +103,7 @@ impl RunHandle {
     /// [`ErrorKind::Payload`] if the output is not of the handle's type.
     pub async fn output<O: DeserializeOwned>(&self, task: &Task<O>) -> Result<O, Error> {
         let name = task.name();
-        let record = match TaskName::new(name) {
-            Ok(name) => self.store.get_task(self.id, name).await?,
-            Err(_) => None,
-        };
-        let Some(record) = record else {
-            let text = format!("task {name:?} of run {} does not exist", self.id);
-            return Err(Error::new(ErrorKind::NotFound, text));
-        };
+        let record = self.task(name).await?;
         let Some(output) = record.output.filter(|_| record.state == TaskState::Succeeded) else {
             let state = record.state;
             let text = format!("task {name:?} of run {} is {state} and has no output", self.id);
@@ -118,6 +111,60 @@ impl RunHandle {
         };
         let what = format_args!("output of task {name:?} of run {}", self.id).to_string();
         output.decode().map_err(|error| Error::payload(what, error))
+    }
+
+    async fn task(&self, name: &str) -> Result<TaskRecord, Error> {
+        let record = match TaskName::new(name) {
+            Ok(name) => self.store.get_task(self.id, name).await?,
+            Err(_) => None,
+        };
+        let missing = || format!("task {name:?} of run {} does not exist", self.id);
+        record.ok_or_else(|| Error::new(ErrorKind::NotFound, missing()))
+    }
+
+    /// What is known of the calls of a task that is a [durable function](crate::function), in
+    /// the order in which it makes them: their results, and what those wait for that have none.
+    /// None of a task that has made no calls. At most as many as a function may make, which is
+    /// 50,000, with their results.
+    ///
+    /// ```
+    /// # use windlass::function::{StepResult, StepState};
+    /// # use windlass::{Ctx, Function, TaskError, Windlass};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let greet = Function::new("greet", async |ctx: Ctx<()>| {
+    ///     ctx.step("write", async || Ok::<_, TaskError>("Hello!".to_owned())).await
+    /// })?;
+    /// let windlass = Windlass::memory();
+    /// let worker = windlass.worker().register(&greet).spawn()?;
+    /// let run = windlass.start(&greet, ()).await?;
+    /// run.wait().await?;
+    /// let steps = run.steps("greet").await?;
+    /// assert_eq!(steps[0].name.as_str(), "write");
+    /// let StepState::Done { result: StepResult::Value(value), .. } = &steps[0].state else {
+    ///     return Err("it has no result".into());
+    /// };
+    /// assert_eq!(value.decode::<String>()?, "Hello!");
+    /// # worker.drain().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if the run has no such task.
+    pub async fn steps(&self, task: impl AsRef<str>) -> Result<Vec<StepRecord>, Error> {
+        let index = self.task(task.as_ref()).await?.index;
+        let task = TaskId { run: self.id, index };
+        let mut steps: Vec<StepRecord> = Vec::new();
+        loop {
+            let after = steps.last().map(|step| step.call);
+            let page = self.store.list_steps(task, after, PAGE_MAX).await?;
+            let is_last = page.len() < PAGE_MAX;
+            steps.extend(page);
+            if is_last {
+                return Ok(steps);
+            }
+        }
     }
 
     /// Everything that happened to the run, the oldest first.

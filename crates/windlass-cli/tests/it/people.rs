@@ -10,14 +10,14 @@ use windlass::{TaskError, Windlass, Workflow};
 use super::place::Place;
 use super::{assert_line, text};
 
-fn ask(url: &str, arguments: &[&str]) -> Output {
+pub(crate) fn ask(url: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     let output = command.args(arguments).env("DATABASE_URL", url).output();
     output.expect("the binary was built")
 }
 
 /// What it prints, which must be all it has to say.
-fn told(url: &str, arguments: &[&str]) -> String {
+pub(crate) fn told(url: &str, arguments: &[&str]) -> String {
     let output = ask(url, arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)

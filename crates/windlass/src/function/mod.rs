@@ -30,4 +30,5 @@ pub use calls::{Signal, SignalOrTimeout, Sleep, Step};
 pub use children::{CHILDREN_MAX, Map, Run};
 pub(crate) use driver::Driven;
 pub(crate) use journal::{Journal, never};
+pub use windlass_core::{Call, StepKind, StepRecord, StepResult, StepState};
 pub use workflow::{Function, FunctionBuilder};
