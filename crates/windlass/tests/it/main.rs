@@ -16,6 +16,8 @@ mod draining;
 mod embedded;
 mod examples;
 mod functions;
+#[cfg(all(feature = "embedded", feature = "postgres", unix))]
+mod killing;
 mod links;
 #[cfg(all(feature = "embedded", unix))]
 mod places;
