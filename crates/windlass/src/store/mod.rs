@@ -66,7 +66,7 @@ pub(crate) fn batch_len(bytes: impl IntoIterator<Item = usize>, most: usize) -> 
 }
 
 /// The most signals that wait in a run for someone to ask for them.
-pub const SIGNALS_MAX: usize = 10_000;
+pub const SIGNALS_MAX: usize = 1_000;
 
 /// The most rows of one page of a list.
 pub const PAGE_MAX: usize = 1_000;

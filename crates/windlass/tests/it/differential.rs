@@ -153,16 +153,6 @@ mod the_store_in_postgresql_agrees_with_that_in_memory {
         agree_over(1).await;
     }
 
-    #[tokio::test]
-    async fn over_the_third_story() {
-        agree_over(2).await;
-    }
-
-    #[tokio::test]
-    async fn over_the_last_story() {
-        agree_over(3).await;
-    }
-
     /// What takes too long for every day; `cargo xtask test` runs it by name.
     mod long {
         use super::*;
@@ -171,6 +161,18 @@ mod the_store_in_postgresql_agrees_with_that_in_memory {
         async fn agree_for_long(seed: u64) {
             let postgres = crate::postgres::postgres_with_one_connection().await;
             agree(&postgres, seed, 2_500).await;
+        }
+
+        #[tokio::test]
+        #[ignore = "long"]
+        async fn over_the_third_story() {
+            agree_over(2).await;
+        }
+
+        #[tokio::test]
+        #[ignore = "long"]
+        async fn over_the_last_story() {
+            agree_over(3).await;
         }
 
         #[tokio::test]
