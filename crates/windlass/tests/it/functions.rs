@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use windlass::testing::{Point, TestEngine};
+use windlass::testing::TestEngine;
 use windlass::{
     Ctx, ErrorKind, Function, RetryPolicy, RunState, TaskError, TaskState, Timestamp, Workflow,
 };
@@ -511,26 +511,6 @@ async fn time_and_chance_stay_the_same() {
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), 2, "the same in both attempts, another in each run: {seen:?}");
-}
-
-#[tokio::test]
-async fn a_crash_between_a_steps_effect_and_its_record_repeats_the_step() {
-    let effects = Effects::default();
-    let simple = function(&effects, async |ctx, effects| {
-        let step = ctx.step("work", async || {
-            effects.note("work");
-            tokio::time::sleep(SECOND).await;
-            Ok::<_, TaskError>(())
-        });
-        step.await
-    });
-    let test = TestEngine::new().register(&simple);
-    let run = test.start(&simple, 0).await.unwrap();
-    test.crash_worker_at(Point::DuringHandler, "function").await;
-    test.advance(60 * SECOND).await;
-    assert_eq!(run.get().await.unwrap().state, RunState::Succeeded);
-    assert!(!effects.all().is_empty());
-    test.assert_promises_kept().await;
 }
 
 #[tokio::test]
