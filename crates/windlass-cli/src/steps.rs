@@ -186,7 +186,14 @@ fn result(step: &StepRecord, now: Timestamp) -> String {
                 (StepKind::Child, Some(most)) => {
                     parts.push(format!("until at most {most} of its runs are left"));
                 }
-                (StepKind::Step | StepKind::Sleep | StepKind::Time | StepKind::Patch, _) => {}
+                (
+                    StepKind::Step
+                    | StepKind::Undoable
+                    | StepKind::Sleep
+                    | StepKind::Time
+                    | StepKind::Patch,
+                    _,
+                ) => {}
             }
             match due {
                 Some(due) if *due > now => {

@@ -79,6 +79,11 @@ pub enum RunEventKind {
         /// The round that begins.
         round: u32,
     },
+    /// It has ended, and what its steps did is being undone.
+    Undoing {
+        /// By this run.
+        by: RunId,
+    },
 }
 
 impl RunEventKind {
@@ -89,6 +94,7 @@ impl RunEventKind {
             RunEventKind::Ended => "run_ended",
             RunEventKind::Cancelled { .. } => "run_cancelled",
             RunEventKind::Retried { .. } => "run_retried",
+            RunEventKind::Undoing { .. } => "run_undoing",
         }
     }
 }

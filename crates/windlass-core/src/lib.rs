@@ -13,6 +13,7 @@
 //! | [`progress`] | what follows for the rest of the run when a task ends? |
 //! | [`step`] | what does a durable function remember? |
 //! | [`fairness`] | whose turn is it? |
+//! | [`undo`] | how is what it did undone? |
 //! | [`event`] | how is it written down? |
 
 pub mod decide;
@@ -27,6 +28,7 @@ pub mod retry;
 pub mod state;
 pub mod step;
 pub mod time;
+pub mod undo;
 
 pub use decide::{
     Decision, Failure, FailureCode, Outcome, WorkerLost, decide, decide_lease_expired,
@@ -49,3 +51,4 @@ pub use step::{
     Call, Parking, StepChange, StepKind, StepRecord, StepResult, StepState, StepWrite, Wait,
 };
 pub use time::Timestamp;
+pub use undo::Undoing;

@@ -284,12 +284,19 @@ pub enum RunCommand {
     Cancel,
     /// Someone wants the failed tasks, and what depends on them, once more.
     Retry,
+    /// What its steps did is undone by another run; it stays as it ended.
+    Undo,
 }
 
 impl RunCommand {
     /// Every command.
-    pub const ALL: [RunCommand; 4] =
-        [RunCommand::Succeed, RunCommand::Fail, RunCommand::Cancel, RunCommand::Retry];
+    pub const ALL: [RunCommand; 5] = [
+        RunCommand::Succeed,
+        RunCommand::Fail,
+        RunCommand::Cancel,
+        RunCommand::Retry,
+        RunCommand::Undo,
+    ];
 
     /// The command as a verb.
     pub const fn word(self) -> &'static str {
@@ -298,6 +305,7 @@ impl RunCommand {
             RunCommand::Fail => "fail",
             RunCommand::Cancel => "cancel",
             RunCommand::Retry => "retry",
+            RunCommand::Undo => "undo",
         }
     }
 }
@@ -308,6 +316,9 @@ pub const RUN_TRANSITIONS: &[(RunState, RunCommand, RunState)] = &[
     (RunState::Running, RunCommand::Fail, RunState::Failed),
     (RunState::Running, RunCommand::Cancel, RunState::Cancelled),
     (RunState::Failed, RunCommand::Retry, RunState::Running),
+    (RunState::Succeeded, RunCommand::Undo, RunState::Succeeded),
+    (RunState::Failed, RunCommand::Undo, RunState::Failed),
+    (RunState::Cancelled, RunCommand::Undo, RunState::Cancelled),
 ];
 
 /// A command that the state does not allow.
@@ -392,7 +403,10 @@ mod tests {
             (RunState::Running, RunCommand::Fail) => Some(RunState::Failed),
             (RunState::Running, RunCommand::Cancel) => Some(RunState::Cancelled),
             (RunState::Failed, RunCommand::Retry) => Some(RunState::Running),
-            (RunState::Running, RunCommand::Retry)
+            (RunState::Succeeded | RunState::Failed | RunState::Cancelled, RunCommand::Undo) => {
+                Some(state)
+            }
+            (RunState::Running, RunCommand::Retry | RunCommand::Undo)
             | (RunState::Failed, RunCommand::Succeed | RunCommand::Fail | RunCommand::Cancel)
             | (
                 RunState::Succeeded | RunState::Cancelled,

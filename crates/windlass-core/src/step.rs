@@ -40,6 +40,8 @@ impl fmt::Display for Call {
 pub enum StepKind {
     /// Run this, once.
     Step,
+    /// Run this, once, and undo it if the run does not succeed.
+    Undoable,
     /// Let this time pass.
     Sleep,
     /// What time is it?
@@ -54,8 +56,9 @@ pub enum StepKind {
 
 impl StepKind {
     /// Every kind.
-    pub const ALL: [StepKind; 6] = [
+    pub const ALL: [StepKind; 7] = [
         StepKind::Step,
+        StepKind::Undoable,
         StepKind::Sleep,
         StepKind::Time,
         StepKind::Signal,
@@ -67,12 +70,20 @@ impl StepKind {
     pub const fn word(self) -> &'static str {
         match self {
             StepKind::Step => "step",
+            StepKind::Undoable => "undoable",
             StepKind::Sleep => "sleep",
             StepKind::Time => "time",
             StepKind::Signal => "signal",
             StepKind::Child => "child",
             StepKind::Patch => "patch",
         }
+    }
+
+    /// Whether a call of the other kind may be in the record for one of this: whether a step can
+    /// be undone may change with the code.
+    pub fn is_like(self, recorded: StepKind) -> bool {
+        let is_work = |kind| matches!(kind, StepKind::Step | StepKind::Undoable);
+        self == recorded || is_work(self) && is_work(recorded)
     }
 }
 
@@ -162,6 +173,15 @@ impl StepRecord {
             StepState::Open { children_max, .. } => children_max,
             StepState::Done { .. } => None,
         }
+    }
+
+    /// Whether there is something to undo: a step that says how, and that has a value.
+    pub fn is_undoable(&self) -> bool {
+        let has_value = match &self.state {
+            StepState::Done { result, .. } => matches!(result, StepResult::Value(_)),
+            StepState::Open { .. } => false,
+        };
+        self.kind == StepKind::Undoable && has_value
     }
 
     /// When it goes on by itself, if it waits.

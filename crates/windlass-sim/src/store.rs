@@ -9,8 +9,8 @@ use windlass::store::{
     Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
     Completion, Duty, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, LeaderRecord, Mandate,
     NewRun, NewSignal, Outlook, Recording, Release, RunFilter, RunPage, RunRecord, Standing,
-    Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, WorkerFilter,
-    WorkerLink, WorkerPage,
+    Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, ToUndo,
+    WorkerFilter, WorkerLink, WorkerPage,
 };
 use windlass::testing::Process;
 use windlass::{Definition, Event, PayloadLimit, PlantedBug, RunId, TaskName, Tenant, Timestamp};
@@ -196,6 +196,13 @@ impl WorkerLink for FaultyStore {
         .await
     }
 
+    async fn read_undo(&self, held: Held) -> Result<ToUndo, StoreError> {
+        self.deliver(Verb::Read, held, |world, held| {
+            Box::pin(async move { world.store.read_undo(held).await })
+        })
+        .await
+    }
+
     async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
         self.deliver(Verb::Read, (task, call), |world, (task, call)| {
             Box::pin(async move { world.store.count_children(task, call).await })
@@ -368,6 +375,13 @@ impl Store for FaultyStore {
     async fn cancel_run(&self, run: RunId, reason: Option<String>) -> Result<(), StoreError> {
         self.deliver(Verb::Cancel, (run, reason), |world, (run, reason)| {
             Box::pin(async move { world.store.cancel_run(run, reason).await })
+        })
+        .await
+    }
+
+    async fn undo_run(&self, run: RunId) -> Result<RunId, StoreError> {
+        self.deliver(Verb::Retry, run, |world, run| {
+            Box::pin(async move { world.store.undo_run(run).await })
         })
         .await
     }

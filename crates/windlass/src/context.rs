@@ -70,6 +70,15 @@ impl Attempt {
         }
     }
 
+    /// An attempt that runs a function as far as its record goes, on behalf of this one.
+    pub(crate) fn replay(&self, mut claimed: Claimed) -> Self {
+        let steps = std::mem::take(&mut claimed.steps);
+        let (cancelled, draining) = (self.cancelled.clone(), self.draining.clone());
+        let journal = Journal::replay(&steps);
+        Attempt { journal, ..Attempt::new(claimed, cancelled, draining) }
+            .payload_limit(self.payload_limit)
+    }
+
     /// The handler lives.
     pub(crate) fn give_sign(&self) {
         *self.last_sign.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
@@ -194,6 +203,15 @@ impl Attempt {
     ) -> Vec<Child> {
         let task = self.claimed.task;
         self.ask(|link| async move { link.list_children(task, call, after, limit).await }).await
+    }
+
+    /// The tasks that the run of this attempt is to undo. Ends the attempt if the task is not its any more.
+    pub(crate) async fn read_undo(&self) -> Vec<Claimed> {
+        let held = Held { task: self.claimed.task, fence: self.claimed.fence };
+        match self.ask(|link| async move { link.read_undo(held).await }).await {
+            Ok(tasks) => tasks,
+            Err(refusal) => self.stop(refusal).await,
+        }
     }
 
     /// Asks the store, until it answers or the attempt is cancelled.

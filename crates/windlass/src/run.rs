@@ -221,6 +221,29 @@ impl RunHandle {
     }
 }
 
+impl RunHandle {
+    /// Undoes what the run did: every step that says [how](crate::function::Step::compensate), the
+    /// last one first. Answers the run that does it, the same if it is there already.
+    ///
+    /// A run that fails or is cancelled is undone without this. Once it is, it cannot be
+    /// retried.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the run has not ended, or has no step that can be undone.
+    pub async fn undo(&self) -> Result<RunHandle, Error> {
+        let id = self.store.undo_run(self.id).await?;
+        Ok(RunHandle::new(Arc::clone(&self.store), id))
+    }
+
+    /// The run that undoes this one, if there is one.
+    pub async fn undone_by(&self) -> Result<Option<RunHandle>, Error> {
+        let id = RunId::of_undo(self.id, self.get().await?.round);
+        let by = self.store.get_run(id).await?;
+        Ok(by.map(|_| RunHandle::new(Arc::clone(&self.store), id)))
+    }
+}
+
 impl std::fmt::Debug for RunHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RunHandle({})", self.id)

@@ -159,6 +159,7 @@ fn detail(event: &Event) -> String {
                 RunEventKind::Started => String::new(),
                 RunEventKind::Ended => run.to.to_string(),
                 RunEventKind::Cancelled { reason } => shown(reason.as_deref().unwrap_or_default()),
+                RunEventKind::Undoing { by } => format!("by {by}"),
                 RunEventKind::Retried { round } => format!("round {round}"),
             };
         }

@@ -83,6 +83,7 @@ fn run_line(page: &Page, at: Timestamp, run: &RunEvent) -> Option<String> {
         RunEventKind::Cancelled { reason } => {
             Some(format!("cancelled: {}", shown(reason.as_deref().unwrap_or("no reason given"))))
         }
+        RunEventKind::Undoing { by } => Some(format!("being undone by run {by}")),
         RunEventKind::Retried { round } => Some(format!("retried, round {round}")),
     }
 }

@@ -1,83 +1,26 @@
 //! The calls that a durable function makes.
 
-use std::error::Error as StdError;
 use std::fmt;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::step::UNTIL_MAX;
 use windlass_core::{
-    Call, Decision, Failure, FailureCode, Outcome, Payload, RetryPolicy, StepChange, StepKind,
-    StepResult, Timestamp, Wait, decide,
+    Failure, FailureCode, Payload, StepChange, StepKind, StepResult, Timestamp, Wait,
 };
 
 use super::journal::{CallError, Made, Over};
-use crate::context::{Attempt, Ctx};
+use crate::context::Ctx;
 use crate::store::{Held, TakeSignal};
-use crate::task_error::{TaskError, failure_of, is_hand_back};
+use crate::task_error::TaskError;
 
 pub(super) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl<I> Ctx<I> {
-    /// Runs `work` once and remembers its result: when the function is run again, this gives
-    /// the result without running it.
-    ///
-    /// The result is as durable as an output when this returns. `work` may be run more than
-    /// once only if its worker is lost between its end and the record of it. A step is known by
-    /// its place among the calls of the function and by its name, so a loop may use one name
-    /// for many steps.
-    ///
-    /// If `work` fails, the [retry policy of the step](Step::retry) says when it is tried
-    /// again. The function is parked until then and holds no slot. When no attempt is left, the
-    /// error is the result of the step: the function may go on with something else.
-    ///
-    /// ```
-    /// # use windlass::{Ctx, TaskError};
-    /// # struct Api;
-    /// # impl Api { async fn create(&self, _: &str) -> Result<u64, TaskError> { Ok(7) } }
-    /// # const API: Api = Api;
-    /// async fn onboard(ctx: Ctx<String>) -> Result<u64, TaskError> {
-    ///     let account = ctx.step("create", || API.create(ctx.input())).await?;
-    ///     for place in 0..3 {
-    ///         ctx.step("greet", async || Ok::<_, TaskError>(place)).await?;
-    ///     }
-    ///     Ok(account)
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// The last error of `work`, as it was recorded: code and message are kept, its type is
-    /// not. It is [permanent](TaskError::permanent), as another attempt of the function would
-    /// meet the same result.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it returns, `work` is dropped with it, and its result may be recorded or
-    /// not.
-    pub fn step<'a, F, Fut, T, E>(&self, name: impl AsRef<str>, work: F) -> Step<'a, T>
-    where
-        F: FnOnce() -> Fut + Send + 'a,
-        Fut: Future<Output = Result<T, E>> + Send + 'a,
-        T: Serialize + DeserializeOwned + Send + 'a,
-        E: Into<Box<dyn StdError + Send + Sync>>,
-    {
-        let made = Made::new(self.inner(), StepKind::Step, name.as_ref());
-        let begin = move |policy: Policy| -> BoxFuture<'a, Result<T, TaskError>> {
-            Box::pin(async move {
-                let made = made.map_err(refused)?;
-                run(made, policy, work).await
-            })
-        };
-        Step { begin: Some((Box::new(begin), Policy::default())), running: None }
-    }
-
     /// Lets a time pass, from the moment at which the function is parked. No process is needed
     /// meanwhile, and it is never shorter, whatever is restarted.
     ///
@@ -224,70 +167,8 @@ pub(super) fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// How a step is tried.
-#[derive(Clone, Debug)]
-struct Policy {
-    retry: RetryPolicy,
-    timeout: Option<Duration>,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Policy { retry: RetryPolicy::exponential(), timeout: None }
-    }
-}
-
 /// The code under which it is recorded that a signal did not come in time.
 const SIGNAL_TIMEOUT: &str = "signal_timeout";
-
-type Begin<'a, T> = Box<dyn FnOnce(Policy) -> BoxFuture<'a, Result<T, TaskError>> + Send + 'a>;
-
-/// A [step](Ctx::step) of a durable function, to be awaited.
-#[must_use = "a step does nothing unless it is awaited"]
-pub struct Step<'a, T> {
-    begin: Option<(Begin<'a, T>, Policy)>,
-    running: Option<BoxFuture<'a, Result<T, TaskError>>>,
-}
-
-impl<T> Step<'_, T> {
-    /// How often the step is tried, and how long the pauses are;
-    /// [`RetryPolicy::exponential`] if nothing is said.
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        if let Some((_, begin)) = &mut self.begin {
-            begin.retry = policy;
-        }
-        self
-    }
-
-    /// How long one try may take. One that takes longer is dropped, and has failed with the
-    /// code `timeout`.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        if let Some((_, begin)) = &mut self.begin {
-            begin.timeout = Some(timeout);
-        }
-        self
-    }
-}
-
-impl<T> Future for Step<'_, T> {
-    type Output = Result<T, TaskError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some((begin, policy)) = self.begin.take() {
-            self.running = Some(begin(policy));
-        }
-        match &mut self.running {
-            Some(running) => running.as_mut().poll(context),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl<T> fmt::Debug for Step<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Step").finish_non_exhaustive()
-    }
-}
 
 /// A [sleep](Ctx::sleep) of a durable function, to be awaited.
 #[must_use = "a sleep does nothing unless it is awaited"]
@@ -369,98 +250,6 @@ impl<T> Future for SignalOrTimeout<T> {
 impl<T> fmt::Debug for SignalOrTimeout<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SignalOrTimeout").finish_non_exhaustive()
-    }
-}
-
-async fn run<F, Fut, T, E>(made: Made, policy: Policy, run_step: F) -> Result<T, TaskError>
-where
-    F: FnOnce() -> Fut,
-    Fut: Future<Output = Result<T, E>>,
-    T: Serialize + DeserializeOwned,
-    E: Into<Box<dyn StdError + Send + Sync>>,
-{
-    if made.is_done() {
-        return read(&made).await;
-    }
-    made.gate().await;
-    let (failures, due) = made.open();
-    if due.is_some_and(|due| due > made.attempt.claimed.at) {
-        made.wait(None, false).await;
-    }
-    let busy = made.work();
-    let work = Within { attempt: Arc::clone(&made.attempt), call: made.call, count: 0 };
-    let work = work.run(run_step);
-    let result = match timed(policy.timeout, work).await {
-        Ok(value) => made.attempt.payload_limit.encode(&value).map_err(|error| {
-            let text = format!("result of step {:?} {error}", made.name);
-            Failure::new(FailureCode::Payload, text).permanent()
-        }),
-        Err(error) if is_hand_back(&*error) => {
-            drop(busy);
-            made.hand_back().await
-        }
-        Err(error) => Err(failure_of(&*error)),
-    };
-    let result = match result {
-        Ok(value) => StepResult::Value(value),
-        Err(failure) => {
-            let outcome = Outcome::Failed(failure.clone());
-            match decide(&policy.retry, failures + 1, outcome, fastrand::f64()) {
-                Decision::Retry { failure, delay } => {
-                    drop(busy);
-                    let (failures, failure) = (failures + 1, Some(failure));
-                    let wait = Wait::For(delay);
-                    made.wait_parked(StepChange::Open { failures, failure, wait }).await
-                }
-                Decision::Fail(_) | Decision::Succeed(_) | Decision::Skip | Decision::Park(_) => {
-                    StepResult::Failed(failure)
-                }
-            }
-        }
-    };
-    made.finish(result).await;
-    drop(busy);
-    read(&made).await
-}
-
-/// The work of a step while it is run.
-struct Within {
-    attempt: Arc<Attempt>,
-    call: Call,
-    /// How many random numbers it was given.
-    count: u64,
-}
-
-impl Within {
-    /// Runs the work: what it asks for of the function is the step's.
-    async fn run<F, Fut>(mut self, work: F) -> Fut::Output
-    where
-        F: FnOnce() -> Fut,
-        Fut: Future,
-    {
-        let Within { attempt, call, count } = &mut self;
-        let mut work = pin!(attempt.journal.within(*call, count, work));
-        std::future::poll_fn(|context| {
-            attempt.journal.within(*call, count, || work.as_mut().poll(context))
-        })
-        .await
-    }
-}
-
-async fn timed<T, E>(
-    timeout: Option<Duration>,
-    work: impl Future<Output = Result<T, E>>,
-) -> Result<T, Box<dyn StdError + Send + Sync>>
-where
-    E: Into<Box<dyn StdError + Send + Sync>>,
-{
-    let Some(timeout) = timeout else { return work.await.map_err(Into::into) };
-    match tokio::time::timeout(timeout, work).await {
-        Ok(result) => result.map_err(Into::into),
-        Err(_) => {
-            let text = format!("took longer than {timeout:?}");
-            Err(TaskError::new(text).code(FailureCode::Timeout.word()).into())
-        }
     }
 }
 

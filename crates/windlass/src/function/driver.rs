@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use tokio::time::{Instant, Sleep, sleep_until};
-use windlass_core::{Outcome, StepWrite};
+use windlass_core::{Failure, FailureCode, Outcome, StepWrite};
 
 use super::journal::{PATIENCE, Rest};
+use super::undo::Undo;
 use crate::context::Attempt;
 use crate::workflow::HandlerFuture;
 
@@ -130,6 +131,28 @@ impl Driven {
         if timer.as_mut().poll(context).is_ready() {
             self.timer = None;
             self.attempt.journal.end_waits(Instant::now());
+        }
+    }
+
+    /// Runs a function as far as its record goes, and answers what undoes its steps, in the
+    /// order of their results.
+    pub(super) async fn collect(mut self) -> Result<Vec<Undo>, Failure> {
+        let ended = std::future::poll_fn(|context| match self.turn(context) {
+            Turn::Ended(outcome) => Poll::Ready(Some(outcome)),
+            Turn::Unfinished => Poll::Pending,
+            Turn::Resting if self.attempt.journal.is_replayed() => Poll::Ready(None),
+            Turn::Resting => self.poll_patience(context).map(Some),
+        });
+        let ended = ended.await;
+        let undos = self.attempt.journal.take_undos(&self.attempt);
+        match ended {
+            // What keeps it from getting there says more than that it did not.
+            Some(Outcome::Failed(failure))
+                if undos.is_err() || failure.code == FailureCode::Divergence =>
+            {
+                Err(failure)
+            }
+            Some(_) | None => undos,
         }
     }
 

@@ -21,6 +21,7 @@ mod made;
 
 pub(super) use made::{CallError, Made};
 
+use super::undo::Undo;
 use crate::context::Attempt;
 
 /// The memory of one attempt.
@@ -28,9 +29,9 @@ use crate::context::Attempt;
 pub(crate) struct Journal(Mutex<State>);
 
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     /// What was recorded before this attempt.
-    known: BTreeMap<Call, StepRecord>,
+    pub(super) known: BTreeMap<Call, StepRecord>,
     /// The calls that were made.
     calls: u32,
     /// The place of the next result.
@@ -38,7 +39,7 @@ struct State {
     /// Places of results that the store has not answered for.
     in_flight: BTreeSet<u32>,
     /// Results that the function has not learned of.
-    results: BTreeMap<u32, Call>,
+    pub(super) results: BTreeMap<u32, Call>,
     /// The calls that the function waits for.
     slots: BTreeMap<Call, Slot>,
     /// How many of them are at work.
@@ -52,6 +53,9 @@ struct State {
     patching: BTreeSet<Call>,
     /// What was answered of changes of the code.
     patches: BTreeMap<StepName, bool>,
+    /// What undoes its steps, by the places of their results, if the function is run only to
+    /// say so.
+    pub(super) undos: Option<BTreeMap<u32, Undo>>,
     /// Lets the function go on, whoever made it possible.
     driver: Option<Waker>,
 }
@@ -135,11 +139,12 @@ impl Journal {
             scope: None,
             patching: BTreeSet::new(),
             patches: BTreeMap::new(),
+            undos: None,
             driver: None,
         }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -338,7 +343,7 @@ impl State {
     }
 
     /// Whether all calls that have a record were made.
-    fn is_replayed(&self) -> bool {
+    pub(super) fn is_replayed(&self) -> bool {
         self.known.last_key_value().is_none_or(|(last, _)| last.0 <= self.calls)
     }
 

@@ -24,11 +24,15 @@ mod calls;
 mod children;
 mod driver;
 mod journal;
+mod step;
+mod undo;
 mod workflow;
 
-pub use calls::{Signal, SignalOrTimeout, Sleep, Step};
+pub use calls::{Signal, SignalOrTimeout, Sleep};
 pub use children::{CHILDREN_MAX, Map, Run};
 pub(crate) use driver::Driven;
 pub(crate) use journal::{Journal, never};
+pub use step::Step;
+pub(crate) use undo::undo_handler;
 pub use windlass_core::{Call, StepKind, StepRecord, StepResult, StepState};
 pub use workflow::{Function, FunctionBuilder};

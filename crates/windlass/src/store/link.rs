@@ -79,6 +79,11 @@ pub trait WorkerLink: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<Child>, StoreError>;
 
+    /// The tasks that a run of the worker's, which undoes another, is to undo: those that have
+    /// steps which can be undone, as if they were claimed. Refused if the task is not the
+    /// worker's any more.
+    async fn read_undo(&self, held: Held) -> Result<ToUndo, StoreError>;
+
     /// Keeps the lease, and compares what the worker holds with what it should.
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError>;
 
@@ -368,6 +373,9 @@ impl Child {
         StepResult::Failed(failure.unwrap_or_else(other).permanent())
     }
 }
+
+/// The answer to [`WorkerLink::read_undo`].
+pub type ToUndo = Result<Vec<Claimed>, Refusal>;
 
 /// The answer to [`TakeSignal`].
 pub type Taken = Result<Option<Payload>, Refusal>;

@@ -15,6 +15,7 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod records;
+pub(crate) mod undo;
 mod workers;
 
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub use leaders::{
 pub use link::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
     HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ParentEnd, ProgressNote, Recording,
-    Refusal, Release, TakeSignal, Taken, WorkerLink,
+    Refusal, Release, TakeSignal, Taken, ToUndo, WorkerLink,
 };
 pub use memory::MemoryStore;
 pub use records::{
@@ -196,6 +197,15 @@ pub trait Store: WorkerLink {
     /// `round` is the round that failed: repeated after a lost answer, the verb
     /// answers the same round again instead of starting another.
     async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError>;
+
+    /// Starts the run that undoes the steps of a run that has ended, and answers its id: the same
+    /// if it is there already.
+    ///
+    /// A run that fails or is cancelled is undone without this; one that succeeded, or failed
+    /// because its code is not the one that made its steps
+    /// ([`keeps_steps`](windlass_core::Failure::keeps_steps)), is not. A run that has not ended, or
+    /// that has nothing to undo, is a [`StoreError::Conflict`].
+    async fn undo_run(&self, run: RunId) -> Result<RunId, StoreError>;
 
     /// Sends a signal to a run: the function of it that waits for it goes on, and if none does,
     /// it is kept until one asks for it.

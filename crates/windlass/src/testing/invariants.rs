@@ -115,7 +115,7 @@ impl Walk<'_> {
         }
         self.run = Some(event.to);
         match &event.kind {
-            RunEventKind::Started => {}
+            RunEventKind::Started | RunEventKind::Undoing { .. } => {}
             RunEventKind::Retried { round } => {
                 if *round != self.round + 1 {
                     self.violate(ORDER, format!("round {round} follows round {}", self.round));

@@ -10,7 +10,7 @@ use super::Process;
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
     Heartbeat, HeartbeatAnswer, Held, Hello, Hints, MemoryStore, Recording, Refusal, Release,
-    StoreError, TakeSignal, Taken, WorkerLink,
+    StoreError, TakeSignal, Taken, ToUndo, WorkerLink,
 };
 use crate::worker::{Point, Probe};
 
@@ -169,6 +169,10 @@ impl WorkerLink for RecordingLink {
 
     async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
         self.store.start_children(starts).await
+    }
+
+    async fn read_undo(&self, held: Held) -> Result<ToUndo, StoreError> {
+        self.store.read_undo(held).await
     }
 
     async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {

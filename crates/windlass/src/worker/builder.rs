@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use windlass_core::{QueueName, TaskKind, WorkerName};
+use windlass_core::{Definition, QueueName, TaskKind, WorkerName};
 
 use super::{Config, Parts, Probe, Pulse, Session};
 use crate::duties::{self, DutyOptions};
@@ -256,9 +256,9 @@ impl WorkerBuilder {
         };
         let mut registrations = BTreeMap::new();
         for registration in self.registrations {
-            let definition = &registration.definition;
-            let (workflow, version) = (definition.name().clone(), definition.version());
-            let key = HandlerKey { workflow, version };
+            let undo = registration.to_undo()?;
+            registrations.insert(key_of(&undo.definition), undo);
+            let key = key_of(&registration.definition);
             if registrations.insert(key.clone(), registration).is_some() {
                 let HandlerKey { workflow, version } = key;
                 let text = format!("workflow {workflow:?} version {version} is registered twice");
@@ -371,6 +371,10 @@ impl WorkerBuilder {
         });
         claimable.map(|task| task.queue.clone()).collect()
     }
+}
+
+fn key_of(definition: &Definition) -> HandlerKey {
+    HandlerKey { workflow: definition.name().clone(), version: definition.version() }
 }
 
 #[cfg(feature = "testing")]

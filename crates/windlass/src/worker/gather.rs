@@ -237,7 +237,7 @@ mod tests {
 
     use crate::store::{
         Born, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion, Heartbeat,
-        HeartbeatAnswer, Held, Hello, Hints, MemoryStore, Refusal, Release,
+        HeartbeatAnswer, Held, Hello, Hints, MemoryStore, Refusal, Release, ToUndo,
     };
 
     /// A store that counts its operations, and takes its time for each.
@@ -280,6 +280,10 @@ mod tests {
 
         async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
             self.store.start_children(starts).await
+        }
+
+        async fn read_undo(&self, held: Held) -> Result<ToUndo, StoreError> {
+            self.store.read_undo(held).await
         }
 
         async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {

@@ -207,7 +207,7 @@ impl Session {
 
     /// Introduces the worker; `false` if it was drained before that succeeded.
     async fn join(&mut self) -> Result<bool, Error> {
-        let definitions = self.parts.registrations.values();
+        let definitions = self.parts.registrations.values().filter(|one| !one.definition.is_undo());
         let mut hello = Hello {
             worker: self.worker,
             name: self.config.name.clone(),

@@ -83,6 +83,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use windlass_core::{Definition, TaskIndex, Version, WorkflowName};
 
+use crate::error::Error;
+use crate::function::undo_handler;
+
 pub use builder::WorkflowBuilder;
 pub(crate) use handler::{Handler, HandlerFuture};
 pub use reads::{Optional, Readable, Reads, ReadsNothing};
@@ -192,6 +195,15 @@ pub struct Registration {
     pub(crate) definition: Arc<Definition>,
     /// By task index; none for a sleep.
     pub(crate) handlers: Arc<[Option<Handler>]>,
+}
+
+impl Registration {
+    /// What a worker needs to undo runs of the workflow.
+    pub(crate) fn to_undo(&self) -> Result<Registration, Error> {
+        let definition = Arc::new(self.definition.to_undo()?);
+        let handlers = Arc::new([Some(undo_handler(self.clone()))]);
+        Ok(Registration { definition, handlers })
+    }
 }
 
 impl fmt::Debug for Registration {

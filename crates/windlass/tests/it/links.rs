@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
-    Heartbeat, HeartbeatAnswer, Hello, Hints, MemoryStore, Recording, Refusal, Release, StoreError,
-    TakeSignal, Taken, WorkerLink,
+    Heartbeat, HeartbeatAnswer, Held, Hello, Hints, MemoryStore, Recording, Refusal, Release,
+    StoreError, TakeSignal, Taken, ToUndo, WorkerLink,
 };
 use windlass::testing::History;
 use windlass::{Ctx, RetryPolicy, RunState, TaskError, Windlass, WorkerId, Workflow};
@@ -180,6 +180,11 @@ impl WorkerLink for MoodyLink {
     async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
         self.pass(None).await?;
         self.store.start_children(starts).await
+    }
+
+    async fn read_undo(&self, held: Held) -> Result<ToUndo, StoreError> {
+        self.pass(None).await?;
+        self.store.read_undo(held).await
     }
 
     async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {

@@ -27,4 +27,5 @@ mod regressions;
 mod runs;
 mod scale;
 mod shapes;
+mod undo;
 mod worker;

@@ -6,8 +6,8 @@ use std::task::Poll;
 use tokio::time::Instant;
 use windlass_core::step::CALLS_MAX;
 use windlass_core::{
-    Call, Failure, NameError, StepChange, StepKind, StepName, StepResult, StepState, StepWrite,
-    Timestamp, Wait,
+    Call, Failure, NameError, Payload, StepChange, StepKind, StepName, StepResult, StepState,
+    StepWrite, Timestamp, Wait,
 };
 
 use super::{LOOK_PAUSE, Over, Slot, State, Stop, Waiting, diverged, never};
@@ -55,7 +55,7 @@ impl Made {
         let mut slot = Slot::default();
         let known = state.known.get(&call).cloned();
         if let Some(known) = &known {
-            if known.name != name || known.kind != kind {
+            if known.name != name || !kind.is_like(known.kind) {
                 let failure = diverged(attempt, known, &format!("{kind} {name:?}"));
                 state.stop.get_or_insert(Stop::Failed(failure));
             } else if let StepState::Done { result, .. } = &known.state {
@@ -67,6 +67,8 @@ impl Made {
             state.slots.values_mut().for_each(Slot::wake);
         }
         drop(state);
+        // What is recorded of it goes on under the kind that it began with.
+        let kind = known.as_ref().map_or(kind, |known| known.kind);
         let known = known.map(|known| known.state);
         Ok(Made { attempt: Arc::clone(attempt), call, name, kind, known })
     }
@@ -107,6 +109,25 @@ impl Made {
         matches!(self.known, Some(StepState::Done { .. }))
     }
 
+    /// Says that the function knows how it is undone.
+    pub(in crate::function) fn make_undoable(&mut self) {
+        if self.known.is_none() {
+            self.kind = StepKind::Undoable;
+        }
+    }
+
+    /// The place of its result and the result, if there is something to undo.
+    pub(in crate::function) fn undoable(&self) -> Option<(u32, Payload)> {
+        match &self.known {
+            Some(StepState::Done { number, result: StepResult::Value(value) })
+                if self.kind == StepKind::Undoable =>
+            {
+                Some((*number, value.clone()))
+            }
+            Some(StepState::Done { .. } | StepState::Open { .. }) | None => None,
+        }
+    }
+
     /// Whether it was recorded that it waits.
     pub(in crate::function) fn is_open(&self) -> bool {
         matches!(self.known, Some(StepState::Open { .. }))
@@ -127,7 +148,8 @@ impl Made {
             let is_draining = self.attempt.is_draining();
             let mut state = self.state();
             let may_pass = state.patching.iter().all(|call| *call == self.call);
-            let is_open = state.stop.is_none() && state.is_replayed() && !is_draining && may_pass;
+            let may_begin = state.undos.is_none() && !is_draining;
+            let is_open = state.stop.is_none() && state.is_replayed() && may_begin && may_pass;
             let Some(slot) = state.slots.get_mut(&self.call) else { return Poll::Pending };
             slot.is_gated = !is_open;
             if is_open {

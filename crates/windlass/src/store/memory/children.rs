@@ -7,7 +7,7 @@ use windlass_core::{
     Call, RunId, RunState, StepRecord, StepResult, TaskId, TaskIndex, TaskKind, TaskState,
 };
 
-use super::state::State;
+use super::state::{Ended, State};
 use crate::store::{Born, Child, ChildCount, ChildStart, PAGE_MAX, StoreError};
 
 /// Who started whom.
@@ -144,7 +144,9 @@ impl State {
 
     /// Notes which of the runs that ended others must hear of.
     pub(super) fn note_ends(&mut self) {
-        for (run, state) in std::mem::take(&mut self.shared.ended) {
+        for ended in std::mem::take(&mut self.shared.ended) {
+            self.undo_ended(&ended);
+            let Ended { run, state, .. } = ended;
             if self.family.parents.contains_key(&run) {
                 self.shared.notices.push_back(Notice::Ended(run));
             }

@@ -1,6 +1,7 @@
 //! What people do to runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use windlass_core::decide::{MESSAGE_BYTES_MAX, storable};
 use windlass_core::{
@@ -11,6 +12,7 @@ use windlass_core::{
 use super::run::Run;
 use super::state::{Shared, State};
 use crate::planted::PlantedBug;
+use crate::store::undo::was_undone;
 use crate::store::{StoreError, wrong_state};
 
 impl State {
@@ -37,7 +39,7 @@ impl State {
     }
 
     pub(super) fn retry_run(&mut self, id: RunId, round: u32) -> Result<u32, StoreError> {
-        let (run, shared) = self.run(id)?;
+        let (run, _) = self.run(id)?;
         if round > 0 && Some(run.round) == round.checked_add(1) {
             return Ok(run.round);
         }
@@ -47,6 +49,11 @@ impl State {
         }
         match run.state {
             RunState::Failed => {
+                let by = RunId::of_undo(id, round);
+                if self.runs.contains_key(&by) {
+                    return Err(was_undone(id, by));
+                }
+                let (run, shared) = self.run(id)?;
                 let round = run.retry(shared)?;
                 self.forget_children(id);
                 self.reopen_child(id);
@@ -62,6 +69,7 @@ impl State {
 impl Run {
     fn cancel(&mut self, shared: &mut Shared, reason: Option<String>) -> Result<(), StoreError> {
         let definition = Arc::clone(&self.definition);
+        let mut delay = Duration::ZERO;
         for index in definition.indices() {
             let id = self.task_id(index);
             let task = self.task(index);
@@ -69,6 +77,8 @@ impl Run {
                 continue;
             }
             if let Some(worker) = task.holder.take() {
+                let lease = shared.workers.get(&worker).map(|worker| worker.lease);
+                delay = delay.max(lease.unwrap_or_default());
                 shared.unlease(worker, id);
             }
             if task.state == TaskState::Ready
@@ -85,7 +95,11 @@ impl Run {
         }
         let reason = reason.map(|reason| storable(reason, MESSAGE_BYTES_MAX));
         self.progress = Progress::recompute(&definition, &self.states());
-        self.move_run(shared, RunCommand::Cancel, RunEventKind::Cancelled { reason })
+        self.move_run(shared, RunCommand::Cancel, RunEventKind::Cancelled { reason })?;
+        if let Some(ended) = shared.ended.last_mut() {
+            ended.delay = delay;
+        }
+        Ok(())
     }
 
     fn retry(&mut self, shared: &mut Shared) -> Result<u32, StoreError> {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use windlass_core::{
-    ClaimSeq, Fence, TaskCommand, TaskEventKind, TaskId, TaskKind, TaskState, Timestamp, WorkerId,
-    decide_lease_expired,
+    ClaimSeq, Fence, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Timestamp,
+    WorkerId, decide_lease_expired,
 };
 
 use super::run::Run;
@@ -270,45 +270,53 @@ impl Run {
         task.attempt += 1;
         task.note = None;
         task.holder = Some(request.worker);
-        let (fence, attempt) = (task.fence, task.attempt);
-        let checkpoint = task.checkpoint.clone();
-        let steps = task.steps.values().cloned().collect();
+        let fence = task.fence;
         if let Some(worker) = shared.workers.get_mut(&request.worker) {
             worker.tasks.insert(id, (fence, request.seq));
         }
         let kind = TaskEventKind::Started { worker: request.worker };
         self.move_task(shared, id.index, TaskCommand::Claim, kind)?;
-        let spec = Arc::clone(self.definition.task(id.index));
-        if let Some(timeout) = spec.visibility_timeout {
+        if let Some(timeout) = self.definition.task(id.index).visibility_timeout {
             shared.take_backs.insert((shared.now + timeout, id, fence));
             // Whoever sleeps until the next lease ends must look again.
             shared.wakes.timers = true;
         }
-        let parent = |index: &windlass_core::TaskIndex| {
-            let task = &self.tasks[index.as_usize()];
-            ParentEnd { index: *index, state: task.state, output: task.output.clone() }
-        };
-        let parents = spec.parents.iter().map(parent).collect();
+        Ok(self.claimed(id.index, shared.now))
+    }
+
+    /// All that running a task needs.
+    pub(super) fn claimed(&self, index: TaskIndex, at: Timestamp) -> Claimed {
+        let task = &self.tasks[index.as_usize()];
+        let spec = Arc::clone(self.definition.task(index));
         let failures = match spec.kind {
             TaskKind::OnFailure => self.failures(),
             TaskKind::Handler | TaskKind::Sleep(_) => Vec::new(),
         };
-        Ok(Claimed {
-            task: id,
-            fence,
-            attempt,
+        Claimed {
+            task: self.task_id(index),
+            fence: task.fence,
+            attempt: task.attempt,
             workflow: self.definition.name().clone(),
             version: self.definition.version(),
             spec,
             tenant: self.tenant.clone(),
             input: self.input.clone(),
-            parents,
+            parents: self.parent_ends(index),
             failures,
-            checkpoint,
-            steps,
-            at: shared.now,
+            checkpoint: task.checkpoint.clone(),
+            steps: task.steps.values().cloned().collect(),
+            at,
             round: self.round,
-        })
+        }
+    }
+
+    /// How the parents of a task ended.
+    fn parent_ends(&self, index: TaskIndex) -> Vec<ParentEnd> {
+        let parent = |index: &TaskIndex| {
+            let task = &self.tasks[index.as_usize()];
+            ParentEnd { index: *index, state: task.state, output: task.output.clone() }
+        };
+        self.definition.task(index).parents.iter().map(parent).collect()
     }
 
     fn failures(&self) -> Vec<(windlass_core::TaskName, windlass_core::Failure)> {

@@ -17,6 +17,7 @@ mod start;
 mod state;
 pub(super) mod steps;
 mod timers;
+mod undo;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,10 +33,10 @@ pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
 use super::{
     Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
-    Completion, Duty, Heartbeat, HeartbeatAnswer, Hello, HintSender, Hints, LeaderRecord, Mandate,
-    NewRun, NewSignal, Outlook, Recording, Refusal, Release, RunFilter, RunPage, RunRecord,
-    Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord,
-    WorkerFilter, WorkerLink, WorkerPage, check_batch,
+    Completion, Duty, Heartbeat, HeartbeatAnswer, Held, Hello, HintSender, Hints, LeaderRecord,
+    Mandate, NewRun, NewSignal, Outlook, Recording, Refusal, Release, RunFilter, RunPage,
+    RunRecord, Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord,
+    ToUndo, WorkerFilter, WorkerLink, WorkerPage, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -216,6 +217,10 @@ impl WorkerLink for MemoryStore {
         Ok(self.transact(|state| starts.into_iter().map(|one| state.start_child(one)).collect()))
     }
 
+    async fn read_undo(&self, held: Held) -> Result<ToUndo, StoreError> {
+        self.transact(|state| state.read_undo(held))
+    }
+
     async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
         Ok(self.transact(|state| state.count_children(task, call)))
     }
@@ -332,6 +337,10 @@ impl Store for MemoryStore {
 
     async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError> {
         self.transact(|state| state.retry_run(run, round))
+    }
+
+    async fn undo_run(&self, run: RunId) -> Result<RunId, StoreError> {
+        self.transact(|state| state.undo_run(run))
     }
 
     async fn signal(&self, signal: NewSignal) -> Result<(), StoreError> {

@@ -12,7 +12,7 @@ use windlass_core::{
 };
 
 use super::queue::{Entry, Place};
-use super::state::{Due, Shared};
+use super::state::{Due, Ended, Shared};
 use crate::planted::PlantedBug;
 use crate::store::{HandlerKey, NewRun, RunRecord, StoreError, TaskRecord};
 
@@ -22,7 +22,7 @@ pub(super) struct Run {
     pub(super) tenant: Tenant,
     pub(super) input: Payload,
     pub(super) key: Option<IdempotencyKey>,
-    priority: Priority,
+    pub(super) priority: Priority,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) state: RunState,
     pub(super) round: u32,
@@ -134,7 +134,7 @@ impl Run {
         HandlerKey { workflow: self.definition.name().clone(), version: self.definition.version() }
     }
 
-    fn push_event(&mut self, shared: &mut Shared, body: EventBody) {
+    pub(super) fn push_event(&mut self, shared: &mut Shared, body: EventBody) {
         let id = shared.next_event_id();
         self.events.push(Event { id, run: self.id, at: shared.now, body });
     }
@@ -179,7 +179,8 @@ impl Run {
         self.ended_at = to.is_final().then_some(shared.now);
         shared.wakes.runs |= to.is_final();
         if to.is_final() {
-            shared.ended.push((self.id, to));
+            let delay = Duration::ZERO;
+            shared.ended.push(Ended { run: self.id, state: to, delay });
         }
         self.push_event(shared, EventBody::Run(RunEvent { kind, from: Some(from), to }));
         Ok(())

@@ -27,6 +27,14 @@ pub(super) struct State {
     pub(super) shared: Shared,
 }
 
+/// A run that ended.
+pub(super) struct Ended {
+    pub(super) run: RunId,
+    pub(super) state: RunState,
+    /// How long a worker that has not heard of it may still be at work.
+    pub(super) delay: Duration,
+}
+
 pub(super) struct Shared {
     /// The time of the verb under way.
     pub(super) now: Timestamp,
@@ -40,7 +48,7 @@ pub(super) struct Shared {
     /// When leases with a visibility timeout end; those that ended otherwise stay until then.
     pub(super) take_backs: BTreeSet<(Timestamp, TaskId, Fence)>,
     /// The runs that ended in the verb under way.
-    pub(super) ended: Vec<(RunId, RunState)>,
+    pub(super) ended: Vec<Ended>,
     /// What happened to runs that others must hear of.
     pub(super) notices: VecDeque<Notice>,
     schedules: u64,

@@ -390,7 +390,7 @@ impl PostgresStore {
     }
 
     /// What the numbers of tasks that were taken stand for.
-    async fn names_of(&self, tx: &Tx<'_>, taken: &[Taken]) -> Result<Named, Fault> {
+    pub(super) async fn names_of(&self, tx: &Tx<'_>, taken: &[Taken]) -> Result<Named, Fault> {
         let definitions = taken.iter().map(|one| one.definition);
         let definitions = self.names.definitions(tx, definitions).await?;
         let tenants: BTreeSet<i32> = taken.iter().map(|one| one.tenant).collect();

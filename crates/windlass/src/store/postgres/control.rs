@@ -15,11 +15,12 @@ use super::pool::Tx;
 use super::statements as sql;
 use super::work::Work;
 use super::writes::params;
+use crate::store::undo::was_undone;
 use crate::store::{StoreError, wrong_state};
 
 impl PostgresStore {
     /// Locks one run.
-    async fn lock_run(&self, tx: &Tx<'_>, id: RunId) -> Result<Work, Fault> {
+    pub(super) async fn lock_run(&self, tx: &Tx<'_>, id: RunId) -> Result<Work, Fault> {
         let work = self.lock_runs(tx, [id]).await?;
         if work.runs.is_empty() {
             return Err(StoreError::NotFound(format!("run {id}")).into());
@@ -40,7 +41,7 @@ impl PostgresStore {
             }
         }
         self.cancel_in(&tx, &mut work, id, reason).await?;
-        self.conclude(tx, &work).await?;
+        self.conclude(tx, &mut work).await?;
         Ok(())
     }
 
@@ -63,7 +64,8 @@ impl PostgresStore {
                 .map(|(index, _)| *index)
                 .collect();
             for index in open {
-                run.task(index)?.holder = None;
+                let holder = run.task(index)?.holder.take();
+                moves.interrupted.extend(holder.map(|(worker, _)| *worker.as_uuid()));
                 run.move_task(moves, index, TaskCommand::Cancel, TaskEventKind::Cancelled)?;
             }
             let definition = Arc::clone(&run.definition);
@@ -91,6 +93,10 @@ impl PostgresStore {
             RunState::Running | RunState::Succeeded | RunState::Cancelled => {
                 return Err(wrong_state(id, state, "failed", "retried").into());
             }
+        }
+        let by = RunId::of_undo(id, round);
+        if !tx.query(&sql::GET_RUN, &[by.as_uuid()]).await?.is_empty() {
+            return Err(was_undone(id, by).into());
         }
         work.load_all(&tx, id).await?;
         let now = work.now;

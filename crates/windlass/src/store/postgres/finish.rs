@@ -99,7 +99,7 @@ impl PostgresStore {
         if !work.runs.values().all(Run::is_as_ahead) {
             return Ok(None);
         }
-        self.conclude(tx, &work).await?;
+        self.conclude(tx, &mut work).await?;
         Ok(Some(answers))
     }
 
@@ -121,7 +121,7 @@ impl PostgresStore {
             }
             answers.push(Answer::Accepted);
         }
-        self.conclude(tx, &work).await?;
+        self.conclude(tx, &mut work).await?;
         Ok(answers)
     }
 }

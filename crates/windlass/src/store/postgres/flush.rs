@@ -88,6 +88,7 @@ impl Work {
     /// Everything that is to be written.
     pub(super) fn writes(&self, names: &Names) -> Result<Writes<'_>, Fault> {
         let mut writes = Writes::default();
+        super::start::write_born(&mut writes, self)?;
         self.write_removals(&mut writes);
         self.write_tasks(&mut writes)?;
         self.write_runs(&mut writes);

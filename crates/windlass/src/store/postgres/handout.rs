@@ -88,6 +88,12 @@ impl Questions {
         }
     }
 
+    /// The same for tasks that were claimed before, whatever their fences.
+    pub(super) fn of_all(names: &Named, taken: &[Taken]) -> Self {
+        let again = taken.iter().map(|one| one.id).collect();
+        Questions { again, ..Questions::of(names, taken) }
+    }
+
     /// Puts a statement behind others for each question there is, in the order of the fields;
     /// answers how many.
     pub(super) fn ask(&self, writes: &mut Writes<'_>) -> usize {

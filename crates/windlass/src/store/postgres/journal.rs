@@ -200,7 +200,7 @@ impl PostgresStore {
                 run.resume(moves, waiter.index)?;
             }
         }
-        self.conclude(tx, &work).await
+        self.conclude(tx, &mut work).await
     }
 
     pub(super) async fn list_steps_once(

@@ -274,7 +274,8 @@ impl PostgresStore {
         let (life, now) = self.lock_worker(&tx, worker).await?;
         let Some(mut life) = life.filter(|one| one.state != Alive::Dead) else { return Ok(()) };
         life.lease_until = life.lease_until.min(now);
-        let reaped = self.take_away(&tx, now, vec![life], Vec::new(), usize::MAX).await?;
+        let mut reaped = self.take_away(&tx, now, vec![life], Vec::new(), usize::MAX).await?;
+        self.undo_ended(&tx, &mut reaped.work).await?;
         let writes = reaped.writes(&self.names)?;
         self.conclude_with(tx, &reaped.work, writes).await?;
         Ok(())
@@ -300,7 +301,8 @@ impl PostgresStore {
         let expired = locked(&tx, &sql::EXPIRED_WORKERS, At(now)).await?;
         let expired = expired.into_iter().filter(is_expired).collect();
         let overdue = overdue(&tx, now, limit).await?;
-        let reaped = self.take_away(&tx, now, expired, overdue, limit).await?;
+        let mut reaped = self.take_away(&tx, now, expired, overdue, limit).await?;
+        self.undo_ended(&tx, &mut reaped.work).await?;
         let mut writes = reaped.writes(&self.names)?;
         for life in forgotten.iter().filter(is_forgotten) {
             life.end(&mut writes, Alive::Dead, now);

@@ -46,6 +46,7 @@ mod time;
 mod timers;
 mod tls;
 mod transactional;
+mod undo;
 mod unsound;
 mod work;
 mod worker;
@@ -235,7 +236,8 @@ impl PostgresStore {
     }
 
     /// Writes what a verb changed, commits, and tells whoever waits.
-    async fn conclude(&self, tx: Tx<'_>, work: &Work) -> Result<(), Fault> {
+    async fn conclude(&self, tx: Tx<'_>, work: &mut Work) -> Result<(), Fault> {
+        self.undo_ended(&tx, work).await?;
         self.conclude_with(tx, work, work.writes(&self.names)?).await.map(drop)
     }
 
@@ -355,6 +357,10 @@ impl Store for PostgresStore {
 
     async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError> {
         repeat!(self.retry_once(run, round))
+    }
+
+    async fn undo_run(&self, run: RunId) -> Result<RunId, StoreError> {
+        repeat!(self.undo_once(run))
     }
 
     async fn signal(&self, signal: NewSignal) -> Result<(), StoreError> {

@@ -15,6 +15,8 @@ use windlass_core::{
     Tenant, Timestamp, Trigger, WorkerId, decide_lease_expired,
 };
 
+use uuid::Uuid;
+
 use super::names::LaneKey;
 use crate::store::{HandlerKey, Refusal, StoreError};
 
@@ -164,6 +166,8 @@ pub(super) struct Moves {
     pub(super) steps: Vec<(TaskId, StepRecord)>,
     pub(super) events: Vec<(RunId, EventBody)>,
     pub(super) has_ended_runs: bool,
+    /// The workers of tasks that were cancelled while they ran.
+    pub(super) interrupted: Vec<Uuid>,
 }
 
 impl Run {

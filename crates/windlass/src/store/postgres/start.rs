@@ -77,6 +77,22 @@ impl PostgresStore {
         tx.commit(Writes::default()).await.map(drop)
     }
 
+    /// A definition as the database knows it, which it does from now on.
+    pub(super) async fn known_or_new(
+        &self,
+        tx: &Tx<'_>,
+        definition: &Arc<Definition>,
+    ) -> Result<Known, Fault> {
+        let key = key_of(definition);
+        let (mut known, _) = self.newest_definitions(tx, [key.clone()]).await?;
+        if known.is_empty() {
+            self.register_in(tx, std::slice::from_ref(definition)).await?;
+            (known, _) = self.newest_definitions(tx, [key.clone()]).await?;
+        }
+        let missing = || StoreError::Corrupt(format!("workflow {:?} is not there", key.0));
+        Ok(known.remove(&key).ok_or_else(missing)?)
+    }
+
     /// The newest revisions of some definitions, and the time.
     async fn newest_definitions(
         &self,
@@ -230,31 +246,48 @@ fn is_used_id(fault: &Fault) -> bool {
 fn begin(now: Timestamp, new: &[(&NewRun, &Known)]) -> Result<Work, Fault> {
     let mut work = Work::new(now);
     for (run, known) in new {
-        let started = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
-        work.moves.events.push((run.id, EventBody::Run(started)));
-        let (progress, effects) = Progress::start(&known.definition);
-        let mut one = Run {
-            id: run.id,
-            definition_id: known.id,
-            definition: Arc::clone(&known.definition),
-            tenant: run.tenant.clone(),
-            priority: run.priority,
-            state: RunState::Running,
-            round: 1,
-            ended_at: None,
-            progress,
-            tasks: roots(&effects),
-            is_changed: false,
-            ahead: None,
-        };
-        one.apply_effects(&mut work.moves, now, effects, run.delay)?;
-        work.runs.insert(run.id, one);
+        begin_one(&mut work, run, known)?;
     }
     Ok(work)
 }
 
+/// What the first tasks of a new run do.
+pub(super) fn begin_one(work: &mut Work, run: &NewRun, known: &Known) -> Result<(), Fault> {
+    let started = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
+    work.moves.events.push((run.id, EventBody::Run(started)));
+    let (progress, effects) = Progress::start(&known.definition);
+    let mut one = Run {
+        id: run.id,
+        definition_id: known.id,
+        definition: Arc::clone(&known.definition),
+        tenant: run.tenant.clone(),
+        priority: run.priority,
+        state: RunState::Running,
+        round: 1,
+        ended_at: None,
+        progress,
+        tasks: roots(&effects),
+        is_changed: false,
+        ahead: None,
+    };
+    one.apply_effects(&mut work.moves, work.now, effects, run.delay)?;
+    work.runs.insert(run.id, one);
+    Ok(())
+}
+
+/// Makes the rows of runs that begin together with what else a verb does.
+pub(super) fn write_born<'w>(writes: &mut Writes<'w>, work: &'w Work) -> Result<(), Fault> {
+    let mut born: Vec<(&NewRun, &Known)> =
+        work.born.iter().map(|(run, known)| (run, known)).collect();
+    if !born.is_empty() {
+        born.sort_unstable_by_key(|(run, _)| run.id);
+        writes.push(&sql::INSERT_NEW_RUNS, RunColumns::of(&born)?.into_params(work.now));
+    }
+    Ok(())
+}
+
 /// A definition that the database knows.
-struct Known {
+pub(super) struct Known {
     id: i32,
     revision: i32,
     definition: Arc<Definition>,

@@ -6,6 +6,8 @@ use tokio_postgres::types::Type;
 use super::pool::{Sql, sql};
 
 sql!(CLOCK, "clock.sql", []);
+sql!(UNDOABLE, "undoable.sql", [UUID_ARRAY, UUID_ARRAY]);
+sql!(UNDOABLE_TASKS, "undoable_tasks.sql", [UUID]);
 sql!(LEADER_CLOCK, "leader_clock.sql", [TEXT, UUID, INT8]);
 sql!(OUTLOOK, "outlook.sql", [TIMESTAMPTZ, TIMESTAMPTZ, INT8]);
 sql!(

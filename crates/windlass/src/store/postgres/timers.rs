@@ -78,6 +78,7 @@ impl PostgresStore {
         let mut admitted = self.admit(&tx, &mut work, staged).await?;
         admitted.extend(self.deliver(&tx, &mut work, &notes).await?);
         moved += admitted.len();
+        self.undo_ended(&tx, &mut work).await?;
         let mut writes = work.writes(&self.names)?;
         if !admitted.is_empty() {
             writes.push(&sql::DELETE_STAGED, params![admitted]);

@@ -15,21 +15,24 @@ use super::fault::Fault;
 use super::names::Names;
 use super::pool::Tx;
 use super::run::{Moves, Narrow, Place, Run, Task, Verb};
+use super::start::Known;
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
-use crate::store::{Held, StoreError};
+use crate::store::{Held, NewRun, StoreError};
 
 /// The runs that a verb has locked, and what it wants written.
 pub(super) struct Work {
     pub(super) now: Timestamp,
     pub(super) runs: BTreeMap<RunId, Run>,
     pub(super) moves: Moves,
+    /// Runs that begin, which undo others.
+    pub(super) born: Vec<(NewRun, Known)>,
 }
 
 impl Work {
     pub(super) fn new(now: Timestamp) -> Self {
-        Work { now, runs: BTreeMap::new(), moves: Moves::default() }
+        Work { now, runs: BTreeMap::new(), moves: Moves::default(), born: Vec::new() }
     }
 
     /// Locks those of some runs that nobody else has locked.

@@ -11,8 +11,8 @@ use super::fault::{self, Fault, Remedy};
 use super::repeat::{repeat, without_unsound};
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
-    Heartbeat, HeartbeatAnswer, Hello, Hints, Recording, Refusal, Release, Store, StoreError,
-    TakeSignal, Taken, WorkerLink, check_batch,
+    Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Recording, Refusal, Release, Store, StoreError,
+    TakeSignal, Taken, ToUndo, WorkerLink, check_batch,
 };
 
 /// Calls a verb for a batch, and for each item alone if something in the batch cannot be stored:
@@ -142,6 +142,10 @@ impl WorkerLink for PostgresStore {
             self.register(definition).await?;
         }
         Ok(self.start_children_together(&starts).await?)
+    }
+
+    async fn read_undo(&self, held: Held) -> Result<ToUndo, StoreError> {
+        repeat!(self.read_undo_once(held))
     }
 
     async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {

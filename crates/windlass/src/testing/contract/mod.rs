@@ -37,6 +37,7 @@ mod retries;
 mod starts;
 mod steps;
 mod timers;
+mod undo;
 mod workers;
 
 use std::sync::Arc;
@@ -204,6 +205,18 @@ macro_rules! store_contract_cases {
                 a_function_that_failed_by_itself_keeps_all_its_steps
                 a_call_that_nobody_waits_for_any_more_is_forgotten
                 a_cancelled_function_waits_no_more
+            }
+            undo {
+                a_failed_run_with_steps_that_can_be_undone_is_undone
+                a_cancelled_run_is_undone_and_waits_for_the_worker_that_was_at_work
+                what_has_nothing_to_undo_is_not_undone
+                a_run_that_failed_because_its_code_is_another_is_not_undone_by_itself
+                a_lost_worker_with_no_attempt_left_lets_the_run_be_undone
+                a_child_that_is_cancelled_with_its_parent_is_undone
+                anyone_may_ask_to_undo_a_run_that_has_ended
+                a_run_that_was_undone_cannot_be_retried
+                only_the_holder_of_the_lease_is_told_what_to_undo
+                what_undoes_is_told_the_tasks_that_have_something_to_undo
             }
             children {
                 a_child_is_started_once_however_often_it_is_asked_for

@@ -12,8 +12,8 @@ use windlass_core::{
 
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
-    Heartbeat, HeartbeatAnswer, Hello, Hints, Recording, Release, StoreError, TakeSignal, Taken,
-    WorkerLink,
+    Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Recording, Release, StoreError, TakeSignal,
+    Taken, ToUndo, WorkerLink,
 };
 use crate::testing::Process;
 use crate::testing::script::Watch;
@@ -320,6 +320,10 @@ impl WorkerLink for CrashLink {
         let names = starts.iter().map(|start| format!("{:?}", start.run.workflow.as_str()));
         let names = names.collect();
         self.around(LinkCall::StartChildren, names, self.link.start_children(starts)).await
+    }
+
+    async fn read_undo(&self, held: Held) -> Result<ToUndo, StoreError> {
+        self.link.read_undo(held).await
     }
 
     async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {

@@ -1,9 +1,11 @@
 //! The moves that a history may show, made from the tables that the engine moves by.
 
+use uuid::Uuid;
 use windlass_core::decide::{Failure, FailureCode};
 use windlass_core::state::{RUN_TRANSITIONS, TASK_TRANSITIONS};
 use windlass_core::{
-    RunCommand, RunEventKind, RunState, TaskCommand, TaskEventKind, TaskState, Timestamp, WorkerId,
+    RunCommand, RunEventKind, RunId, RunState, TaskCommand, TaskEventKind, TaskState, Timestamp,
+    WorkerId,
 };
 
 /// The rows (kind, from, to) of a `values` list for the events of tasks.
@@ -65,6 +67,7 @@ fn run_event(command: RunCommand) -> RunEventKind {
         RunCommand::Succeed | RunCommand::Fail => RunEventKind::Ended,
         RunCommand::Cancel => RunEventKind::Cancelled { reason: None },
         RunCommand::Retry => RunEventKind::Retried { round: 0 },
+        RunCommand::Undo => RunEventKind::Undoing { by: RunId::from_uuid(Uuid::nil()) },
     }
 }
 

@@ -135,6 +135,7 @@ pub(super) const INDEXES: &[(&str, &str)] = &[
     ("runs", "runs_key"),
     ("signals", "signals_waiting"),
     ("steps", "steps_open"),
+    ("steps", "steps_undoable"),
     ("timers", "timers_due"),
     ("workers", "workers_alive"),
     ("workers", "workers_by_age"),

@@ -139,7 +139,7 @@ create table windlass.steps (
     children_max integer check (children_max >= 0),
     -- When it goes on by itself, while it has no result.
     due timestamptz,
-    kind text not null check (kind in ('step', 'sleep', 'time', 'signal', 'child', 'patch')),
+    kind text not null check (kind in ('step', 'undoable', 'sleep', 'time', 'signal', 'child', 'patch')),
     name text not null check (octet_length(name) between 1 and 200),
     -- Why the step, or its newest attempt, failed.
     failure json,
@@ -152,6 +152,9 @@ create table windlass.steps (
 ) with (fillfactor = 95);
 
 create index steps_open on windlass.steps (run_id, idx) where number is null;
+-- What can be undone.
+create index steps_undoable on windlass.steps (run_id, idx)
+    where kind = 'undoable' and number is not null and failure is null;
 
 -- Which runs were started by calls of durable functions that wait for them.
 create table windlass.children (
