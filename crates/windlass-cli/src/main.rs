@@ -19,6 +19,7 @@ mod signal_run;
 mod signals;
 mod steps;
 mod text;
+mod undo;
 mod workers;
 
 use std::io;
@@ -65,6 +66,8 @@ enum Command {
     /// Show what the durable functions of a run remember, and what they wait for.
     Steps(steps::Arguments),
 
+    /// Undo what a run did, by its steps that say how.
+    Undo(undo::Arguments),
     /// Send a signal to a run.
     Signal(signal_run::Arguments),
 
@@ -109,6 +112,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Steps(arguments) => {
             runtime()?.block_on(steps::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Undo(arguments) => {
+            runtime()?.block_on(undo::run(arguments)).map(|()| ExitCode::SUCCESS)
         }
         Command::Signal(arguments) => {
             runtime()?.block_on(signal_run::run(arguments)).map(|()| ExitCode::SUCCESS)

@@ -14,6 +14,7 @@ use crate::decide::WorkerLost;
 use crate::id::{Priority, TaskIndex, Version};
 use crate::name::{NameError, QueueName, TaskName, WorkflowName};
 use crate::retry::{RetryError, RetryPolicy, WAIT_MAX};
+use crate::undo::UNDO_SUFFIX;
 
 /// The most tasks of a workflow.
 pub const TASKS_MAX: usize = 50_000;
@@ -265,6 +266,14 @@ pub struct DefinitionDraft {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefinitionError {
+    /// The name belongs to the runs that undo others.
+    #[error(
+        "workflow {workflow:?} ends with {UNDO_SUFFIX:?}, as only what undoes runs of another does"
+    )]
+    UndoName {
+        /// The workflow.
+        workflow: String,
+    },
     /// The workflow's own name cannot be used.
     #[error(transparent)]
     WorkflowName(NameError),

@@ -22,6 +22,7 @@ async fn approve(ctx: Ctx<u64>) -> Result<Value, TaskError> {
         let ship = ctx.step("ship", async || Err::<(), _>(TaskError::new("no lorry\u{1b}[2J")));
         ship.retry(RetryPolicy::fixed(DAY).attempts(2)).await?;
     }
+    ctx.defer("release", async || Ok::<_, TaskError>(())).await?;
     Ok(verdict)
 }
 
@@ -65,6 +66,17 @@ async fn a_function_is_watched_and_signalled_from_the_command_line() {
     let steps: Value = serde_json::from_str(&told(&url, &["steps", &id, "--json"])).unwrap();
     assert_eq!(steps[0]["value"].as_str().map(str::len), Some(5_000));
     assert_eq!(steps[1]["value"], json!({ "is_approved": true }));
+
+    // What it did is undone by a run of its own, which is shown like any other.
+    let said = told(&url, &["undo", &id]);
+    let by = first.undone_by().await.unwrap().expect("it is undone").id().to_string();
+    assert_eq!(said, format!("run {id} is undone by run {by}\n"));
+    until_told(&url, &["steps", &by], &["1", "step", "release", "done", "null"]).await;
+    let unknown = ask(&url, &["undo", "01234567-89ab-7def-8123-456789abcdef"]);
+    assert_line(
+        &text(&unknown.stderr),
+        &["run 01234567-89ab-7def-8123-456789abcdef", "does not exist"],
+    );
 
     // A signal that says nothing, sent before anybody waits, and a step that is tried again.
     let second = windlass.start(&approve, 1).await.unwrap();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use windlass_core::definition::{DefinitionDraft, TaskDraft, TaskProblem};
+use windlass_core::undo::UNDO_SUFFIX;
 use windlass_core::{
     DefinitionError, Priority, TaskIndex, TaskKind, Trigger, Version, WorkflowName,
 };
@@ -125,6 +126,9 @@ where
     /// ```
     pub fn build(mut self) -> Result<Workflow<I>, Error> {
         WorkflowName::new(&self.draft.name).map_err(DefinitionError::WorkflowName)?;
+        if self.draft.name.ends_with(UNDO_SUFFIX) {
+            return Err(DefinitionError::UndoName { workflow: self.draft.name }.into());
+        }
         self.draft.version = Version::new(self.version).ok_or_else(|| {
             let (workflow, version) = (self.draft.name.clone(), self.version);
             DefinitionError::Version { workflow, version }

@@ -378,3 +378,11 @@ fn the_last_note_of_progress_is_taken_once() {
         "progress of task \"charge\" has 1048578 bytes, the payload_limit is 1048576 [WL-0003]"
     );
 }
+
+#[test]
+fn a_name_that_belongs_to_what_undoes_runs_is_refused() {
+    let mut workflow = Workflow::<()>::builder("order~undo");
+    workflow.task("a").run(async |_| Ok::<_, TaskError>(()));
+    let error = workflow.build().expect_err("the name is taken");
+    assert!(error.to_string().contains("\"order~undo\" ends with \"~undo\""), "{error}");
+}

@@ -21,6 +21,9 @@ mod onboarding;
 #[allow(dead_code, reason = "its `main` is not run here")]
 #[path = "../../examples/order.rs"]
 mod order;
+#[allow(dead_code, reason = "its `main` is not run here")]
+#[path = "../../examples/saga.rs"]
+mod saga;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -81,4 +84,31 @@ async fn an_agent_pays_for_a_call_twice_only_if_it_was_not_recorded() {
         })
         .await;
     assert_eq!(report.state(), RunState::Succeeded);
+}
+
+#[tokio::test]
+async fn a_journey_that_fails_or_is_cancelled_is_given_back_wherever_its_worker_dies() {
+    let bookings = saga::Bookings::default();
+    let journey = saga::journey(&bookings).unwrap();
+    let given_back =
+        ["booked a car", "booked a hotel", "gave back a hotel #17", "gave back a car #17"];
+    let failed = crash_everywhere(&journey, "the moon".to_owned())
+        .drive(async |_, run| run.signal("confirmed", &()).await.unwrap())
+        .before_each(|| drop(bookings.take()))
+        .after_each(|place| assert_eq!(bookings.take(), given_back, "{place:?}"))
+        .await;
+    assert_eq!(failed.state(), RunState::Failed);
+    let is_of_undo = |place: &&CrashPlace| place.to_string().contains("undo");
+    assert!(failed.places().iter().any(|place| is_of_undo(&place)), "{:?}", failed.places());
+    let cancelled = crash_everywhere(&journey, "Lisbon".to_owned())
+        .drive(async |test, run| {
+            while run.tasks().await.unwrap()[0].state != TaskState::Waiting {
+                test.pass(Duration::from_secs(1)).await;
+            }
+            run.cancel("the plans have changed").await.unwrap();
+        })
+        .before_each(|| drop(bookings.take()))
+        .after_each(|place| assert_eq!(bookings.take(), given_back, "{place:?}"))
+        .await;
+    assert_eq!(cancelled.state(), RunState::Cancelled);
 }
