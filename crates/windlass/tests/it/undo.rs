@@ -129,6 +129,28 @@ async fn a_function_that_is_cancelled_while_it_sleeps_is_undone_and_begins_nothi
 }
 
 #[tokio::test]
+async fn a_step_that_was_at_work_is_not_begun_again_while_the_run_is_undone() {
+    let effects = Effects::default();
+    let order = function(&effects, async |ctx, effects| {
+        effects.step(&ctx, "charge").await?;
+        let ship = ctx.step("ship", async || {
+            effects.note("ship");
+            tokio::time::sleep(HOUR).await;
+            Ok::<_, TaskError>(1)
+        });
+        ship.await
+    });
+    let test = TestEngine::new().register(&order);
+    let run = test.start(&order, 0).await.unwrap();
+    test.pass(SECOND).await;
+    run.cancel("no longer wanted").await.unwrap();
+    test.advance(2 * HOUR).await;
+    assert_eq!(state(&undone_by(&run).await).await, RunState::Succeeded);
+    assert_eq!(effects.all(), ["charge", "ship", "undo charge's result"]);
+    test.assert_promises_kept().await;
+}
+
+#[tokio::test]
 async fn what_undoes_a_step_is_tried_again_and_what_is_undone_is_not() {
     let effects = Effects::default();
     let order = function(&effects, async |ctx, effects| {
