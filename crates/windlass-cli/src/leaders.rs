@@ -60,6 +60,7 @@ fn json(leader: &LeaderRecord, now: Timestamp) -> Value {
         "since": time(holder.map(|holder| holder.since)),
         "renewed_at": time(holder.map(|holder| holder.renewed_at)),
         "until": time(holder.map(|holder| holder.until)),
+        "rotates_at": time(holder.and_then(|holder| holder.rotates_at)),
         "is_given_up": holder.is_some_and(|holder| holder.is_given_up),
         "runs": leader.runs,
         "items": leader.items,
@@ -87,11 +88,25 @@ fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
     };
     let mut text = listing(&header, &[3, 6, 7], leaders.iter().map(row));
     for leader in leaders {
+        text += &rotation(leader, now);
         if let Some(error) = &leader.last_error {
             text += &format!("last error of {}: {}\n", leader.duty, shown(error));
         }
     }
     text
+}
+
+/// When another process may have a duty, if its leader rotates.
+fn rotation(leader: &LeaderRecord, now: Timestamp) -> String {
+    let holder = leader.holder.as_ref().filter(|holder| !holder.is_given_up);
+    let Some(rotates_at) = holder.and_then(|holder| holder.rotates_at) else {
+        return String::new();
+    };
+    let duty = leader.duty;
+    match rotates_at.since(now) {
+        left if left.is_zero() => format!("{duty} rotates as soon as another process is there\n"),
+        left => format!("{duty} rotates in {}\n", age(left)),
+    }
 }
 
 #[cfg(test)]
@@ -111,6 +126,7 @@ mod tests {
             since: now,
             renewed_at: now,
             until: now + Duration::from_secs(10),
+            rotates_at: Some(now + Duration::from_secs(185)),
             is_given_up: false,
         };
         let leader = |duty, holder| LeaderRecord {
@@ -134,7 +150,10 @@ mod tests {
         );
         assert!(lines[2].starts_with("reap "), "{text}");
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
-        assert_eq!(lines[3], "last error of promote_due: away");
+        assert_eq!(lines[3], "promote_due rotates in 1m");
+        assert_eq!(lines[4], "last error of promote_due: away");
+        let late = table(&leaders, now + Duration::from_secs(185));
+        assert!(late.contains("promote_due rotates as soon as another process is there\n"));
         let value = json(&leaders[1], now);
         assert_eq!((&value["state"], &value["holder"]), (&json!("vacant"), &Value::Null));
     }

@@ -27,6 +27,7 @@ struct Setup {
     poll: Duration,
     duties: Option<Duration>,
     leader_ttl: Duration,
+    leader_rotation: Option<Duration>,
     grace: Duration,
     cancel_grace: Duration,
     knows: Vec<usize>,
@@ -55,6 +56,7 @@ impl Setup {
                 .chance(0.8)
                 .then(|| dice.millis(500..=DUTY_INTERVAL_MAX.as_millis() as u64)),
             leader_ttl: dice.millis(2_000..=LEADER_TTL_MAX.as_millis() as u64),
+            leader_rotation: dice.chance(0.3).then(|| LEADER_TTL_MAX + dice.up_to(LEADER_TTL_MAX)),
             grace: dice.millis(6_000..=GRACE_MAX.as_millis() as u64),
             cancel_grace: dice.millis(500..=3_000),
             knows,
@@ -130,6 +132,9 @@ impl Member {
             .plant(world.bug);
         for place in &setup.knows {
             worker = worker.register(&workflows[*place]);
+        }
+        if let Some(rotation) = setup.leader_rotation {
+            worker = worker.leader_rotation(rotation);
         }
         if let Some(queue) = setup.queue {
             worker = worker.queues([queue]);

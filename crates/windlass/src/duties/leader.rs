@@ -3,7 +3,8 @@
 //! Whoever leads nothing asks about when the leader's time to live ends, and at once when
 //! it is hinted that a duty was given up. Whoever leads renews its terms three times per
 //! time to live, asks with the same request when something is due, and sleeps until then or
-//! until it is hinted that something is due earlier.
+//! until it is hinted that something is due earlier. Whoever leads and rotates is asked for its
+//! duties when its time is over, and learns by its next sweep or renewal that it was replaced.
 //!
 //! Nothing here is needed to be safe: the store refuses the sweeps of a term that is over.
 
@@ -159,6 +160,7 @@ impl Leader {
             candidate: self.candidate,
             name: self.options.name.clone(),
             ttl: self.options.ttl,
+            rotation: self.options.rotation,
             tallies: self.tallies.clone(),
         };
         self.is_unsure = true;
@@ -183,7 +185,13 @@ impl Leader {
         self.lead_at = now + self.options.ttl;
         for leader in &standing.leaders {
             let next = match leader.is_led_by(self.candidate) {
-                true => began + self.jittered(self.options.ttl / 3),
+                true => {
+                    let renew_at = began + self.jittered(self.options.ttl / 3);
+                    // Whoever waits for it to make room asks just after that.
+                    let left = leader.holder.as_ref().and_then(|it| it.rotates_at);
+                    let left = left.map(|at_last| at_last.since(at)).filter(|it| !it.is_zero());
+                    left.map_or(renew_at, |left| renew_at.min(now + left))
+                }
                 false => now + self.until_free(leader, at),
             };
             self.lead_at = self.lead_at.min(next.max(now + RIVAL_PAUSE));
@@ -195,7 +203,7 @@ impl Leader {
     /// How long a candidate that was not given a duty waits before it asks again.
     fn until_free(&mut self, leader: &LeaderRecord, at: Timestamp) -> Duration {
         let until = leader.holder.as_ref().filter(|_| !leader.is_free(at));
-        let left = until.map_or(Duration::ZERO, |holder| holder.until.since(at));
+        let left = until.map_or(Duration::ZERO, |holder| holder.replaceable_at().since(at));
         let spread = (self.options.ttl / 10).min(SPREAD_MAX);
         left.min(self.options.ttl) + spread.mul_f64(self.rng.f64())
     }

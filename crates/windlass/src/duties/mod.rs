@@ -51,6 +51,7 @@ const TTL: Duration = Duration::from_secs(10);
 pub struct DutyOptions {
     pub(crate) interval: Duration,
     pub(crate) ttl: Duration,
+    pub(crate) rotation: Option<Duration>,
     pub(crate) name: String,
     pub(crate) seed: u64,
     /// Whether one process leads. In the test kit all do everything, because a term that has
@@ -63,6 +64,7 @@ impl Default for DutyOptions {
         DutyOptions {
             interval: Duration::from_secs(1),
             ttl: TTL,
+            rotation: None,
             name: format!("duties-{}", std::process::id()),
             seed: 0,
             is_led: true,
@@ -93,6 +95,14 @@ impl DutyOptions {
         self
     }
 
+    /// How long this process leads a duty before it lets another one have it, at least as long
+    /// as its time to live; for as long as it lives if not said. While nobody else is there it
+    /// goes on, and where somebody is, the duty changes hands without a pause.
+    pub fn rotation(mut self, rotation: Duration) -> Self {
+        self.rotation = Some(rotation);
+        self
+    }
+
     /// What people call this process, up to 200 bytes; `duties-` and the number of the
     /// process if not said.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -111,7 +121,9 @@ impl DutyOptions {
         if self.interval.is_zero() {
             return refuse("an interval of zero between duties would never pause".to_owned());
         }
-        for (setting, time) in [("interval", self.interval), ("ttl", self.ttl)] {
+        let rotation = self.rotation.unwrap_or(self.ttl);
+        let times = [("interval", self.interval), ("ttl", self.ttl), ("rotation", rotation)];
+        for (setting, time) in times {
             if time > SETTING_MAX {
                 let text = format!("{setting} of duties is {time:?}, the limit is {SETTING_MAX:?}");
                 return refuse(text);
@@ -119,6 +131,10 @@ impl DutyOptions {
         }
         if self.ttl < TTL_MIN {
             let text = format!("ttl of duties is {:?}, the least is {TTL_MIN:?}", self.ttl);
+            return refuse(text);
+        }
+        if rotation < self.ttl {
+            let text = format!("rotation of duties is {rotation:?}, their ttl is {:?}", self.ttl);
             return refuse(text);
         }
         WorkerName::new(&self.name)?;

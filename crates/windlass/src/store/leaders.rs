@@ -2,7 +2,8 @@
 //!
 //! Each duty has one leader at a time, for a term. A candidate that has nobody before it
 //! begins the next term; it keeps it by renewing it within its time to live, and whoever
-//! finds that over may begin the next. Terms never go back, and every write of a leader
+//! finds that over may begin the next. A leader that rotates may be replaced once it has led for
+//! its time, whether it renews or not; with nobody else there it goes on. Terms never go back, and every write of a leader
 //! names its own: one that was replaced and does not know it changes nothing any more.
 //!
 //! This module says what stores are told and what they answer. When to campaign, to renew
@@ -83,6 +84,9 @@ pub struct Candidacy {
     pub name: String,
     /// How long after this it may be replaced if it is not heard of.
     pub ttl: Duration,
+    /// How long after a term began another candidate may begin the next one, also if the leader
+    /// is heard of; none if it leads for as long as it is.
+    pub rotation: Option<Duration>,
     /// What it did since the last candidacy that was answered.
     pub tallies: Tallies,
 }
@@ -163,8 +167,17 @@ pub struct Holder {
     pub renewed_at: Timestamp,
     /// From when on it may be replaced.
     pub until: Timestamp,
+    /// From when on it may be replaced although it is heard of; none if never.
+    pub rotates_at: Option<Timestamp>,
     /// Whether it gave the duty up, so that anyone may begin the next term at once.
     pub is_given_up: bool,
+}
+
+impl Holder {
+    /// From when on another candidate may begin the next term, if it was not given up.
+    pub(crate) fn replaceable_at(&self) -> Timestamp {
+        self.rotates_at.map_or(self.until, |rotates_at| rotates_at.min(self.until))
+    }
 }
 
 impl LeaderRecord {
@@ -188,9 +201,18 @@ impl LeaderRecord {
         self.holder.as_ref().is_some_and(is_it)
     }
 
-    /// Whether anyone may begin the next term at this time.
+    /// Whether anyone but the leader may begin the next term at this time.
     pub fn is_free(&self, at: Timestamp) -> bool {
-        self.holder.as_ref().is_none_or(|holder| holder.is_given_up || holder.until <= at)
+        self.holder
+            .as_ref()
+            .is_none_or(|holder| holder.is_given_up || holder.replaceable_at() <= at)
+    }
+
+    /// Whether this candidate leads and has led for as long as it wants to while others are
+    /// there.
+    pub(crate) fn makes_room(&self, candidate: CandidateId, at: Timestamp) -> bool {
+        let rotates_at = self.holder.as_ref().and_then(|holder| holder.rotates_at);
+        self.is_led_by(candidate) && rotates_at.is_some_and(|rotates_at| rotates_at <= at)
     }
 
     /// Whether these are the candidate and the term of the leader, who may therefore write.
@@ -214,6 +236,7 @@ impl LeaderRecord {
             since,
             renewed_at: now,
             until: now + candidacy.ttl,
+            rotates_at: candidacy.rotation.map(|rotation| since + rotation),
             is_given_up: false,
         });
         self.add(candidacy.tallies.get(&self.duty));

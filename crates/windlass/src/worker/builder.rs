@@ -38,6 +38,7 @@ pub const SLOTS_MAX: usize = 100_000;
 /// | [`grace`](WorkerBuilder::grace) | 30 s |
 /// | [`duties`](WorkerBuilder::duties) | done |
 /// | [`leader_ttl`](WorkerBuilder::leader_ttl) | two thirds of the lease, from 2 s to 10 s |
+/// | [`leader_rotation`](WorkerBuilder::leader_rotation) | none |
 #[must_use = "a worker does nothing until it is spawned"]
 pub struct WorkerBuilder {
     store: Arc<dyn Store>,
@@ -47,6 +48,7 @@ pub struct WorkerBuilder {
     config: Config,
     duty_interval: Option<Duration>,
     leader_ttl: Option<Duration>,
+    leader_rotation: Option<Duration>,
     is_led: bool,
     gate: Gate,
     probe: Option<Arc<dyn Probe>>,
@@ -81,6 +83,7 @@ impl WorkerBuilder {
             config,
             duty_interval: Some(Duration::from_secs(1)),
             leader_ttl: None,
+            leader_rotation: None,
             is_led: true,
             gate: Gate::default(),
             probe: None,
@@ -180,6 +183,13 @@ impl WorkerBuilder {
     /// over from this one, at least 2 s. A worker that drains gives them up at once.
     pub fn leader_ttl(mut self, ttl: Duration) -> Self {
         self.leader_ttl = Some(ttl);
+        self
+    }
+
+    /// How long this process does a background duty before it lets another one have it, see
+    /// [`DutyOptions::rotation`](crate::DutyOptions::rotation).
+    pub fn leader_rotation(mut self, rotation: Duration) -> Self {
+        self.leader_rotation = Some(rotation);
         self
     }
 
@@ -310,6 +320,7 @@ impl WorkerBuilder {
         Some(DutyOptions {
             interval: self.duty_interval?,
             ttl: self.leader_ttl.unwrap_or_else(|| DutyOptions::ttl_for(self.config.lease)),
+            rotation: self.leader_rotation,
             name: self.config.name.clone(),
             // Other numbers than the worker's own.
             seed: self.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15),

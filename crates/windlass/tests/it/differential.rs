@@ -117,7 +117,7 @@ async fn two_memory_stores_agree_whatever_the_seed() {
 
 /// The stories that are told to the store in PostgreSQL: four, so that all cores have a part in
 /// them. Few others are as eventful: of 150 seeds one meets everything in so few steps.
-const STORIES: [u64; 4] = [16, 114, 127, 231];
+const STORIES: [u64; 4] = [114, 231, 342, 352];
 
 /// How many steps each of them has.
 const STEPS: usize = 1_000;

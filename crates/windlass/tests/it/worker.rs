@@ -502,6 +502,7 @@ async fn what_a_worker_says_of_itself_is_refused_by_name_if_it_is_too_long() {
         (worker().version("x".repeat(257)), "version \"xxxx"),
         (worker().metadata("k", "x".repeat(257)), "metadata \"xxxx"),
         (worker().leader_ttl(SECOND), "ttl of duties is 1s, the least is 2s"),
+        (worker().leader_rotation(SECOND), "rotation of duties is 1s, their ttl is 10s"),
     ] {
         let error = worker.spawn().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument);

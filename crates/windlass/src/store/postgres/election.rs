@@ -4,7 +4,7 @@
 //! only who may begin the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
@@ -26,6 +26,14 @@ const LOCK_CLASS: i32 = 1_464_421_958;
 const TRY_LOCKS: &str = "select d.number, pg_try_advisory_lock($1, d.number)
     from unnest($2::integer[]) d (number)";
 
+/// Lets go of the locks of duties.
+const UNLOCK: &str = "select pg_advisory_unlock($1, d.number)
+    from unnest($2::integer[]) d (number)";
+
+/// For how much of its time to live a leader that rotates leaves a lock to others. They know from
+/// the row when it does, and come within a tenth of the time to live.
+const REST: f64 = 0.5;
+
 /// What a candidate has a right to, besides what the rows say.
 #[derive(Debug, Default)]
 pub(super) struct Seats {
@@ -40,6 +48,10 @@ pub(super) struct Seats {
 pub(super) trait Election: Send + Sync {
     /// What the candidate has a right to now.
     async fn seats(&self, candidacy: &Candidacy) -> Result<Seats, Fault>;
+
+    /// The candidate has led these duties for as long as it wants to while others are there: any
+    /// of them may begin the next term.
+    async fn make_room(&self, candidacy: &Candidacy, duties: &BTreeSet<Duty>);
 
     /// The candidate gave up what it led.
     async fn release(&self, candidate: CandidateId);
@@ -70,6 +82,9 @@ impl Election for ByRow {
         Ok(Seats::default())
     }
 
+    // The row says from when on.
+    async fn make_room(&self, _: &Candidacy, _: &BTreeSet<Duty>) {}
+
     async fn release(&self, _: CandidateId) {}
 }
 
@@ -85,6 +100,8 @@ struct ByLock {
 struct Session {
     client: Client,
     held: BTreeSet<Duty>,
+    /// The duties that are left to others until then.
+    rests: BTreeMap<Duty, Instant>,
     _ends: DropGuard,
 }
 
@@ -97,13 +114,21 @@ impl Session {
         // goes the lock, if nothing was said on it for the time to live.
         let millis = ttl.as_millis().min(i32::MAX as u128);
         client.batch_execute(&format!("set idle_session_timeout = {millis}")).await?;
-        Ok(Session { client, held: BTreeSet::new(), _ends: ends.drop_guard() })
+        Ok(Session {
+            client,
+            held: BTreeSet::new(),
+            rests: BTreeMap::new(),
+            _ends: ends.drop_guard(),
+        })
     }
 
     /// Takes the locks that are free; answers those that are new. Also if it has all, the
     /// session is asked: only its answer shows that it still has them.
     async fn take_locks(&mut self) -> Result<BTreeSet<Duty>, Fault> {
-        let missing = Duty::ALL.into_iter().filter(|duty| !self.held.contains(duty));
+        let now = Instant::now();
+        self.rests.retain(|_, until| *until > now);
+        let is_missing = |duty: &Duty| !self.held.contains(duty) && !self.rests.contains_key(duty);
+        let missing = Duty::ALL.into_iter().filter(is_missing);
         let numbers: Vec<i32> = missing.map(number).collect();
         let rows = self.client.query(TRY_LOCKS, &[&LOCK_CLASS, &numbers]).await?;
         let taken = rows.iter().filter(|row| row.get(1)).map(|row| row.get::<_, i32>(0));
@@ -112,6 +137,22 @@ impl Session {
         let gained: BTreeSet<Duty> = gained.collect();
         self.held.extend(&gained);
         Ok(gained)
+    }
+
+    /// Lets go of locks, and leaves them to others for a while.
+    async fn leave_locks(&mut self, duties: &BTreeSet<Duty>, ttl: Duration) -> Result<(), Fault> {
+        let left: Vec<Duty> = self.held.intersection(duties).copied().collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let numbers: Vec<i32> = left.iter().copied().map(number).collect();
+        self.client.query(UNLOCK, &[&LOCK_CLASS, &numbers]).await?;
+        let until = Instant::now() + ttl.mul_f64(REST);
+        for duty in left {
+            self.held.remove(&duty);
+            self.rests.insert(duty, until);
+        }
+        Ok(())
     }
 }
 
@@ -137,6 +178,18 @@ impl Election for ByLock {
         let held = Some(session.held.clone());
         sessions.insert(candidate, session);
         Ok(Seats { held, gained })
+    }
+
+    async fn make_room(&self, candidacy: &Candidacy, duties: &BTreeSet<Duty>) {
+        let mut sessions = self.sessions.lock().await;
+        let Some(mut session) = sessions.remove(&candidacy.candidate) else { return };
+        match session.leave_locks(duties, candidacy.ttl).await {
+            Ok(()) => {
+                sessions.insert(candidacy.candidate, session);
+            }
+            // The locks go with the session.
+            Err(fault) => tracing::debug!(?fault, "could not let go of the locks of duties"),
+        }
     }
 
     async fn release(&self, candidate: CandidateId) {

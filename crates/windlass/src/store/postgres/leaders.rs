@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio_postgres::Row;
 use windlass_core::{CandidateId, Term, Timestamp};
@@ -50,7 +51,8 @@ impl PostgresStore {
         let held: Option<Vec<&str>> = seats.held.as_ref().map(words);
         let gained: Vec<&str> = words(&seats.gained);
         let (now, timers, staged) = self.look_from();
-        let ttl = i64::try_from(candidacy.ttl.as_micros()).unwrap_or(i64::MAX);
+        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        let (ttl, rotation) = (micros(candidacy.ttl), candidacy.rotation.map(micros));
         let did = Columns::of(&candidacy.tallies);
         let rows = self
             .read(
@@ -70,11 +72,18 @@ impl PostgresStore {
                     &did.last_errors,
                     &held,
                     &gained,
+                    &rotation,
                 ],
             )
             .await?;
         let outlook = rows.first().map(|row| self.outlook_of(row)).ok_or_else(no_duties)?;
-        Ok(Standing { leaders: leaders(&rows)?, outlook })
+        let leaders = leaders(&rows)?;
+        let is_over = |it: &&LeaderRecord| it.makes_room(candidacy.candidate, outlook.at);
+        let over: BTreeSet<Duty> = leaders.iter().filter(is_over).map(|it| it.duty).collect();
+        if !over.is_empty() {
+            self.election.make_room(candidacy, &over).await;
+        }
+        Ok(Standing { leaders, outlook })
     }
 
     pub(super) async fn resign_once(
@@ -177,6 +186,7 @@ fn leader(duty: Duty, row: &Row) -> LeaderRecord {
             since: time("since")?,
             renewed_at: time("renewed_at")?,
             until: time("until")?,
+            rotates_at: time("rotates_at"),
             is_given_up: row.get("is_given_up"),
         })
     };

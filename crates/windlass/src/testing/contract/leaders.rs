@@ -10,23 +10,29 @@ use crate::store::{
 };
 
 const TTL: Duration = Duration::from_secs(10);
+const ROTATION: Duration = Duration::from_secs(25);
 
 /// A process that offers to do the duties.
 struct Process<'a> {
     bench: &'a Bench<'a>,
     id: CandidateId,
     name: String,
+    rotation: Option<Duration>,
 }
 
 impl<'a> Process<'a> {
     fn new(bench: &'a Bench<'a>, number: u128) -> Self {
         let id = CandidateId::from_random(number);
-        Process { bench, id, name: format!("process-{number}") }
+        Process { bench, id, name: format!("process-{number}"), rotation: None }
+    }
+
+    fn rotating(bench: &'a Bench<'a>, number: u128) -> Self {
+        Process { rotation: Some(ROTATION), ..Process::new(bench, number) }
     }
 
     async fn lead_with(&self, tallies: Tallies) -> Standing {
-        let (candidate, name) = (self.id, self.name.clone());
-        let candidacy = Candidacy { candidate, name, ttl: TTL, tallies };
+        let (candidate, name, rotation) = (self.id, self.name.clone(), self.rotation);
+        let candidacy = Candidacy { candidate, name, ttl: TTL, rotation, tallies };
         self.bench.store.lead(candidacy).await.expect("campaigning works")
     }
 
@@ -82,6 +88,7 @@ pub(crate) async fn the_first_candidate_leads_and_the_second_does_not(bench: &Be
         assert_eq!(holder.name, first.name);
         assert_eq!((holder.since, holder.renewed_at), (now, now));
         assert_eq!((holder.until, holder.is_given_up), (now + TTL, false));
+        assert_eq!(holder.rotates_at, None);
     }
     let sweep = first.sweep(Duty::PromoteDue, Term(1)).await;
     assert_eq!(sweep, bench.swept(0, None).await);
@@ -124,6 +131,61 @@ pub(crate) async fn a_late_leader_that_nobody_replaced_goes_on(bench: &Bench<'_>
     assert_eq!(first.leads(&first.lead().await), Duty::ALL);
     assert_eq!(terms(bench).await, [1, 1]);
     assert_eq!(second.leads(&second.lead().await), []);
+}
+
+/// Lets time pass while the leader renews its terms.
+async fn renew_for(time: Duration, leader: &Process<'_>) {
+    let mut left = time;
+    while !left.is_zero() {
+        let step = left.min(TTL / 2);
+        leader.bench.advance(step).await;
+        assert_eq!(leader.leads(&leader.lead().await), Duty::ALL);
+        left -= step;
+    }
+}
+
+pub(crate) async fn a_leader_that_rotates_is_replaced_when_its_time_is_over(bench: &Bench<'_>) {
+    let (first, second) = (Process::rotating(bench, 1), Process::rotating(bench, 2));
+    let mut pair = [&first, &second];
+    first.lead().await;
+    for term in 1..4 {
+        let [leader, rival] = pair;
+        let since = bench.now().await;
+        renew_for(ROTATION - TICK, leader).await;
+        assert_eq!(rival.leads(&rival.lead().await), [], "its time is not over");
+        bench.advance(TICK).await;
+        assert_eq!(rival.leads(&rival.lead().await), Duty::ALL);
+        assert_eq!(leader.leads(&leader.lead().await), [], "it has no time of its own any more");
+        assert_eq!(terms(bench).await, [term + 1, term + 1]);
+        for duty in Duty::ALL {
+            assert_eq!(leader.sweep(duty, Term(term)).await, over(duty, Term(term)));
+        }
+        for record in leaders(bench).await {
+            let holder = record.holder.expect("someone leads");
+            assert_eq!(holder.since, since + ROTATION);
+            assert_eq!(holder.rotates_at, Some(since + 2 * ROTATION), "its time is as long");
+        }
+        pair.reverse();
+    }
+}
+
+pub(crate) async fn a_leader_that_rotates_goes_on_while_it_is_alone(bench: &Bench<'_>) {
+    let (first, late) = (Process::rotating(bench, 1), Process::new(bench, 2));
+    let since = bench.now().await;
+    first.lead().await;
+    renew_for(3 * ROTATION, &first).await;
+    assert_eq!(terms(bench).await, [1, 1]);
+    for record in leaders(bench).await {
+        assert_eq!(record.holder.and_then(|it| it.rotates_at), Some(since + ROTATION));
+    }
+    assert!(first.sweep(Duty::Reap, Term(1)).await.is_ok());
+    // Whoever comes then has waited long enough, and leads by its own settings.
+    assert_eq!(late.leads(&late.lead().await), Duty::ALL);
+    for record in leaders(bench).await {
+        assert_eq!(record.holder.and_then(|it| it.rotates_at), None);
+    }
+    renew_for(3 * ROTATION, &late).await;
+    assert_eq!(first.leads(&first.lead().await), []);
 }
 
 pub(crate) async fn a_leader_that_was_replaced_changes_nothing(bench: &Bench<'_>) {

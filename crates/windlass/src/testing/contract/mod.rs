@@ -269,6 +269,8 @@ macro_rules! store_contract_cases {
                 a_late_leader_that_nobody_replaced_goes_on
                 a_leader_that_was_replaced_changes_nothing
                 a_duty_that_was_given_up_is_free_at_once
+                a_leader_that_rotates_is_replaced_when_its_time_is_over
+                a_leader_that_rotates_goes_on_while_it_is_alone
                 whoever_comes_back_begins_another_term
                 candidates_that_race_make_one_leader
                 what_was_done_is_added_up_over_terms

@@ -463,6 +463,14 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
     ),
     violation(
         &["G16.leaders"],
+        "rotates",
+        "update windlass.leaders
+         set term = 1, holder = gen_random_uuid(), holder_name = 'one', since = now(),
+             renewed_at = now(), until = now(), rotates_at = now() - interval '1 minute'
+         where duty = 'reap'",
+    ),
+    violation(
+        &["G16.leaders"],
         "the duty reap was given up by nobody",
         "update windlass.leaders set is_given_up = true where duty = 'reap'",
     ),

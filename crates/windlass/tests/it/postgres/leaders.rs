@@ -218,7 +218,8 @@ async fn a_leader_that_hears_nothing_looks_every_second() {
 
 fn candidacy(number: u128) -> Candidacy {
     let candidate = CandidateId::from_random(number);
-    Candidacy { candidate, name: format!("{number}"), ttl: TTL, tallies: Tallies::new() }
+    let name = format!("{number}");
+    Candidacy { candidate, name, ttl: TTL, rotation: None, tallies: Tallies::new() }
 }
 
 /// The terms that a candidate has after it asked for all.
@@ -282,6 +283,71 @@ async fn a_leader_by_lock_that_is_silent_for_its_time_to_live_loses_its_session(
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(since.elapsed() >= TTL / 2, "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn leaders_that_rotate_take_turns() {
+    take_turns(LeaderElection::LeaseRow).await;
+}
+
+#[tokio::test]
+async fn leaders_by_lock_that_rotate_take_turns() {
+    take_turns(LeaderElection::AdvisoryLock).await;
+}
+
+async fn take_turns(election: LeaderElection) {
+    let database = TestDatabase::new().await;
+    let store = connect(&database, false).await;
+    let hire = async |name: &str| {
+        let options = PostgresOptions::new(database.url()).election(election);
+        let windlass = Windlass::connect(options).await.expect("the database is there");
+        let options = DutyOptions::default().name(name).ttl(TTL).rotation(TTL);
+        windlass.duties(options).expect("the settings are within their limits")
+    };
+    let first = hire("first").await;
+    until(&store, "the first leads", |leader| name(leader) == "first").await;
+    // Alone it goes on after its time, whatever the number of its term.
+    let since = Instant::now();
+    while since.elapsed() < 2 * TTL {
+        let leaders = store.list_leaders().await.expect("reading works");
+        assert!(leaders.iter().all(|leader| name(leader) == "first"), "{leaders:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let late = lateness(&store).await;
+    assert!(late < Duration::from_secs(2), "{late:?}, as if nobody led");
+    let second = hire("second").await;
+    for turn in ["second", "first", "second"] {
+        let since = Instant::now();
+        until(&store, "it is its turn", |leader| name(leader) == turn).await;
+        println!("{turn} leads after {:?}", since.elapsed());
+        let late = lateness(&store).await;
+        assert!(late < Duration::from_secs(2), "{late:?}, as if nobody led");
+    }
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_leader_by_lock_leaves_its_locks_to_others_when_its_time_is_over() {
+    let database = TestDatabase::new().await;
+    let options = || PostgresOptions::new(database.url()).election(LeaderElection::AdvisoryLock);
+    let here = PostgresStore::connect(options()).await.expect("the database is there");
+    let there = PostgresStore::connect(options()).await.expect("the database is there");
+    let lead = async |store: &PostgresStore, number: u128| {
+        let rotating = Candidacy { rotation: Some(TTL), ..candidacy(number) };
+        let standing = store.lead(rotating).await.expect("campaigning works");
+        let led = |leader: &&LeaderRecord| leader.is_led_by(CandidateId::from_random(number));
+        standing.leaders.iter().filter(led).map(|leader| leader.term.0).collect::<Vec<_>>()
+    };
+    assert_eq!(lead(&here, 1).await, [1, 1]);
+    assert!(lead(&there, 2).await.is_empty());
+    let client = database.client().await;
+    let past = "update windlass.leaders set since = since - interval '1 h'";
+    client.batch_execute(past).await.expect("it can be written");
+    assert_eq!(lead(&here, 1).await, [1, 1], "nobody has asked yet");
+    assert_eq!(lead(&here, 1).await, [1, 1], "it goes on in its term");
+    assert_eq!(lead(&there, 2).await, [2, 2]);
+    assert!(lead(&here, 1).await.is_empty());
 }
 
 #[tokio::test]

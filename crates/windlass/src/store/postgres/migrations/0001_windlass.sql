@@ -356,6 +356,8 @@ create table windlass.leaders (
     renewed_at timestamptz,
     -- From when on anyone may begin the next term; at once if it was given up.
     until timestamptz,
+    -- From when on anyone else may, also if the leader is heard of; null if it does not rotate.
+    rotates_at timestamptz,
     is_given_up boolean not null default false,
     -- What was done in all terms.
     runs bigint not null default 0 check (runs >= 0),
@@ -368,6 +370,7 @@ create table windlass.leaders (
         and (holder is null)
             = (num_nulls(holder_name, since, renewed_at, until) = 4)
         and num_nulls(holder_name, since, renewed_at, until) in (0, 4)
+        and (rotates_at is null or holder is not null)
     )
 ) with (fillfactor = 50);
 

@@ -9,16 +9,19 @@
 -- last time; $11 timestamptz[], $12 text[]: its last sweep and last error
 -- $13 text[]: the duties whose lock the candidate has, null if the times in the rows decide
 -- $14 text[]: those of them whose lock it had not the last time
+-- $15 bigint: after how many microseconds of a term others may have it, null if never
 may as (
     select l.duty,
         l.holder is not distinct from $4 and not l.is_given_up and l.duty <> all($14) as is_held
     from windlass.leaders l
     where case
-            when $13::text[] is not null then l.duty = any($13)
+            -- Whoever leads and lets others have the lock goes on until one does.
+            when $13::text[] is not null then
+                l.duty = any($13) or l.holder = $4 and not l.is_given_up
             else l.holder is null
                 or l.holder = $4
                 or l.is_given_up
-                or l.until <= (select k.at from look k)
+                or least(l.until, l.rotates_at) <= (select k.at from look k)
         end
     order by l.duty
     for no key update skip locked
@@ -31,6 +34,8 @@ led as (
         since = case when m.is_held then l.since else k.at end,
         renewed_at = k.at,
         until = k.at + $6 * interval '1 microsecond',
+        rotates_at = case when m.is_held then l.since else k.at end
+            + $15::bigint * interval '1 microsecond',
         is_given_up = false,
         runs = l.runs + t.runs,
         items = l.items + t.items,
@@ -43,17 +48,17 @@ led as (
     cross join look k
     where l.duty = m.duty
     returning l.duty, l.term, l.holder, l.holder_name, l.since, l.renewed_at, l.until,
-        l.is_given_up, l.runs, l.items, l.errors, l.last_run_at, l.last_error
+        l.rotates_at, l.is_given_up, l.runs, l.items, l.errors, l.last_run_at, l.last_error
 )
 select k.at, k.promote_at, k.reap_at, k.may_prepare, l.*
 from look k
 cross join (
     select d.duty, d.term, d.holder, d.holder_name, d.since, d.renewed_at, d.until,
-        d.is_given_up, d.runs, d.items, d.errors, d.last_run_at, d.last_error
+        d.rotates_at, d.is_given_up, d.runs, d.items, d.errors, d.last_run_at, d.last_error
     from led d
     union all
     select o.duty, o.term, o.holder, o.holder_name, o.since, o.renewed_at, o.until,
-        o.is_given_up, o.runs, o.items, o.errors, o.last_run_at, o.last_error
+        o.rotates_at, o.is_given_up, o.runs, o.items, o.errors, o.last_run_at, o.last_error
     from windlass.leaders o
     where not exists (select 1 from led d where d.duty = o.duty)
 ) l

@@ -27,10 +27,13 @@ fn tallies(dice: &mut Dice, known: &Known) -> Tallies {
 
 pub(super) fn lead(dice: &mut Dice, known: &Known) -> Option<Verb> {
     let candidate = candidate(dice);
+    let name = dice.pick(&["one", "größer", ""]).to_owned();
+    let (ttl, rotation) = dice.pick(&[(2, None), (10, None), (10, Some(20)), (60, Some(60))]);
     Some(Verb::Lead(Candidacy {
         candidate,
-        name: dice.pick(&["one", "größer", ""]).to_owned(),
-        ttl: Duration::from_secs(dice.pick(&[2, 10, 10, 60])),
+        name,
+        ttl: Duration::from_secs(ttl),
+        rotation: rotation.map(Duration::from_secs),
         tallies: tallies(dice, known),
     }))
 }

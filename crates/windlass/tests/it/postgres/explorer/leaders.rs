@@ -18,8 +18,13 @@ fn candidate(number: u128) -> CandidateId {
 
 /// How many duties a candidate leads after it asked for all.
 async fn lead(store: Arc<PostgresStore>, candidate: CandidateId) -> usize {
-    let candidacy =
-        Candidacy { candidate, name: "one".to_owned(), ttl: TTL, tallies: Tallies::new() };
+    let candidacy = Candidacy {
+        candidate,
+        name: "one".to_owned(),
+        ttl: TTL,
+        rotation: None,
+        tallies: Tallies::new(),
+    };
     let standing = store.lead(candidacy).await.expect("campaigning works");
     standing.leaders.iter().filter(|leader| leader.is_led_by(candidate)).count()
 }

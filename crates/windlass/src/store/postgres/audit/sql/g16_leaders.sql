@@ -10,6 +10,8 @@ select
             format('term %s of %s began %s, was renewed %s', l.term, l.duty, l.since, l.renewed_at)
         when l.until < l.renewed_at then
             format('term %s of %s was renewed %s, ends %s', l.term, l.duty, l.renewed_at, l.until)
+        when l.rotates_at < l.since then
+            format('term %s of %s began %s, rotates %s', l.term, l.duty, l.since, l.rotates_at)
         when l.is_given_up and l.term = 0 then
             format('the duty %s was given up by nobody', l.duty)
     end as problem
