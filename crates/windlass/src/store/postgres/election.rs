@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
-use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use windlass_core::CandidateId;
 
 use super::address::Target;
 use super::fault::Fault;
 use super::options::{LeaderElection, PostgresOptions};
-use super::pool::open;
+use super::pool::{answer_max, open, within};
 use crate::store::{Candidacy, Duty};
 use crate::{Error, ErrorKind};
 
@@ -67,8 +68,9 @@ pub(super) fn of(options: &PostgresOptions) -> Result<Box<dyn Election>, Error> 
                             pooler's, see PostgresOptions::listen_url";
                 Error::new(ErrorKind::Argument, text)
             })?;
-            let open_max = options.open_max();
-            Ok(Box::new(ByLock { target, open_max, sessions: Mutex::default() }))
+            let (open_max, answer_max) = (options.open_max(), answer_max(options));
+            let limits = Limits { open_max, answer_max };
+            Ok(Box::new(ByLock { target, limits, sessions: Mutex::default() }))
         }
     }
 }
@@ -91,14 +93,26 @@ impl Election for ByRow {
 /// Whoever has the advisory lock of a duty leads it, for as long as its session lives.
 struct ByLock {
     target: Target,
-    open_max: Duration,
+    limits: Limits,
     /// The session of each candidate of this process.
     sessions: Mutex<BTreeMap<CandidateId, Session>>,
+}
+
+/// How long the database may take.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// To let a session in.
+    open_max: Duration,
+    /// To answer; `None` for ever.
+    answer_max: Option<Duration>,
 }
 
 /// A session that holds locks.
 struct Session {
     client: Client,
+    /// How long an answer may take. Longer than the time to live nobody waits: the server has
+    /// ended the session then, or another process may lead.
+    answer_max: Duration,
     held: BTreeSet<Duty>,
     /// The duties that are left to others until then.
     rests: BTreeMap<Duty, Instant>,
@@ -106,16 +120,19 @@ struct Session {
 }
 
 impl Session {
-    async fn open(target: &Target, open_max: Duration, ttl: Duration) -> Result<Session, Fault> {
-        let (client, driver) = open(target, open_max).await?;
+    async fn open(target: &Target, limits: Limits, ttl: Duration) -> Result<Session, Fault> {
+        let (client, driver) = open(target, limits.open_max).await?;
         let ends = CancellationToken::new();
         tokio::spawn(ends.clone().run_until_cancelled_owned(driver));
         // A process that is frozen keeps its connection. The server closes it, and with it
         // goes the lock, if nothing was said on it for the time to live.
         let millis = ttl.as_millis().min(i32::MAX as u128);
-        client.batch_execute(&format!("set idle_session_timeout = {millis}")).await?;
+        let answer_max = limits.answer_max.map_or(ttl, |limit| limit.min(ttl));
+        let text = format!("set idle_session_timeout = {millis}");
+        within(Some(answer_max), client.batch_execute(&text)).await??;
         Ok(Session {
             client,
+            answer_max,
             held: BTreeSet::new(),
             rests: BTreeMap::new(),
             _ends: ends.drop_guard(),
@@ -130,13 +147,21 @@ impl Session {
         let is_missing = |duty: &Duty| !self.held.contains(duty) && !self.rests.contains_key(duty);
         let missing = Duty::ALL.into_iter().filter(is_missing);
         let numbers: Vec<i32> = missing.map(number).collect();
-        let rows = self.client.query(TRY_LOCKS, &[&LOCK_CLASS, &numbers]).await?;
+        let rows = self.ask(TRY_LOCKS, &numbers).await?;
         let taken = rows.iter().filter(|row| row.get(1)).map(|row| row.get::<_, i32>(0));
         let taken: BTreeSet<i32> = taken.collect();
         let gained = Duty::ALL.into_iter().filter(|duty| taken.contains(&number(*duty)));
         let gained: BTreeSet<Duty> = gained.collect();
         self.held.extend(&gained);
         Ok(gained)
+    }
+
+    /// Asks for something about the locks of some duties.
+    async fn ask(&self, statement: &str, numbers: &Vec<i32>) -> Result<Vec<Row>, Fault> {
+        let params: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&LOCK_CLASS, Type::INT4), (numbers, Type::INT4_ARRAY)];
+        let asked = self.client.query_typed(statement, &params);
+        Ok(within(Some(self.answer_max), asked).await??)
     }
 
     /// Lets go of locks, and leaves them to others for a while.
@@ -146,7 +171,7 @@ impl Session {
             return Ok(());
         }
         let numbers: Vec<i32> = left.iter().copied().map(number).collect();
-        self.client.query(UNLOCK, &[&LOCK_CLASS, &numbers]).await?;
+        self.ask(UNLOCK, &numbers).await?;
         let until = Instant::now() + ttl.mul_f64(REST);
         for duty in left {
             self.held.remove(&duty);
@@ -172,7 +197,7 @@ impl Election for ByLock {
         // A call that is given up in the middle leaves no session behind, and no leadership.
         let mut session = match sessions.remove(&candidate) {
             Some(session) => session,
-            None => Session::open(&self.target, self.open_max, candidacy.ttl).await?,
+            None => Session::open(&self.target, self.limits, candidacy.ttl).await?,
         };
         let gained = session.take_locks().await?;
         let held = Some(session.held.clone());

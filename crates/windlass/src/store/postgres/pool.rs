@@ -37,6 +37,12 @@ use crate::Error;
 /// connection for dead.
 const ANSWER_SLACK: Duration = Duration::from_secs(5);
 
+/// How long a statement may stay unanswered; `None` for ever.
+pub(super) fn answer_max(options: &PostgresOptions) -> Option<Duration> {
+    let timeout = options.statement_timeout;
+    (!timeout.is_zero()).then(|| timeout + ANSWER_SLACK)
+}
+
 /// A statement: its name, its text and the types of its parameters.
 #[derive(Debug)]
 pub(super) struct Sql {
@@ -121,11 +127,10 @@ impl Habits {
                 begin.push_str(&format!("; set local {name} = {value}"));
             }
         }
-        let timeout = options.statement_timeout;
         Habits {
             begin,
             is_pooled: options.is_pooled,
-            answer_max: (!timeout.is_zero()).then(|| timeout + ANSWER_SLACK),
+            answer_max: answer_max(options),
             acquire_timeout: options.acquire_timeout,
             open_max: options.open_max(),
             tls: target.tls.clone(),
@@ -353,7 +358,10 @@ impl Connection {
 }
 
 /// Waits for an answer, but not for ever: a server that is stuck closes no connection.
-async fn within<T>(limit: Option<Duration>, answer: impl Future<Output = T>) -> Result<T, Fault> {
+pub(super) async fn within<T>(
+    limit: Option<Duration>,
+    answer: impl Future<Output = T>,
+) -> Result<T, Fault> {
     let Some(limit) = limit else {
         return Ok(answer.await);
     };

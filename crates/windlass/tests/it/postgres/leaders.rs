@@ -10,6 +10,7 @@ use windlass::store::{Candidacy, Duty, LeaderRecord, Mandate, NewRun, Store, Sto
 use windlass::{CandidateId, Duties, DutyOptions, ErrorKind, TaskState, Term, Windlass};
 
 use super::driver::{new_run, workflow};
+use super::pooler::Pooler;
 use crate::database::TestDatabase;
 
 /// The address of the database, for the processes that tests start.
@@ -348,6 +349,27 @@ async fn a_leader_by_lock_leaves_its_locks_to_others_when_its_time_is_over() {
     assert_eq!(lead(&here, 1).await, [1, 1], "it goes on in its term");
     assert_eq!(lead(&there, 2).await, [2, 2]);
     assert!(lead(&here, 1).await.is_empty());
+}
+
+#[tokio::test]
+async fn an_election_by_lock_does_not_wait_for_ever_for_a_database_that_is_cut_off() {
+    let database = TestDatabase::new().await;
+    // The session of the locks alone goes through it.
+    let pooler = Pooler::start(&database.url()).await;
+    pooler.ignore_options();
+    let options = PostgresOptions::new(database.url())
+        .listen(false)
+        .listen_url(pooler.url())
+        .connect_timeout(Duration::from_millis(100))
+        .election(LeaderElection::AdvisoryLock);
+    let store = PostgresStore::connect(options).await.expect("the database is there");
+    assert_eq!(terms(&store, 1).await, [1, 1]);
+    pooler.freeze(true);
+    let began = Instant::now();
+    let answer = tokio::time::timeout(TTL + 2 * SLACK, store.lead(candidacy(1))).await;
+    let error = answer.expect("it gives up").expect_err("nothing is passed on");
+    assert!(error.is_retryable(), "{error}");
+    assert!(began.elapsed() >= TTL, "{:?}: it could have been late only", began.elapsed());
 }
 
 #[tokio::test]
