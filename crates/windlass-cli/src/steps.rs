@@ -191,7 +191,8 @@ fn result(step: &StepRecord, now: Timestamp) -> String {
                     | StepKind::Undoable
                     | StepKind::Sleep
                     | StepKind::Time
-                    | StepKind::Patch,
+                    | StepKind::Patch
+                    | StepKind::Input,
                     _,
                 ) => {}
             }

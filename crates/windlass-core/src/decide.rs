@@ -154,6 +154,8 @@ pub enum Outcome {
     ConditionFalse,
     /// The function waits for something and needs no worker until then.
     Parked(Parking),
+    /// The function begins afresh with this input, as the same run.
+    Continued(Payload),
 }
 
 /// What the store is to do about a running task.
@@ -174,6 +176,9 @@ pub enum Decision {
     Skip,
     /// The task waits; it is claimed again when what it waits for has come.
     Park(Parking),
+    /// The only task of its run begins afresh with this input: it is claimed again, and what it
+    /// knows is forgotten.
+    Continue(Payload),
 }
 
 /// Decides what follows from the outcome of attempt number `attempt` (from 1).
@@ -195,6 +200,7 @@ pub fn decide(policy: &RetryPolicy, attempt: u32, outcome: Outcome, jitter: f64)
         Outcome::Returned(output) => Decision::Succeed(output),
         Outcome::ConditionFalse => Decision::Skip,
         Outcome::Parked(parking) => Decision::Park(parking),
+        Outcome::Continued(input) => Decision::Continue(input),
         Outcome::Interrupted => {
             let message = "the worker ended before the attempt did";
             let failure = Failure::new(FailureCode::Interrupted, message);

@@ -79,6 +79,11 @@ pub enum RunEventKind {
         /// The round that begins.
         round: u32,
     },
+    /// Its function begins afresh with another input, for the round with this number.
+    Continued {
+        /// The round that begins.
+        round: u32,
+    },
     /// It has ended, and what its steps did is being undone.
     Undoing {
         /// By this run.
@@ -94,6 +99,7 @@ impl RunEventKind {
             RunEventKind::Ended => "run_ended",
             RunEventKind::Cancelled { .. } => "run_cancelled",
             RunEventKind::Retried { .. } => "run_retried",
+            RunEventKind::Continued { .. } => "run_continued",
             RunEventKind::Undoing { .. } => "run_undoing",
         }
     }
@@ -167,6 +173,8 @@ pub enum TaskEventKind {
     },
     /// What the function waited for has come.
     Resumed,
+    /// The function begins afresh, with another input. Attempts count anew.
+    Continued,
     /// The lease of its worker ran out.
     LeaseExpired {
         /// The worker.
@@ -199,6 +207,7 @@ impl TaskEventKind {
             TaskEventKind::Released { .. } => "released",
             TaskEventKind::Parked { .. } => "parked",
             TaskEventKind::Resumed => "resumed",
+            TaskEventKind::Continued => "continued",
             TaskEventKind::LeaseExpired { .. } => "lease_expired",
             TaskEventKind::Skipped => "skipped",
             TaskEventKind::Cancelled => "cancelled",

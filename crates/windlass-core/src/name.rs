@@ -155,6 +155,13 @@ impl Default for Tenant {
     }
 }
 
+impl StepName {
+    /// What the input of a function that began afresh is called among what it knows.
+    pub(crate) fn of_input() -> Self {
+        StepName("input".into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -128,6 +128,8 @@ pub enum TaskCommand {
     Await,
     /// It happened.
     Resume,
+    /// The function begins afresh, with another input.
+    Continue,
     /// The lease ran out and an attempt is left.
     Expire,
     /// The trigger or the condition says that it does not run.
@@ -140,7 +142,7 @@ pub enum TaskCommand {
 
 impl TaskCommand {
     /// Every command.
-    pub const ALL: [TaskCommand; 17] = [
+    pub const ALL: [TaskCommand; 18] = [
         TaskCommand::Queue,
         TaskCommand::Schedule,
         TaskCommand::Promote,
@@ -154,6 +156,7 @@ impl TaskCommand {
         TaskCommand::Sleep,
         TaskCommand::Await,
         TaskCommand::Resume,
+        TaskCommand::Continue,
         TaskCommand::Expire,
         TaskCommand::Skip,
         TaskCommand::Cancel,
@@ -176,6 +179,7 @@ impl TaskCommand {
             TaskCommand::Sleep => "sleep",
             TaskCommand::Await => "await",
             TaskCommand::Resume => "resume",
+            TaskCommand::Continue => "continue",
             TaskCommand::Expire => "expire",
             TaskCommand::Skip => "skip",
             TaskCommand::Cancel => "cancel",
@@ -211,6 +215,7 @@ pub const TASK_TRANSITIONS: &[(TaskState, TaskCommand, TaskState)] = {
         (Running, Do::Defer, Scheduled),
         (Running, Do::Sleep, Scheduled),
         (Running, Do::Await, Waiting),
+        (Running, Do::Continue, Ready),
         (Running, Do::Expire, Ready),
         (Running, Do::Cancel, Cancelled),
         (Succeeded, Do::Reset, Pending),
@@ -286,16 +291,19 @@ pub enum RunCommand {
     Retry,
     /// What its steps did is undone by another run; it stays as it ended.
     Undo,
+    /// Its function begins afresh, with another input.
+    Continue,
 }
 
 impl RunCommand {
     /// Every command.
-    pub const ALL: [RunCommand; 5] = [
+    pub const ALL: [RunCommand; 6] = [
         RunCommand::Succeed,
         RunCommand::Fail,
         RunCommand::Cancel,
         RunCommand::Retry,
         RunCommand::Undo,
+        RunCommand::Continue,
     ];
 
     /// The command as a verb.
@@ -306,6 +314,7 @@ impl RunCommand {
             RunCommand::Cancel => "cancel",
             RunCommand::Retry => "retry",
             RunCommand::Undo => "undo",
+            RunCommand::Continue => "continue",
         }
     }
 }
@@ -315,6 +324,7 @@ pub const RUN_TRANSITIONS: &[(RunState, RunCommand, RunState)] = &[
     (RunState::Running, RunCommand::Succeed, RunState::Succeeded),
     (RunState::Running, RunCommand::Fail, RunState::Failed),
     (RunState::Running, RunCommand::Cancel, RunState::Cancelled),
+    (RunState::Running, RunCommand::Continue, RunState::Running),
     (RunState::Failed, RunCommand::Retry, RunState::Running),
     (RunState::Succeeded, RunCommand::Undo, RunState::Succeeded),
     (RunState::Failed, RunCommand::Undo, RunState::Failed),
@@ -363,6 +373,7 @@ mod tests {
                 (Do::Defer, S::Scheduled),
                 (Do::Sleep, S::Scheduled),
                 (Do::Await, S::Waiting),
+                (Do::Continue, S::Ready),
                 (Do::Expire, S::Ready),
                 (Do::Skip, S::Skipped),
                 (Do::Cancel, S::Cancelled),
@@ -406,8 +417,13 @@ mod tests {
             (RunState::Succeeded | RunState::Failed | RunState::Cancelled, RunCommand::Undo) => {
                 Some(state)
             }
+            (RunState::Running, RunCommand::Continue) => Some(RunState::Running),
             (RunState::Running, RunCommand::Retry | RunCommand::Undo)
             | (RunState::Failed, RunCommand::Succeed | RunCommand::Fail | RunCommand::Cancel)
+            | (
+                RunState::Succeeded | RunState::Failed | RunState::Cancelled,
+                RunCommand::Continue,
+            )
             | (
                 RunState::Succeeded | RunState::Cancelled,
                 RunCommand::Succeed | RunCommand::Fail | RunCommand::Cancel | RunCommand::Retry,

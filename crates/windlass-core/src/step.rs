@@ -52,11 +52,13 @@ pub enum StepKind {
     Child,
     /// Has the code been changed here?
     Patch,
+    /// Which input is it? No call of the function's, but what it began afresh with.
+    Input,
 }
 
 impl StepKind {
     /// Every kind.
-    pub const ALL: [StepKind; 7] = [
+    pub const ALL: [StepKind; 8] = [
         StepKind::Step,
         StepKind::Undoable,
         StepKind::Sleep,
@@ -64,6 +66,7 @@ impl StepKind {
         StepKind::Signal,
         StepKind::Child,
         StepKind::Patch,
+        StepKind::Input,
     ];
 
     /// The word that is stored and shown.
@@ -76,6 +79,7 @@ impl StepKind {
             StepKind::Signal => "signal",
             StepKind::Child => "child",
             StepKind::Patch => "patch",
+            StepKind::Input => "input",
         }
     }
 
@@ -156,6 +160,22 @@ impl StepRecord {
                 let StepWrite { call, name, kind, .. } = write.clone();
                 Some(StepRecord { call, name, kind, state })
             }
+        }
+    }
+
+    /// What a function knows that begins afresh: its input, before all calls. It takes the place
+    /// of that of the run.
+    pub fn input(value: Payload) -> Self {
+        let state = StepState::Done { number: 0, result: StepResult::Value(value) };
+        StepRecord { call: Call(0), name: StepName::of_input(), kind: StepKind::Input, state }
+    }
+
+    /// Takes the input that a function began afresh with out of what is known of it.
+    pub fn take_input(records: &mut Vec<StepRecord>) -> Option<Payload> {
+        let place = records.iter().position(|record| record.kind == StepKind::Input)?;
+        match records.remove(place).state {
+            StepState::Done { result: StepResult::Value(value), .. } => Some(value),
+            StepState::Done { .. } | StepState::Open { .. } => None,
         }
     }
 

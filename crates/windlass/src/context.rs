@@ -38,6 +38,8 @@ pub(crate) struct Attempt {
     /// Where what handlers say goes; `None` if no worker runs the attempt.
     gathers: Option<Arc<Gathers>>,
     is_handed_back: AtomicBool,
+    /// Whether its run has no other task.
+    is_alone: bool,
     /// When the handler last gave a sign of life.
     last_sign: Mutex<Instant>,
     /// How many of its calls wait for the store.
@@ -65,6 +67,7 @@ impl Attempt {
             received: Instant::now(),
             gathers: None,
             is_handed_back,
+            is_alone: false,
             last_sign: Mutex::new(Instant::now()),
             waits: AtomicUsize::new(0),
         }
@@ -111,6 +114,16 @@ impl Attempt {
     /// The same attempt with a place for what its handler says.
     pub(crate) fn gathers(self, gathers: Arc<Gathers>) -> Self {
         Attempt { gathers: Some(gathers), ..self }
+    }
+
+    /// The same attempt of a task that is the only one of its run, or is not.
+    pub(crate) fn alone(self, is_alone: bool) -> Self {
+        Attempt { is_alone, ..self }
+    }
+
+    /// Whether its run has no other task.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     /// Whether its worker is shutting down.

@@ -8,7 +8,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use windlass_core::{Failure, FailureCode};
+use windlass_core::{Failure, FailureCode, Payload};
 
 use crate::error::Error;
 
@@ -49,6 +49,8 @@ struct Verdict {
     code: Option<FailureCode>,
     is_permanent: bool,
     is_hand_back: bool,
+    /// What its function is to begin afresh with.
+    input: Option<Payload>,
 }
 
 impl TaskError {
@@ -57,7 +59,8 @@ impl TaskError {
     /// another attempt.
     pub fn new(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let error = error.into();
-        let verdict = Verdict { error, code: None, is_permanent: false, is_hand_back: false };
+        let verdict =
+            Verdict { error, code: None, is_permanent: false, is_hand_back: false, input: None };
         TaskError { verdict }
     }
 
@@ -86,6 +89,13 @@ impl TaskError {
     pub fn hand_back() -> Self {
         let mut error = TaskError::new("handed back");
         error.verdict.is_hand_back = true;
+        error
+    }
+
+    /// No failure: the function begins afresh with this input.
+    pub(crate) fn begin_afresh(input: Payload) -> Self {
+        let mut error = TaskError::new("begins afresh; return this from the function");
+        error.verdict.input = Some(input);
         error
     }
 
@@ -136,8 +146,8 @@ impl StdError for TaskError {
     /// What the error says about further attempts, if anything, and then the
     /// source of the error inside.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        let Verdict { code, is_permanent, is_hand_back, .. } = &self.verdict;
-        if code.is_none() && !is_permanent && !is_hand_back {
+        let Verdict { code, is_permanent, is_hand_back, input, .. } = &self.verdict;
+        if code.is_none() && !is_permanent && !is_hand_back && input.is_none() {
             return self.verdict.error.source();
         }
         Some(&self.verdict)
@@ -176,12 +186,20 @@ impl From<Error> for TaskError {
     }
 }
 
+/// What a function is to begin afresh with, if that is what its error says.
+pub(crate) fn new_input(error: &(dyn StdError + 'static)) -> Option<Payload> {
+    verdicts(error).find_map(|verdict| verdict.input.clone())
+}
+
+/// What the links of an error say of further attempts.
+fn verdicts<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e Verdict> {
+    let chain = std::iter::successors(Some(error), |&link| link.source());
+    chain.take(CHAIN_LINKS_MAX).filter_map(|link| link.downcast_ref::<Verdict>())
+}
+
 /// Whether a handler's error gives its task back.
 pub(crate) fn is_hand_back(error: &(dyn StdError + 'static)) -> bool {
-    let chain = std::iter::successors(Some(error), |&link| link.source());
-    let mut verdicts =
-        chain.take(CHAIN_LINKS_MAX).filter_map(|link| link.downcast_ref::<Verdict>());
-    verdicts.any(|verdict| verdict.is_hand_back)
+    verdicts(error).any(|verdict| verdict.is_hand_back)
 }
 
 /// The failure that is recorded for a handler's error.

@@ -226,6 +226,7 @@ impl Tally {
             | TaskEventKind::Released { .. }
             | TaskEventKind::Parked { .. }
             | TaskEventKind::Resumed
+            | TaskEventKind::Continued
             | TaskEventKind::Skipped
             | TaskEventKind::Cancelled => {}
         }

@@ -160,6 +160,7 @@ fn detail(event: &Event) -> String {
                 RunEventKind::Ended => run.to.to_string(),
                 RunEventKind::Cancelled { reason } => shown(reason.as_deref().unwrap_or_default()),
                 RunEventKind::Undoing { by } => format!("by {by}"),
+                RunEventKind::Continued { round } => format!("round {round}"),
                 RunEventKind::Retried { round } => format!("round {round}"),
             };
         }
@@ -185,6 +186,7 @@ fn detail(event: &Event) -> String {
         | TaskEventKind::Released { .. }
         | TaskEventKind::Parked { until: None }
         | TaskEventKind::Resumed
+        | TaskEventKind::Continued
         | TaskEventKind::Cancelled
         | TaskEventKind::Reset => String::new(),
     }

@@ -83,6 +83,7 @@ fn run_line(page: &Page, at: Timestamp, run: &RunEvent) -> Option<String> {
         RunEventKind::Cancelled { reason } => {
             Some(format!("cancelled: {}", shown(reason.as_deref().unwrap_or("no reason given"))))
         }
+        RunEventKind::Continued { round } => Some(format!("began afresh, round {round}")),
         RunEventKind::Undoing { by } => Some(format!("being undone by run {by}")),
         RunEventKind::Retried { round } => Some(format!("retried, round {round}")),
     }
@@ -111,6 +112,7 @@ fn task_line(at: Timestamp, task: &TaskEvent) -> Option<String> {
         | TaskEventKind::Started { .. }
         | TaskEventKind::Parked { .. }
         | TaskEventKind::Resumed
+        | TaskEventKind::Continued
         | TaskEventKind::Succeeded
         | TaskEventKind::Skipped
         | TaskEventKind::Cancelled

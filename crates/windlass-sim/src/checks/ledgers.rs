@@ -48,6 +48,7 @@ pub(super) fn completions_are_handlers_own(
             | TaskEventKind::Released { .. }
             | TaskEventKind::Parked { .. }
             | TaskEventKind::Resumed
+            | TaskEventKind::Continued
             | TaskEventKind::LeaseExpired { .. }
             | TaskEventKind::Cancelled
             | TaskEventKind::Reset => true,
@@ -141,6 +142,7 @@ pub(super) fn attempts_are_used_up_before_a_task_fails(
             | TaskEventKind::Released { .. }
             | TaskEventKind::Parked { .. }
             | TaskEventKind::Resumed
+            | TaskEventKind::Continued
             | TaskEventKind::Skipped
             | TaskEventKind::Cancelled
             | TaskEventKind::Reset => continue,

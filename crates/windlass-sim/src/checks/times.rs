@@ -156,6 +156,7 @@ pub(super) fn timers_are_not_late(evidence: &Evidence<'_>, violations: &mut Vec<
                 TaskEventKind::Released { until: None }
                 | TaskEventKind::Parked { until: None }
                 | TaskEventKind::Resumed
+                | TaskEventKind::Continued
                 | TaskEventKind::Started { .. }
                 | TaskEventKind::Succeeded
                 | TaskEventKind::Failed { .. }

@@ -82,6 +82,51 @@ impl<I> Ctx<I> {
         Signal { made: Some(made), running: None }
     }
 
+    /// Lets the function begin afresh with another input, as the same run: what this gives is to
+    /// be returned as its error. Its steps are forgotten, so that a function that goes on for ever
+    /// has no record that grows for ever; signals that nobody took are kept.
+    ///
+    /// What was done before is not [undone](crate::function::Step::compensate) any more. The
+    /// input that the run was started with is still what [its record](crate::store::RunRecord)
+    /// shows.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use windlass::{Ctx, TaskError};
+    /// # async fn measure() -> Result<u64, TaskError> { Ok(7) }
+    /// async fn watch(ctx: Ctx<u64>) -> Result<(), TaskError> {
+    ///     let mut total = *ctx.input();
+    ///     for _ in 0..1_000 {
+    ///         total += ctx.step("measure", measure).await?;
+    ///         ctx.sleep(Duration::from_secs(60)).await?;
+    ///     }
+    ///     Err(ctx.continue_with(&total))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What it gives is a failure if the function is not the only task of its workflow, or if the
+    /// input has no JSON form or is too large.
+    pub fn continue_with(&self, input: &I) -> TaskError
+    where
+        I: serde::Serialize,
+    {
+        let attempt = self.inner();
+        let what = format!("input that task {:?} begins afresh with", self.task());
+        if !attempt.is_alone() {
+            let text = format!("{what}: only a workflow of one task can begin afresh");
+            return TaskError::new(text).permanent();
+        }
+        match attempt.payload_limit.encode(input) {
+            Ok(input) => TaskError::begin_afresh(input),
+            Err(error) => {
+                let code = FailureCode::Payload;
+                TaskError::new(format!("{what} {error}")).code(code.word()).permanent()
+            }
+        }
+    }
+
     /// Whether the function came here with the code of the change `name`: `true` for those that
     /// come here for the first time, `false` for those that had come further before the change.
     /// So a function can be changed while runs of it are under way:

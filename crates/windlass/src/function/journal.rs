@@ -177,7 +177,9 @@ impl Journal {
     pub(super) fn end(&self, attempt: &Attempt, outcome: Outcome) -> Outcome {
         let state = self.state();
         match &outcome {
-            Outcome::Returned(_) | Outcome::ConditionFalse => match state.next_known() {
+            Outcome::Returned(_) | Outcome::ConditionFalse | Outcome::Continued(_) => match state
+                .next_known()
+            {
                 Some(known) => Outcome::Failed(diverged(attempt, known, "the end of the function")),
                 None => outcome,
             },

@@ -271,9 +271,11 @@ where
                     let wait = Wait::For(delay);
                     made.wait_parked(StepChange::Open { failures, failure, wait }).await
                 }
-                Decision::Fail(_) | Decision::Succeed(_) | Decision::Skip | Decision::Park(_) => {
-                    StepResult::Failed(failure)
-                }
+                Decision::Fail(_)
+                | Decision::Succeed(_)
+                | Decision::Skip
+                | Decision::Park(_)
+                | Decision::Continue(_) => StepResult::Failed(failure),
             }
         }
     };

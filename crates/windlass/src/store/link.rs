@@ -229,7 +229,7 @@ impl Completion {
     /// The bytes of its output.
     pub(crate) fn bytes(&self) -> usize {
         match &self.decision {
-            Decision::Succeed(output) => output.as_str().len(),
+            Decision::Succeed(output) | Decision::Continue(output) => output.as_str().len(),
             Decision::Park(parking) => parking.steps.iter().map(bytes_of).sum(),
             Decision::Skip | Decision::Fail(_) | Decision::Retry { .. } => 0,
         }
@@ -238,7 +238,7 @@ impl Completion {
     /// Whether its output is larger than the limit.
     pub(crate) fn is_over(&self, limit: PayloadLimit) -> bool {
         match &self.decision {
-            Decision::Succeed(output) => limit.check(output).is_err(),
+            Decision::Succeed(output) | Decision::Continue(output) => limit.check(output).is_err(),
             Decision::Park(parking) => parking.steps.iter().any(|step| is_over(step, limit)),
             Decision::Skip | Decision::Fail(_) | Decision::Retry { .. } => false,
         }

@@ -124,6 +124,12 @@ impl Walk<'_> {
                 self.tasks.iter_mut().for_each(|task| task.finals = 0);
                 self.to_reset = self.behind_failures();
             }
+            RunEventKind::Continued { round } => {
+                if *round != self.round + 1 {
+                    self.violate(ORDER, format!("round {round} follows round {}", self.round));
+                }
+                self.round = *round;
+            }
             RunEventKind::Ended | RunEventKind::Cancelled { .. } => {
                 let states = self.states();
                 if let Some(open) = states.iter().position(|state| !state.is_final()) {
@@ -242,7 +248,7 @@ impl Walk<'_> {
                 }
             }
             TaskEventKind::Released { .. } => task.starts -= 1,
-            TaskEventKind::Parked { .. } => task.starts = 0,
+            TaskEventKind::Parked { .. } | TaskEventKind::Continued => task.starts = 0,
             TaskEventKind::Reset => {
                 task.starts = 0;
                 if !self.to_reset[event.task.as_usize()] {
@@ -289,6 +295,7 @@ impl Walk<'_> {
                 }
             }
             TaskEventKind::Started { .. }
+            | TaskEventKind::Continued
             | TaskEventKind::Succeeded
             | TaskEventKind::Failed { .. }
             | TaskEventKind::Skipped
@@ -353,6 +360,7 @@ fn commands(kind: &TaskEventKind) -> &'static [TaskCommand] {
         TaskEventKind::Released { until: Some(_) } => &[TaskCommand::Defer],
         TaskEventKind::Parked { .. } => &[TaskCommand::Sleep, TaskCommand::Await],
         TaskEventKind::Resumed => &[TaskCommand::Resume],
+        TaskEventKind::Continued => &[TaskCommand::Continue],
         TaskEventKind::LeaseExpired { failure: None, .. } => &[TaskCommand::Expire],
         TaskEventKind::LeaseExpired { failure: Some(_), .. } => &[TaskCommand::Fail],
         TaskEventKind::Skipped => &[TaskCommand::Skip],

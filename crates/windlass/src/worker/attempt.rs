@@ -54,9 +54,12 @@ pub(super) async fn run(
             Outcome::Failed(Failure::new(FailureCode::Timeout, message))
         }
         Stopped::Cancelled => match timeout(cancel_grace, handler).await {
-            Ok(outcome @ (Outcome::Returned(_) | Outcome::ConditionFalse | Outcome::Parked(_))) => {
-                outcome
-            }
+            Ok(
+                outcome @ (Outcome::Returned(_)
+                | Outcome::ConditionFalse
+                | Outcome::Parked(_)
+                | Outcome::Continued(_)),
+            ) => outcome,
             // An error now says no more than that it was cancelled.
             Ok(Outcome::Failed(_) | Outcome::Interrupted) | Err(_) => Outcome::Interrupted,
         },

@@ -487,8 +487,9 @@ impl Session {
         let held = Held { task: claimed.task, fence: claimed.fence };
         let cancelled = CancellationToken::new();
         let handler = self.handler_of(&claimed);
+        let is_alone = self.is_alone(&claimed);
         let attempt = Attempt::new(claimed, cancelled.clone(), self.draining.clone());
-        let attempt = attempt.payload_limit(self.parts.link.payload_limit());
+        let attempt = attempt.payload_limit(self.parts.link.payload_limit()).alone(is_alone);
         let attempt = Arc::new(attempt.gathers(Arc::clone(&self.gathers)));
         self.held.insert(HeldTask { attempt: Arc::clone(&attempt), cancelled: cancelled.clone() });
         let Some(handler) = handler.filter(|_| !is_draining) else {
@@ -500,6 +501,13 @@ impl Session {
         let run = attempt::run(self.parts.clone(), handler, attempt, cancelled, cancel_grace);
         let task = self.running.spawn(self.parts.gate.wrap(run));
         self.by_id.insert(task.id(), held);
+    }
+
+    /// Whether the run of a task has no other.
+    fn is_alone(&self, claimed: &Claimed) -> bool {
+        let key = HandlerKey { workflow: claimed.workflow.clone(), version: claimed.version };
+        let registration = self.parts.registrations.get(&key);
+        registration.is_some_and(|one| one.definition.tasks().len() == 1)
     }
 
     fn handler_of(&self, claimed: &Claimed) -> Option<crate::workflow::Handler> {

@@ -16,7 +16,7 @@ use windlass_core::{Failure, FailureCode, Outcome, PayloadLimit, TaskName};
 
 use crate::context::{Attempt, Ctx};
 use crate::store::Claimed;
-use crate::task_error::{failure_of, is_hand_back};
+use crate::task_error::{failure_of, is_hand_back, new_input};
 
 /// One attempt on its way to an outcome. Nothing happens before it is polled.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -101,7 +101,10 @@ fn failed(attempt: &Attempt, error: &(dyn StdError + 'static)) -> Outcome {
         attempt.hand_back();
         return Outcome::Interrupted;
     }
-    Outcome::Failed(failure_of(error))
+    match new_input(error) {
+        Some(input) => Outcome::Continued(input),
+        None => Outcome::Failed(failure_of(error)),
+    }
 }
 
 /// The failure for a value that cannot be read or written: the next attempt would

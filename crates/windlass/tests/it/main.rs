@@ -1,6 +1,7 @@
 //! Windlass as its users see it.
 
 mod acceptance;
+mod afresh;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod audit;
 mod builder;

@@ -21,9 +21,18 @@ impl State {
         {
             return Ok(Answer::Refused(Refusal::Invalid));
         }
+        if let Decision::Continue(_) = &completion.decision
+            && run.tasks.len() != 1
+        {
+            return Ok(Answer::Refused(Refusal::Invalid));
+        }
         let is_parked = matches!(completion.decision, Decision::Park(_));
+        let is_continued = matches!(completion.decision, Decision::Continue(_));
         run.give_up_lease(&mut self.shared, held.task, Verb::Finish);
         run.apply_decision(&mut self.shared, held.task, completion.decision)?;
+        if is_continued {
+            self.forget_children(held.task.run);
+        }
         if is_parked {
             self.resume_parent(held.task)?;
         }
@@ -141,6 +150,7 @@ impl Run {
                 self.end_task(shared, index, TaskCommand::Skip, TaskEventKind::Skipped)
             }
             Decision::Park(parking) => self.park(shared, index, parking),
+            Decision::Continue(input) => self.begin_afresh(shared, index, input),
             Decision::Fail(failure) => {
                 self.task(index).failure = Some(failure.clone());
                 let kind = TaskEventKind::Failed { failure };

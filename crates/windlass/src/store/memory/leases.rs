@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use windlass_core::{
-    ClaimSeq, Fence, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Timestamp,
-    WorkerId, decide_lease_expired,
+    ClaimSeq, Fence, StepRecord, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskKind,
+    TaskState, Timestamp, WorkerId, decide_lease_expired,
 };
 
 use super::run::Run;
@@ -288,6 +288,8 @@ impl Run {
     pub(super) fn claimed(&self, index: TaskIndex, at: Timestamp) -> Claimed {
         let task = &self.tasks[index.as_usize()];
         let spec = Arc::clone(self.definition.task(index));
+        let mut steps: Vec<_> = task.steps.values().cloned().collect();
+        let input = StepRecord::take_input(&mut steps);
         let failures = match spec.kind {
             TaskKind::OnFailure => self.failures(),
             TaskKind::Handler | TaskKind::Sleep(_) => Vec::new(),
@@ -300,11 +302,11 @@ impl Run {
             version: self.definition.version(),
             spec,
             tenant: self.tenant.clone(),
-            input: self.input.clone(),
+            input: input.unwrap_or_else(|| self.input.clone()),
             parents: self.parent_ends(index),
             failures,
             checkpoint: task.checkpoint.clone(),
-            steps: task.steps.values().cloned().collect(),
+            steps,
             at,
             round: self.round,
         }

@@ -1,8 +1,9 @@
 //! What durable functions remember, and the signals they wait for.
 
 use windlass_core::{
-    Call, Parking, RunState, StepChange, StepKind, StepRecord, StepResult, StepState, StepWrite,
-    TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskState, Timestamp,
+    Call, Parking, Payload, RunCommand, RunEventKind, RunState, StepChange, StepKind, StepRecord,
+    StepResult, StepState, StepWrite, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskState,
+    Timestamp,
 };
 
 use super::run::{Run, Task};
@@ -85,7 +86,9 @@ impl State {
         let Some(task) = run.and_then(|run| run.tasks.get(task.index.as_usize())) else {
             return Vec::new();
         };
-        let behind = task.steps.values().filter(|step| Some(step.call) > after);
+        // What comes before the first call is the function's input.
+        let after = after.unwrap_or(Call(0));
+        let behind = task.steps.values().filter(|step| step.call > after);
         behind.take(limit.min(PAGE_MAX)).cloned().collect()
     }
 }
@@ -150,6 +153,29 @@ impl Run {
             self.schedule(shared, index, until);
         }
         self.resume_signalled(shared)
+    }
+
+    /// The only task of the run begins afresh with another input.
+    pub(super) fn begin_afresh(
+        &mut self,
+        shared: &mut Shared,
+        index: TaskIndex,
+        input: Payload,
+    ) -> Result<(), StoreError> {
+        self.round += 1;
+        let round = self.round;
+        let task = self.task(index);
+        task.steps.clear();
+        let input = StepRecord::input(input);
+        task.steps.insert(input.call, input);
+        task.attempt = 0;
+        task.checkpoint = None;
+        task.failure = None;
+        task.note = None;
+        self.move_task(shared, index, TaskCommand::Continue, TaskEventKind::Continued)?;
+        self.move_run(shared, RunCommand::Continue, RunEventKind::Continued { round })?;
+        self.enqueue(shared, index);
+        Ok(())
     }
 
     /// Lets the tasks go on that wait for a signal that is there.

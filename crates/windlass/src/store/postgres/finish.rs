@@ -23,10 +23,9 @@ impl PostgresStore {
         let mut connection = self.pool.get().await?;
         let held = completions.iter().map(|one| Held { task: one.task, fence: one.fence });
         let mut firsts = self.firsts.take(held);
-        // One that is parked may be refused, and then keeps its lease.
-        let parked: BTreeSet<TaskId> =
-            completions.iter().filter_map(parking).map(|(task, _)| task).collect();
-        firsts.retain(|held| !parked.contains(&held.task));
+        let refusable: BTreeSet<TaskId> =
+            completions.iter().filter(|one| may_be_refused(one)).map(|one| one.task).collect();
+        firsts.retain(|held| !refusable.contains(&held.task));
         if !firsts.is_empty()
             && let Some(answers) = self.finish_in(connection.begin(), completions, &firsts).await?
         {
@@ -64,7 +63,7 @@ impl PostgresStore {
         if is_ahead {
             work.runs.values_mut().for_each(Run::count_end_ahead);
         }
-        let ended = completions.iter().filter(|one| parking(one).is_none());
+        let ended = completions.iter().filter(|one| !may_be_refused(one));
         let held = ended.map(|one| Held { task: one.task, fence: one.fence });
         work.take_first_claims(&tx, held).await?;
         work.load(&tx, completions.iter().map(|one| one.task)).await?;
@@ -82,6 +81,11 @@ impl PostgresStore {
             let now = work.now;
             let Some((run, moves)) = work.run(held.task.run) else { continue };
             let unsound = unsound::of(held.task.run);
+            let is_alone = run.definition.tasks().len() == 1;
+            if matches!(completion.decision, Decision::Continue(_)) && !is_alone {
+                answers.push(Answer::Refused(Refusal::Invalid));
+                continue;
+            }
             if let Decision::Park(parking) = &completion.decision {
                 let Some(judged) = parked.judge(held.task, parking, now) else {
                     answers.push(Answer::Refused(Refusal::Invalid));
@@ -126,11 +130,23 @@ impl PostgresStore {
     }
 }
 
+/// Whether a completion may be refused for what it says, and its task then keeps its lease.
+fn may_be_refused(completion: &Completion) -> bool {
+    match completion.decision {
+        Decision::Park(_) | Decision::Continue(_) => true,
+        Decision::Succeed(_) | Decision::Fail(_) | Decision::Retry { .. } | Decision::Skip => false,
+    }
+}
+
 /// How a completion lets its function wait, if it does.
 fn parking(completion: &Completion) -> Option<(TaskId, &Parking)> {
     match &completion.decision {
         Decision::Park(parking) => Some((completion.task, parking)),
-        Decision::Succeed(_) | Decision::Fail(_) | Decision::Retry { .. } | Decision::Skip => None,
+        Decision::Succeed(_)
+        | Decision::Fail(_)
+        | Decision::Retry { .. }
+        | Decision::Skip
+        | Decision::Continue(_) => None,
     }
 }
 

@@ -224,6 +224,7 @@ impl Work {
             let messages: Vec<Option<String>> =
                 failures().map(|one| one.map(|one| one.message.clone())).collect();
             writes.push(&sql::DELETE_NOTES, params![runs.clone(), indices.clone()]);
+            writes.push(&sql::DELETE_CHECKPOINTS, params![runs.clone(), indices.clone()]);
             let forget = params![runs.clone(), indices.clone(), codes, messages];
             writes.push(&sql::FORGET_STEPS, forget);
             writes.push(&sql::FORGET_CHILDREN, params![runs, indices]);

@@ -216,7 +216,14 @@ impl Facts {
             Ok::<_, String>((definition.task(*index).name.clone(), failure))
         };
         let (input, round) = self.inputs.get(&id.run).ok_or_else(|| missing("input"))?;
-        let input = input.clone().map_err(|error| format!("its input: {error}"))?;
+        let mut steps = match self.steps.get(&id).cloned() {
+            Some(steps) => steps.map_err(|error| format!("a step of it {error}"))?,
+            None => Vec::new(),
+        };
+        let input = match StepRecord::take_input(&mut steps) {
+            Some(input) => input,
+            None => input.clone().map_err(|error| format!("its input: {error}"))?,
+        };
         let tenant = self.names.tenants.get(&one.tenant).cloned();
         Ok(Claimed {
             task: id,
@@ -230,10 +237,7 @@ impl Facts {
             parents: spec.parents.iter().map(parent).collect::<Result<_, _>>()?,
             failures: failed.iter().map(failure).collect::<Result<_, _>>()?,
             checkpoint: self.checkpoints.get(&id).cloned(),
-            steps: match self.steps.get(&id).cloned() {
-                Some(steps) => steps.map_err(|error| format!("a step of it {error}"))?,
-                None => Vec::new(),
-            },
+            steps,
             at: one.at,
             round: *round,
         })

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    Call, Failure, Parking, Payload, RunId, RunState, StepChange, StepKind, StepName, StepRecord,
-    StepResult, StepState, StepWrite, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskState,
-    Timestamp,
+    Call, Failure, Parking, Payload, RunCommand, RunEventKind, RunId, RunState, StepChange,
+    StepKind, StepName, StepRecord, StepResult, StepState, StepWrite, TaskCommand, TaskEventKind,
+    TaskId, TaskIndex, TaskState, Timestamp,
 };
 
 use super::PostgresStore;
@@ -510,6 +510,30 @@ impl Run {
             return self.resume(moves, index);
         }
         moves.scheduled.push((id, until.unwrap_or(Timestamp::MAX)));
+        Ok(())
+    }
+
+    /// The only task of the run begins afresh with another input.
+    pub(super) fn begin_afresh(
+        &mut self,
+        moves: &mut Moves,
+        now: Timestamp,
+        index: TaskIndex,
+        input: Payload,
+    ) -> Result<(), StoreError> {
+        let id = self.task_id(index);
+        self.round += 1;
+        let round = self.round;
+        let task = self.task(index)?;
+        task.attempt = 0;
+        task.failure = None;
+        task.is_changed = true;
+        moves.reset.push((id, None));
+        moves.steps.push((id, StepRecord::input(input)));
+        self.move_task(moves, index, TaskCommand::Continue, TaskEventKind::Continued)?;
+        let kind = RunEventKind::Continued { round };
+        self.move_run(moves, now, RunCommand::Continue, kind)?;
+        moves.enqueued.push(id);
         Ok(())
     }
 

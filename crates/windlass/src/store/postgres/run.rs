@@ -451,7 +451,7 @@ impl Run {
             Decision::Succeed(_) => Some(TaskState::Succeeded),
             Decision::Skip => Some(TaskState::Skipped),
             Decision::Fail(_) => Some(TaskState::Failed),
-            Decision::Park(_) => None,
+            Decision::Park(_) | Decision::Continue(_) => None,
             Decision::Retry { .. } => {
                 let max_attempts = self.definition.task(index).retry.max_attempts();
                 let is_last = self.tasks.get(&index)?.attempt >= max_attempts;
@@ -477,6 +477,7 @@ impl Run {
             Decision::Skip => {
                 self.end_task(moves, now, index, TaskCommand::Skip, TaskEventKind::Skipped)
             }
+            Decision::Continue(input) => self.begin_afresh(moves, now, index, input),
             Decision::Park(_) => {
                 Err(StoreError::Corrupt(format!("task {id} was not judged before it was parked")))
             }

@@ -26,6 +26,7 @@ mod cascades;
 mod checkpoints;
 mod children;
 mod claims;
+mod continues;
 mod fairness;
 mod finishes;
 mod leaders;
@@ -205,6 +206,13 @@ macro_rules! store_contract_cases {
                 a_function_that_failed_by_itself_keeps_all_its_steps
                 a_call_that_nobody_waits_for_any_more_is_forgotten
                 a_cancelled_function_waits_no_more
+            }
+            continues {
+                a_function_that_begins_afresh_has_its_new_input_and_knows_nothing_else
+                a_beginning_afresh_is_applied_once_and_only_under_the_fence
+                only_a_workflow_of_one_task_can_begin_afresh
+                the_input_of_a_function_that_began_afresh_outlives_failures_and_rests
+                a_start_is_known_again_after_its_run_began_afresh
             }
             undo {
                 a_failed_run_with_steps_that_can_be_undone_is_undone

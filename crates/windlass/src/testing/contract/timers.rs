@@ -63,6 +63,7 @@ pub(crate) async fn a_sleep_ends_on_time_and_lets_its_children_run(bench: &Bench
             | TaskEventKind::Released { .. }
             | TaskEventKind::Parked { .. }
             | TaskEventKind::Resumed
+            | TaskEventKind::Continued
             | TaskEventKind::LeaseExpired { .. }
             | TaskEventKind::Skipped
             | TaskEventKind::Cancelled

@@ -51,7 +51,8 @@ async fn undone_by(bench: &Bench<'_>, run: RunId) -> Option<RunId> {
             RunEventKind::Started
             | RunEventKind::Ended
             | RunEventKind::Cancelled { .. }
-            | RunEventKind::Retried { .. } => None,
+            | RunEventKind::Retried { .. }
+            | RunEventKind::Continued { .. } => None,
         },
         EventBody::Task(_) => None,
     };

@@ -204,7 +204,10 @@ impl Places {
         let inner = &mut *self.inner();
         for Completion { task, decision, .. } in completions {
             match decision {
-                Decision::Succeed(_) | Decision::Fail(_) | Decision::Skip => {
+                Decision::Succeed(_)
+                | Decision::Fail(_)
+                | Decision::Skip
+                | Decision::Continue(_) => {
                     inner.kept.retain(|(kept, _), _| kept != task);
                 }
                 Decision::Retry { .. } | Decision::Park(_) => {}

@@ -169,6 +169,7 @@ fn show_completion(completion: &Completion) -> String {
         Decision::Retry { failure, delay } => format!("{task} retry in {delay:?} {failure}"),
         Decision::Skip => format!("{task} skip"),
         Decision::Park(parking) => format!("{task} park {parking:?}"),
+        Decision::Continue(input) => format!("{task} continue with {input:?}"),
     }
 }
 

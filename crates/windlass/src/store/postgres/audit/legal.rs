@@ -55,6 +55,7 @@ fn task_events(command: TaskCommand) -> Vec<TaskEventKind> {
         }
         TaskCommand::Sleep | TaskCommand::Await => vec![TaskEventKind::Parked { until: None }],
         TaskCommand::Resume => vec![TaskEventKind::Resumed],
+        TaskCommand::Continue => vec![TaskEventKind::Continued],
         TaskCommand::Expire => vec![expired],
         TaskCommand::Skip => vec![TaskEventKind::Skipped],
         TaskCommand::Cancel => vec![TaskEventKind::Cancelled],
@@ -67,6 +68,7 @@ fn run_event(command: RunCommand) -> RunEventKind {
         RunCommand::Succeed | RunCommand::Fail => RunEventKind::Ended,
         RunCommand::Cancel => RunEventKind::Cancelled { reason: None },
         RunCommand::Retry => RunEventKind::Retried { round: 0 },
+        RunCommand::Continue => RunEventKind::Continued { round: 0 },
         RunCommand::Undo => RunEventKind::Undoing { by: RunId::from_uuid(Uuid::nil()) },
     }
 }

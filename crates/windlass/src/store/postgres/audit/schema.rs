@@ -83,6 +83,7 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
     ("staged", "staged_purpose_check"),
     ("steps", "a_failure_has_no_value"),
     ("steps", "only_a_result_has_a_value"),
+    ("steps", "only_the_input_is_no_call"),
     ("steps", "only_what_waits_is_due"),
     ("steps", "steps_call_check"),
     ("steps", "steps_children_max_check"),

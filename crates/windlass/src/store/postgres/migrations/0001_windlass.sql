@@ -129,23 +129,25 @@ create table windlass.checkpoints (
 create table windlass.steps (
     run_id uuid not null,
     idx integer not null,
-    -- The place of the call among those of the function, in the order in which it makes them.
-    call integer not null check (call >= 1),
+    -- The place of the call among those of the function, in the order in which it makes them;
+    -- 0 for the input that a function began afresh with.
+    call integer not null check (call >= 0),
     -- The place of the result in the order in which the function learned of them; null while
     -- there is none.
-    number integer check (number >= 1),
+    number integer check (number >= 0),
     failures integer not null check (failures >= 0),
     -- It goes on when no more than so many of its children run.
     children_max integer check (children_max >= 0),
     -- When it goes on by itself, while it has no result.
     due timestamptz,
-    kind text not null check (kind in ('step', 'undoable', 'sleep', 'time', 'signal', 'child', 'patch')),
+    kind text not null check (kind in ('step', 'undoable', 'sleep', 'time', 'signal', 'child', 'patch', 'input')),
     name text not null check (octet_length(name) between 1 and 200),
     -- Why the step, or its newest attempt, failed.
     failure json,
     -- What it gave, unless that is `null`.
     value json,
     primary key (run_id, idx, call),
+    constraint only_the_input_is_no_call check ((kind = 'input') = (call = 0) and (call = 0) = (number is not distinct from 0)),
     constraint only_what_waits_is_due check (number is null or due is null),
     constraint only_a_result_has_a_value check (number is not null or value is null),
     constraint a_failure_has_no_value check (failure is null or value is null)

@@ -1,4 +1,4 @@
--- Forgets checkpoints, of tasks that have ended.
+-- Forgets checkpoints, of tasks that have ended or begin anew.
 --
 -- It deletes by physical place, which cannot turn into a scan of the table.
 --

@@ -40,7 +40,7 @@ left join (
     where
         e.idx is not null
         and e.from_state = 'running'
-        and e.kind in ('succeeded', 'failed', 'retrying', 'skipped', 'released', 'parked')
+        and e.kind in ('succeeded', 'failed', 'retrying', 'skipped', 'released', 'parked', 'continued')
         and {scope e.run_id}
     group by 1, 2, 3, 4
 ) e on e.run_id = t.run_id and e.idx = t.idx and e.fence = t.fence and e.verb = t.verb

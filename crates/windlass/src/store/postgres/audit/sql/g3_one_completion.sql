@@ -15,6 +15,6 @@ from windlass.events e
 where
     e.idx is not null
     and e.from_state = 'running'
-    and e.kind in ('succeeded', 'failed', 'retrying', 'skipped', 'released', 'parked')
+    and e.kind in ('succeeded', 'failed', 'retrying', 'skipped', 'released', 'parked', 'continued')
     and {scope e.run_id}
 group by e.run_id, e.idx, e.fence

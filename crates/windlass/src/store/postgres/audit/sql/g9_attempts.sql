@@ -19,7 +19,7 @@ from (
     from (
         select
             e.run_id, e.idx, e.id, e.kind, e.attempt,
-            count(1) filter (where e.kind in ('reset', 'parked'))
+            count(1) filter (where e.kind in ('reset', 'parked', 'continued'))
                 over (partition by e.run_id, e.idx order by e.id) as resets
         from windlass.events e
         where e.idx is not null and {scope e.run_id}
