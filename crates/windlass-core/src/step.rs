@@ -156,6 +156,14 @@ impl StepRecord {
             // It waited once; that it does is told too late.
             Some(StepState::Done { .. }) if matches!(state, StepState::Open { .. }) => old.cloned(),
             Some(done @ StepState::Done { .. }) if *done != state => None,
+            // The same wait once more, because the answer was lost: its time has begun. What
+            // waits for children has no time, and waits for other numbers of them in turn.
+            Some(StepState::Open { failures: known, .. })
+                if write.kind != StepKind::Child
+                    && matches!(state, StepState::Open { failures, .. } if failures <= *known) =>
+            {
+                old.cloned()
+            }
             Some(StepState::Done { .. } | StepState::Open { .. }) | None => {
                 let StepWrite { call, name, kind, .. } = write.clone();
                 Some(StepRecord { call, name, kind, state })
@@ -336,10 +344,10 @@ impl Parking {
         now: Timestamp,
         known: impl Fn(Call) -> Option<&'a StepRecord>,
     ) -> Option<Timestamp> {
-        let new = self.steps.iter().filter_map(|step| match &step.change {
-            StepChange::Open { wait, .. } => wait.due(now),
-            StepChange::Done { .. } => None,
-        });
+        let new = self
+            .steps
+            .iter()
+            .filter_map(|step| StepRecord::after(known(step.call), step, now)?.due());
         let old = self.waits.iter().filter_map(|call| known(*call)?.due());
         new.chain(old).min()
     }
@@ -371,16 +379,33 @@ mod tests {
         let now = Timestamp::from_micros(0);
         let at = |seconds| now + Duration::from_secs(seconds);
         let nine = StepRecord::after(None, &open(Wait::Until(at(9))), now);
-        let due = |parking: &Parking| parking.due(now, |_| nine.as_ref());
+        let known = |call| nine.as_ref().filter(|nine| nine.call == call);
+        let due = |parking: &Parking| parking.due(now, known);
         let mut parking = Parking::default();
         assert_eq!(due(&parking), None);
-        parking.steps.push(open(Wait::Forever));
+        let new = |call, wait| StepWrite { call: Call(call), ..open(wait) };
+        parking.steps.push(new(2, Wait::Forever));
         assert_eq!(due(&parking), None);
         parking.waits.push(Call(1));
         assert_eq!(due(&parking), Some(at(9)));
-        parking.steps.push(open(Wait::For(Duration::from_secs(5))));
-        parking.steps.push(open(Wait::Until(at(7))));
+        parking.steps.push(new(3, Wait::For(Duration::from_secs(5))));
+        parking.steps.push(new(4, Wait::Until(at(7))));
         assert_eq!(due(&parking), Some(at(5)));
+    }
+
+    #[test]
+    fn a_wait_that_is_told_twice_ends_when_it_was_to_end() {
+        let (now, second) = (Timestamp::from_micros(0), Duration::from_secs(1));
+        let first = StepRecord::after(None, &open(Wait::For(second)), now).unwrap();
+        let again = StepRecord::after(Some(&first), &open(Wait::For(second)), now + second);
+        assert_eq!(again.as_ref(), Some(&first));
+        let parking = Parking { steps: vec![open(Wait::For(second))], ..Parking::default() };
+        assert_eq!(parking.due(now + second, |_| Some(&first)), Some(now + second));
+        let mut failed = open(Wait::For(second));
+        let StepChange::Open { failures, .. } = &mut failed.change else { unreachable!() };
+        *failures = 1;
+        let next = StepRecord::after(Some(&first), &failed, now + second).unwrap();
+        assert_eq!(next.due(), Some(now + 2 * second));
     }
 
     #[test]

@@ -144,7 +144,10 @@ impl Run {
         let task = self.task(index);
         let until = parking.due(shared.now, |call| task.steps.get(&call));
         // What the function does not wait for any more would wake it for nothing.
-        task.steps.retain(|call, step| step.number().is_some() || parking.waits.contains(call));
+        let waits = |call: &Call| {
+            parking.waits.contains(call) || parking.steps.iter().any(|step| step.call == *call)
+        };
+        task.steps.retain(|call, step| step.number().is_some() || waits(call));
         task.write_steps(&parking.steps, shared.now);
         task.attempt = 0;
         let command = if parking.awaits { TaskCommand::Await } else { TaskCommand::Sleep };

@@ -188,6 +188,7 @@ macro_rules! store_contract_cases {
                 what_was_recorded_is_handed_to_the_next_attempt
                 a_result_that_is_recorded_never_changes
                 a_call_that_waits_gets_its_result_later
+                a_wait_that_is_recorded_twice_ends_when_it_was_to_end
                 a_stale_fence_cannot_record_a_step
                 recordings_of_many_functions_are_judged_alone
                 steps_are_listed_in_pages

@@ -157,6 +157,39 @@ pub(crate) async fn a_call_that_waits_gets_its_result_later(bench: &Bench<'_>) {
     assert_eq!(steps(bench, &claimed).await, [record_of(&result, bench.now().await)]);
 }
 
+pub(crate) async fn a_wait_that_is_recorded_twice_ends_when_it_was_to_end(bench: &Bench<'_>) {
+    bench.register("w", "a*3").await;
+    let run = bench.start("w").await;
+    let claimed = bench.worker().await.claim_one().await;
+    let begin = bench.now().await;
+    let waits = vec![
+        sleep(1, Wait::For(seconds(9))),
+        open(2, StepKind::Signal, "go", Wait::For(seconds(8))),
+    ];
+    for _ in 0..2 {
+        assert_eq!(record(bench, &claimed, waits.clone()).await, Answer::Accepted);
+        bench.advance(seconds(2)).await;
+    }
+    let dues = |steps: Vec<StepRecord>| steps.iter().map(StepRecord::due).collect::<Vec<_>>();
+    let expected = [Some(begin + seconds(9)), Some(begin + seconds(8))];
+    assert_eq!(dues(steps(bench, &claimed).await), expected);
+    // A late repetition of what was before a failure is no news.
+    let change = |failures| {
+        let wait = Wait::For(seconds(5));
+        write(3, StepKind::Step, "a", StepChange::Open { failures, failure: None, wait })
+    };
+    for failures in [2, 1] {
+        assert_eq!(record(bench, &claimed, vec![change(failures)]).await, Answer::Accepted);
+    }
+    let known = steps(bench, &claimed).await.remove(2).state;
+    assert!(matches!(known, StepState::Open { failures: 2, .. }), "{known:?}");
+    // Neither does a park begin anew what has begun.
+    let begin = begin + seconds(4);
+    bench.accept(&claimed, park(waits, false)).await;
+    let available_at = bench.task(run, "a").await.available_at;
+    assert_eq!(available_at, Some(begin + seconds(4)), "the signal is due first");
+}
+
 pub(crate) async fn a_stale_fence_cannot_record_a_step(bench: &Bench<'_>) {
     bench.register("w", "a*3 b<a").await;
     let run = bench.start("w").await;

@@ -2,8 +2,8 @@
 --
 -- The leases are locked for key share: whoever takes a task away deletes its lease, and comes
 -- before or after. No lock of a run is needed, since only the holder of the lease writes here.
--- A call whose result is known, or that is another one, is not touched, and neither is any
--- other call of the same recording.
+-- A call whose result is known, whose wait has begun, or that is another one, is not touched,
+-- and neither is any other call of the same recording.
 --
 -- $1 uuid[], $2 int[], $3 bigint[]: the tasks, each once and sorted, and their fences
 -- $4 bigint[]: the task of each call, by its place in these   $5 int[]: calls
@@ -37,7 +37,8 @@ clashing as materialized (
         select x.call
         from windlass.steps x
         where x.run_id = w.run_id and x.idx = w.idx and x.call = w.call
-            and (x.number is not null or x.kind <> w.kind or x.name <> w.name)
+            and (x.number is not null or x.kind <> w.kind or x.name <> w.name
+                or w.number is null and w.kind <> 'child')
         offset 0
     ) s
 ),
