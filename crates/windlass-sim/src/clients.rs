@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass::store::{NewSignal, Store};
 use windlass::{Error, ErrorKind, RunId, RunState, Windlass, Workflow};
+use windlass_core::{Payload, SignalId, StepName};
 
 use crate::dice::Dice;
 use crate::ledger::{Reply, StartEntry};
-use crate::scenario::StartPlan;
-use crate::world::World;
+use crate::scenario::{SignalPlan, StartPlan};
+use crate::store::FaultyStore;
+use crate::world::{SiteId, World};
 
 /// How often a cancellation or a retry is repeated when the outcome is unknown.
 const TRIES: usize = 4;
@@ -16,7 +19,7 @@ const TRIES: usize = 4;
 /// Lives the life of one client.
 pub(crate) async fn live(
     world: Arc<World>,
-    windlass: Windlass,
+    (windlass, store): (Windlass, FaultyStore),
     workflow: Workflow<u64>,
     plan: StartPlan,
     mut dice: Dice,
@@ -32,15 +35,22 @@ pub(crate) async fn live(
     if reply == Reply::Refused {
         return;
     }
+    let signals = send(&world, &store, run, &plan);
+    let rest = steer(&world, &windlass, run, &plan, &mut dice);
+    tokio::join!(signals, rest);
+}
+
+/// Cancels and retries a run as it was planned.
+async fn steer(world: &World, windlass: &Windlass, run: RunId, plan: &StartPlan, dice: &mut Dice) {
     if let Some(after) = plan.cancel_after
         && world.sleep_within_faults(after).await
     {
-        cancel(&world, &windlass, run, &mut dice).await;
+        cancel(world, windlass, run, dice).await;
     }
     if let Some(after) = plan.retry_after {
         let mut pause = after;
         while world.sleep_within_faults(pause).await {
-            retry(&world, &windlass, run).await;
+            retry(world, windlass, run).await;
             pause = dice.millis(2_000..=15_000);
         }
     }
@@ -71,6 +81,50 @@ async fn start(
         tokio::time::sleep(dice.millis(50..=2_000)).await;
     }
     Reply::Unknown
+}
+
+/// Sends signals, one after the other, each until it is answered.
+async fn send(world: &World, store: &dyn Store, run: RunId, plan: &StartPlan) {
+    for signal in &plan.signals {
+        if !world.sleep_within_faults(signal.pause).await {
+            return;
+        }
+        send_one(world, store, run, *signal).await;
+    }
+}
+
+/// Sends a signal until it is answered, or for as long as its sender has patience.
+async fn send_one(world: &World, store: &dyn Store, run: RunId, signal: SignalPlan) {
+    let (Ok(name), Ok(value)) = (StepName::new(signal.name), Payload::encode(&signal.value)) else {
+        return;
+    };
+    let id = SignalId::from_random(signal.id);
+    let new = NewSignal { id, run, name, value };
+    for _ in 0..TRIES {
+        match Reply::of(store.signal(new.clone()).await.map_err(Error::from)) {
+            Ok(Reply::Acknowledged(())) => {
+                return world.trace(|| format!("run {run} signalled {signal:?}"));
+            }
+            Ok(Reply::Unknown) => {}
+            // It has ended.
+            Ok(Reply::Refused) => return,
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) => return unexpected(world, "signal", run, &error),
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+impl World {
+    /// Someone answers a function with a signal, after a moment.
+    pub(crate) fn call_back(self: &Arc<World>, run: RunId, signal: SignalPlan) {
+        let world = Arc::clone(self);
+        let store = FaultyStore::new(Arc::clone(self), SiteId::CLIENTS, None);
+        tokio::spawn(async move {
+            tokio::time::sleep(signal.pause).await;
+            send_one(&world, &store, run, signal).await;
+        });
+    }
 }
 
 async fn cancel(world: &World, windlass: &Windlass, run: RunId, dice: &mut Dice) {

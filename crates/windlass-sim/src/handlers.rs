@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::{Ctx, Error, Fence, RunId, Task, TaskError, Workflow};
+use windlass::{Ctx, Error, Fence, Function, RunId, Task, TaskError, Workflow};
 use windlass_core::{TaskId, TaskIndex};
 
 use crate::dice::{Dice, mix, mix_large};
+use crate::functions::{Leaves, Player};
 use crate::ledger::HandlerEnd;
 use crate::panics::EXPECTED_PANIC;
 use crate::scenario::{HANDLER_MAX, TaskPlan, WorkKind, WorkflowPlan};
@@ -30,16 +31,44 @@ enum Parent {
 
 /// Every version of every workflow, in the order of the scenario.
 pub(crate) fn build(world: &Arc<World>) -> Result<Vec<Workflow<u64>>, Error> {
-    world.scenario.workflows.iter().map(|plan| build_one(world, plan)).collect()
+    let plans = world.scenario.workflows.iter().enumerate();
+    let leaf = |(place, plan)| Ok((place, build_leaf(world, plan)?));
+    let leaves: Result<Vec<_>, Error> =
+        plans.clone().filter(|(_, plan)| plan.is_leaf).map(leaf).collect();
+    let leaves: Leaves = Arc::new(leaves?);
+    let build = |(place, plan): (usize, &WorkflowPlan)| match leaves
+        .iter()
+        .find(|(leaf, _)| *leaf == place)
+    {
+        Some((_, leaf)) => Ok(leaf.workflow().clone()),
+        None => build_one(world, plan, &leaves),
+    };
+    plans.map(build).collect()
 }
 
-fn build_one(world: &Arc<World>, plan: &WorkflowPlan) -> Result<Workflow<u64>, Error> {
+/// A function that others start.
+fn build_leaf(world: &Arc<World>, plan: &WorkflowPlan) -> Result<Function<u64, u64>, Error> {
+    let task = plan.tasks[0].clone();
+    let mut leaf = Function::<u64, u64>::builder(&plan.name).version(plan.version);
+    leaf = leaf.retry(task.retry.clone()).queue(task.queue);
+    if let Some(timeout) = task.timeout {
+        leaf = leaf.timeout(timeout);
+    }
+    let actor = Actor::new(world, TaskIndex(0), task, Leaves::default());
+    leaf.run(move |ctx| actor.clone().perform(ctx))
+}
+
+fn build_one(
+    world: &Arc<World>,
+    plan: &WorkflowPlan,
+    leaves: &Leaves,
+) -> Result<Workflow<u64>, Error> {
     let mut workflow = Workflow::<u64>::builder(&plan.name).version(plan.version);
     let mut tasks: Vec<Parent> = Vec::new();
     for (place, task) in plan.tasks.iter().enumerate() {
         let name = format!("t{place}");
         let index = TaskIndex::from_usize(place);
-        let actor = Actor { world: Arc::clone(world), index, timeout: task.timeout };
+        let actor = Actor::new(world, index, task.clone(), Arc::clone(leaves));
         let added = match task.kind {
             WorkKind::Sleep(time) => {
                 let mut sleep = workflow.sleep(name, time).trigger(task.trigger);
@@ -107,15 +136,34 @@ pub(crate) fn condition(seed: u64, task: TaskId) -> bool {
 struct Actor {
     world: Arc<World>,
     index: TaskIndex,
-    timeout: Option<Duration>,
+    plan: Arc<TaskPlan>,
+    leaves: Leaves,
 }
 
 impl Actor {
+    fn new(world: &Arc<World>, index: TaskIndex, plan: TaskPlan, leaves: Leaves) -> Self {
+        Actor { world: Arc::clone(world), index, plan: Arc::new(plan), leaves }
+    }
+
+    /// Plays a durable function.
+    async fn play(&self, ctx: &Ctx<u64>, task: TaskId) -> Result<u64, TaskError> {
+        let leaves = Arc::clone(&self.leaves);
+        let player = Player::new(Arc::clone(&self.world), task, ctx.fence(), leaves);
+        let played = player.perform(ctx, &self.plan.program).await;
+        self.world.trace(|| format!("task {task} fence {}: {played:?}", ctx.fence()));
+        let end = played.as_ref().map_or(HandlerEnd::Failed, |sum| HandlerEnd::Returned(*sum));
+        self.world.handlers.lock().end(task, ctx.fence(), end);
+        played
+    }
+
     async fn perform(self, ctx: Ctx<u64>) -> Result<u64, TaskError> {
         let task = TaskId { run: ctx.run_id(), index: self.index };
         let (fence, attempt) = (ctx.fence(), ctx.attempt());
         self.world.handlers.lock().begin(task, fence, attempt);
         let _open = self.world.open_call(task, fence);
+        if !self.plan.program.is_empty() {
+            return self.play(&ctx, task).await;
+        }
         let act = self.act(task, fence);
         self.world.trace(|| format!("task {task} fence {fence} attempt {attempt}: {act:?}"));
         self.check_checkpoint(&ctx, task);
@@ -167,7 +215,7 @@ impl Actor {
         if dice.chance(temper.is_slow) {
             after = dice.up_to(HANDLER_MAX);
         }
-        if let Some(timeout) = self.timeout {
+        if let Some(timeout) = self.plan.timeout {
             if dice.chance(temper.overstays) {
                 after = (timeout + dice.millis(1..=5_000)).min(HANDLER_MAX);
             } else if dice.chance(temper.awaits_cancel) {

@@ -143,12 +143,12 @@ fn spawn_clients(
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let mut dice = Dice::new(world.scenario.seed, "clients");
     let store = FaultyStore::new(Arc::clone(world), SiteId::CLIENTS, None);
-    let windlass = Windlass::with_store(Arc::new(store));
+    let windlass = Windlass::with_store(Arc::new(store.clone()));
     let plans = world.scenario.starts.iter();
     let client = |plan: &crate::scenario::StartPlan| {
         let workflow = workflows[plan.workflow].clone();
-        let (world, windlass) = (Arc::clone(world), windlass.clone());
-        tokio::spawn(clients::live(world, windlass, workflow, plan.clone(), dice.fork()))
+        let (world, link) = (Arc::clone(world), (windlass.clone(), store.clone()));
+        tokio::spawn(clients::live(world, link, workflow, plan.clone(), dice.fork()))
     };
     plans.map(client).collect()
 }
@@ -163,6 +163,7 @@ async fn settle(world: &World) {
         if page.is_ok_and(|page| page.runs.is_empty()) {
             return;
         }
+        world.prompt().await;
         let (now, seen) = (world.elapsed(), world.truth.lock().moves);
         if seen != moves {
             (moves, moved_at) = (seen, now);

@@ -138,8 +138,9 @@ impl WorkerLink for FaultyStore {
                 Box::pin(async move {
                     let held = |c: &Completion| Held { task: c.task, fence: c.fence };
                     let held: Vec<Held> = completions.iter().map(held).collect();
-                    let answers = world.store.finish(completions).await?;
+                    let answers = world.store.finish(completions.clone()).await?;
                     world.note_answers(&held, &answers);
+                    world.note_parks(&completions, &answers).await;
                     Ok(answers)
                 })
             })
@@ -173,9 +174,8 @@ impl WorkerLink for FaultyStore {
     async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
         self.deliver(Verb::Record, recordings, |world, recordings| {
             Box::pin(async move {
-                let held: Vec<Held> = recordings.iter().map(|recording| recording.held).collect();
-                let answers = world.store.record(recordings).await?;
-                world.note_answers(&held, &answers);
+                let answers = world.store.record(recordings.clone()).await?;
+                world.note_record(&recordings, &answers).await;
                 Ok(answers)
             })
         })
@@ -184,14 +184,22 @@ impl WorkerLink for FaultyStore {
 
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
         self.deliver(Verb::Record, takes, |world, takes| {
-            Box::pin(async move { world.store.take_signals(takes).await })
+            Box::pin(async move {
+                let answers = world.store.take_signals(takes.clone()).await?;
+                world.note_takes(&takes, &answers).await;
+                Ok(answers)
+            })
         })
         .await
     }
 
     async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
         self.deliver(Verb::Start, starts, |world, starts| {
-            Box::pin(async move { world.store.start_children(starts).await })
+            Box::pin(async move {
+                let answers = world.store.start_children(starts.clone()).await?;
+                world.note_children(&starts, &answers);
+                Ok(answers)
+            })
         })
         .await
     }
@@ -388,14 +396,22 @@ impl Store for FaultyStore {
 
     async fn retry_run(&self, run: RunId, round: u32) -> Result<u32, StoreError> {
         self.deliver(Verb::Retry, (run, round), |world, (run, round)| {
-            Box::pin(async move { world.store.retry_run(run, round).await })
+            Box::pin(async move {
+                let round = world.store.retry_run(run, round).await?;
+                world.note_retry(run, round).await;
+                Ok(round)
+            })
         })
         .await
     }
 
     async fn signal(&self, signal: NewSignal) -> Result<(), StoreError> {
         self.deliver(Verb::Signal, signal, |world, signal| {
-            Box::pin(async move { world.store.signal(signal).await })
+            Box::pin(async move {
+                world.store.signal(signal.clone()).await?;
+                world.note_signal(&signal);
+                Ok(())
+            })
         })
         .await
     }

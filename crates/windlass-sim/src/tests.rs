@@ -32,10 +32,14 @@ fn twenty_seeds_keep_every_promise() {
 #[test]
 fn planted_bugs_are_caught() {
     for bug in [
-        PlantedBug::FinishWithoutFence,
+        PlantedBug::HeartbeatWithoutFence,
         PlantedBug::FailureWithoutCascade,
         PlantedBug::HintsWithoutPolling,
         PlantedBug::SweepWithoutTerm,
+        PlantedBug::WaitBegunAnew,
+        PlantedBug::WokenSleepsAreOver,
+        PlantedBug::ResultsByCall,
+        PlantedBug::CancelForgetsChildren,
     ] {
         assert!(hunt(bug, 60).is_some(), "{bug:?} was not caught within 60 seeds");
     }

@@ -10,6 +10,7 @@ use windlass::store::{
 };
 use windlass_core::{ClaimSeq, Fence, TaskId, TaskIndex, TaskState, WorkerId};
 
+use crate::journal::Functions;
 use crate::leaders::Terms;
 use crate::world::{SiteId, World};
 
@@ -50,6 +51,8 @@ pub(crate) struct Truth {
     open_calls: BTreeMap<SiteId, usize>,
     /// Who led what.
     pub(crate) terms: Terms,
+    /// What durable functions did.
+    pub(crate) functions: Functions,
     /// Counts whatever moved a task.
     pub(crate) moves: u64,
 }
@@ -107,6 +110,7 @@ impl World {
         }
         for claim in claimed {
             truth.claimed_by.insert((claim.task, claim.fence), request.worker);
+            truth.functions.claimed(claim.task, claim.fence);
         }
     }
 

@@ -16,6 +16,7 @@ use windlass_core::{
 use crate::backoff::Backoff;
 use crate::error::{Error, ErrorKind};
 use crate::function::{Journal, never};
+use crate::planted::Planted;
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, Claimed, Held, Recording, Refusal,
     StoreError, TakeSignal, WorkerLink,
@@ -33,6 +34,8 @@ pub(crate) struct Attempt {
     progress: Mutex<Option<Payload>>,
     /// What its function remembers.
     pub(crate) journal: Journal,
+    /// The mistake that its worker makes.
+    pub(crate) planted: Planted,
     /// When the worker learned of it.
     received: Instant,
     /// Where what handlers say goes; `None` if no worker runs the attempt.
@@ -64,6 +67,7 @@ impl Attempt {
             draining,
             progress,
             journal: Journal::new(&steps),
+            planted: Planted::default(),
             received: Instant::now(),
             gathers: None,
             is_handed_back,
@@ -124,6 +128,11 @@ impl Attempt {
     /// Whether its run has no other task.
     pub(crate) fn is_alone(&self) -> bool {
         self.is_alone
+    }
+
+    /// The same attempt with the mistake of its worker.
+    pub(crate) fn planted(self, planted: Planted) -> Self {
+        Attempt { planted, ..self }
     }
 
     /// Whether its worker is shutting down.

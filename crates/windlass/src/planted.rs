@@ -58,12 +58,32 @@ pub enum PlantedBug {
     ClaimsOverSlots,
     /// Whoever once led a duty goes on doing it.
     SweepWithoutTerm,
+    /// A step is recorded by whoever says to run its function.
+    RecordWithoutFence,
+    /// A function is parked by an attempt that was outlived.
+    ParkWithoutFence,
+    /// A signal is taken off in one step and recorded in another.
+    TakeInTwoSteps,
+    /// A signal that comes between the look for it and the park is not noticed.
+    SignalMissedAtPark,
+    /// The end of a child before its parent is parked is forgotten.
+    ChildMissedAtPark,
+    /// A wait that is recorded once more is measured from then.
+    WaitBegunAnew,
+    /// A function that goes on, whatever for, takes its sleeps for over.
+    WokenSleepsAreOver,
+    /// Results are replayed in the order of their calls, not in the one they came in.
+    ResultsByCall,
+    /// A call that is made once more in the next round finds the child of the last.
+    RetriedChildReused,
+    /// The children of a cancelled run go on.
+    CancelForgetsChildren,
 }
 
 #[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 24] = [
+    pub const ALL: [PlantedBug; 34] = [
         PlantedBug::FinishWithoutFence,
         PlantedBug::ClaimInTwoSteps,
         PlantedBug::FailureWithoutCascade,
@@ -88,6 +108,16 @@ impl PlantedBug {
         PlantedBug::KeysNotUnique,
         PlantedBug::ClaimsOverSlots,
         PlantedBug::SweepWithoutTerm,
+        PlantedBug::RecordWithoutFence,
+        PlantedBug::ParkWithoutFence,
+        PlantedBug::TakeInTwoSteps,
+        PlantedBug::SignalMissedAtPark,
+        PlantedBug::ChildMissedAtPark,
+        PlantedBug::WaitBegunAnew,
+        PlantedBug::WokenSleepsAreOver,
+        PlantedBug::ResultsByCall,
+        PlantedBug::RetriedChildReused,
+        PlantedBug::CancelForgetsChildren,
     ];
 }
 

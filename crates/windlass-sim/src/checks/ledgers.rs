@@ -28,6 +28,13 @@ pub(super) fn completions_are_handlers_own(
             TaskEventKind::Succeeded => matches!(end, Some(HandlerEnd::Returned(_))),
             TaskEventKind::Failed { failure } | TaskEventKind::Retrying { failure, .. } => {
                 match failure.code {
+                    // With the error of a call.
+                    FailureCode::Timeout | FailureCode::LeaseExpired | FailureCode::Custom(_)
+                        if end == Some(HandlerEnd::Failed)
+                            && evidence.is_function(file, event.task) =>
+                    {
+                        true
+                    }
                     FailureCode::Error | FailureCode::Panic => end == Some(HandlerEnd::Failed),
                     FailureCode::Timeout | FailureCode::Interrupted => call.is_some(),
                     FailureCode::LeaseExpired
@@ -54,8 +61,8 @@ pub(super) fn completions_are_handlers_own(
             | TaskEventKind::Reset => true,
         };
         if !is_right {
-            let (word, fence) = (event.kind.word(), event.fence);
-            violate(format!("task {task} {word} under fence {fence}, its handler: {call:?}"));
+            let (kind, fence) = (&event.kind, event.fence);
+            violate(format!("task {task} under fence {fence}: {kind:?}, its handler: {call:?}"));
         }
     }
     for file in evidence.files {
@@ -113,7 +120,9 @@ pub(super) fn what_is_handed_back_was_not_run(
     let ledger = evidence.world.handlers.lock();
     for (file, _, event) in evidence.task_events() {
         let task = TaskId { run: file.run.id, index: event.task };
-        let is_release = matches!(event.kind, TaskEventKind::Released { .. });
+        // A function that was not to begin its next call is run again to where it was.
+        let is_release = matches!(event.kind, TaskEventKind::Released { .. })
+            && !evidence.is_function(file, event.task);
         if is_release && let Some(call) = ledger.get(task, event.fence) {
             let text =
                 format!("task {task} fence {} was handed back, and ran: {call:?}", event.fence);

@@ -7,6 +7,7 @@
 
 mod ends;
 mod fairness;
+mod functions;
 mod ledgers;
 mod times;
 
@@ -14,8 +15,9 @@ use std::collections::BTreeMap;
 
 use windlass::testing::invariants::{Violation, check_run};
 use windlass::{Definition, Event, RunId, Timestamp, Workflow};
-use windlass_core::TaskEvent;
+use windlass_core::{TaskEvent, TaskIndex};
 
+use crate::scenario::WorkflowPlan;
 use crate::seed::RunFile;
 use crate::world::World;
 
@@ -36,7 +38,7 @@ impl Evidence<'_> {
     /// Checks every promise.
     pub(crate) fn check(&self) -> Vec<Violation> {
         let mut violations = Vec::new();
-        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 17] = [
+        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 19] = [
             ends::acknowledged_starts_exist,
             ends::every_run_has_ended,
             ends::one_run_per_key,
@@ -54,6 +56,8 @@ impl Evidence<'_> {
             times::timers_are_not_late,
             times::drained_workers_keep_their_leases,
             fairness::turns_are_bounded,
+            functions::children_exist,
+            functions::cancelled_runs_leave_no_child,
         ];
         for check in checks {
             check(self, &mut violations);
@@ -66,6 +70,16 @@ impl Evidence<'_> {
         let is_same =
             |w: &&Workflow<u64>| *w.name() == file.run.workflow && w.version() == file.run.version;
         self.workflows.iter().find(is_same).map(|workflow| &**workflow.definition())
+    }
+
+    /// Whether a task is a durable function.
+    fn is_function(&self, file: &RunFile, task: TaskIndex) -> bool {
+        let plans = self.world.scenario.workflows.iter();
+        let is_same = |plan: &&WorkflowPlan| {
+            *plan.name == *file.run.workflow.as_str() && plan.version == file.run.version.get()
+        };
+        let plan = plans.into_iter().find(is_same);
+        plan.is_some_and(|plan| !plan.tasks[task.as_usize()].program.is_empty())
     }
 
     /// Every event of a task, with its run.

@@ -141,7 +141,10 @@ pub(super) fn timers_are_not_late(evidence: &Evidence<'_>, violations: &mut Vec<
                 | TaskEventKind::Sleeping { until }
                 | TaskEventKind::Retrying { until, .. }
                 | TaskEventKind::Parked { until: Some(until) }
-                | TaskEventKind::Released { until: Some(until) } => *due = Some(*until),
+                | TaskEventKind::Released { until: Some(until) } => {
+                    // What a function waited for may have been due while it was at work.
+                    *due = Some((*until).max(event.at));
+                }
                 TaskEventKind::Queued | TaskEventKind::Woken => {
                     let Some(until) = due.take() else { continue };
                     let is_missed = was_swept_between(&truth.promotes, until, event.at);

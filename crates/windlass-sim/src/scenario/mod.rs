@@ -4,17 +4,19 @@
 //! A scenario is only a plan. Faults are drawn as the simulation goes, from
 //! another stream of the same seed.
 
+mod programs;
 mod shapes;
 mod starts;
 
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use programs::{Part, RESULT_BITS, SignalPlan, child_input, label, step_value, value};
 pub(crate) use shapes::{TaskPlan, WorkKind, WorkflowPlan};
 pub(crate) use starts::StartPlan;
 
 use crate::dice::Dice;
-use crate::faults::FaultPlan;
+use crate::faults::{FaultPlan, Verb};
 
 /// The longest lease of a worker.
 pub(crate) const LEASE_MAX: Duration = Duration::from_secs(6);
@@ -32,6 +34,9 @@ pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(20);
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(15);
 /// The longest time a handler takes: several leases.
 pub(crate) const HANDLER_MAX: Duration = Duration::from_secs(18);
+
+/// The share of the scenarios with durable functions in them.
+const FUNCTIONS: f64 = 0.6;
 
 /// How long at most nothing may happen once the faults have stopped and a run is
 /// not over (G1): every wait of the design at its longest, one after the other.
@@ -129,23 +134,30 @@ impl Scenario {
             Style::Mixed if dice.chance(0.15) => dice.millis(60_000..=180_000),
             Style::Mixed | Style::Backlog | Style::Storm => dice.millis(15_000..=60_000),
         };
-        let workflows = match style {
+        let mut workflows = match style {
             Style::Mixed | Style::Storm => shapes::mixed(&mut dice),
             Style::Backlog => vec![shapes::single_task()],
         };
         let tenants = tenants(&mut dice);
-        let starts = match style {
+        let mut starts = match style {
             Style::Mixed | Style::Storm => {
                 starts::mixed(&mut dice, &workflows, tenants.len(), horizon)
             }
             Style::Backlog => starts::backlog(&mut dice, tenants.len(), horizon),
         };
+        let mut functions = Dice::new(seed, "functions");
+        let has_functions = style != Style::Backlog && functions.chance(FUNCTIONS);
+        if has_functions {
+            programs::draw(&mut functions, &mut workflows);
+            let calls = starts::of_functions(&mut functions, &workflows, tenants.len(), horizon);
+            starts.extend(calls);
+        }
         let (posts_max, slots_max, peace) = match style {
             Style::Mixed => (5, dice.pick(&[1, 3, 5, 20]), dice.pick(&[4_000, 10_000, 25_000])),
             Style::Backlog => (2, 2, dice.pick(&[4_000, 10_000, 25_000])),
             Style::Storm => (5, 5, dice.pick(&[50, 300, 1_000])),
         };
-        Scenario {
+        let mut scenario = Scenario {
             seed,
             style,
             horizon,
@@ -158,7 +170,12 @@ impl Scenario {
             workflows,
             tenants,
             starts,
+        };
+        if has_functions && functions.chance(0.5) {
+            let verbs = [Verb::Record, Verb::Record, Verb::Signal, Verb::Finish, Verb::Start];
+            scenario.faults.focus = Some(functions.pick(&verbs));
         }
+        scenario
     }
 }
 

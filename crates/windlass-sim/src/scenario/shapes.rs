@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use windlass::{RetryPolicy, Trigger};
 
+use super::programs::{Program, show};
 use super::{BACKOFF_MAX, SLEEP_MAX};
 use crate::dice::Dice;
 
@@ -40,6 +41,8 @@ pub(crate) struct TaskPlan {
     pub(crate) queue: &'static str,
     /// Its priority, relative to the run's.
     pub(crate) priority: i16,
+    /// What it does if it is a durable function.
+    pub(crate) program: Program,
 }
 
 /// One version of a workflow.
@@ -51,6 +54,8 @@ pub(crate) struct WorkflowPlan {
     pub(crate) version: u32,
     /// Its tasks; parents come before children.
     pub(crate) tasks: Vec<TaskPlan>,
+    /// Whether it is a function that others start.
+    pub(crate) is_leaf: bool,
 }
 
 /// How the edges of a workflow lie.
@@ -70,7 +75,8 @@ pub(super) fn mixed(dice: &mut Dice) -> Vec<WorkflowPlan> {
     for number in 0..dice.count(1..=4) {
         for version in 1..=dice.pick(&[1, 1, 1, 2]) {
             let tasks = tasks(dice);
-            workflows.push(WorkflowPlan { name: format!("flow-{number}"), version, tasks });
+            let name = format!("flow-{number}");
+            workflows.push(WorkflowPlan { name, version, tasks, is_leaf: false });
         }
     }
     workflows
@@ -80,10 +86,10 @@ pub(super) fn mixed(dice: &mut Dice) -> Vec<WorkflowPlan> {
 pub(super) fn single_task() -> WorkflowPlan {
     let retry = RetryPolicy::fixed(Duration::from_millis(500)).attempts(4);
     let task = TaskPlan { retry, ..plain_task() };
-    WorkflowPlan { name: "single".to_owned(), version: 1, tasks: vec![task] }
+    WorkflowPlan { name: "single".to_owned(), version: 1, tasks: vec![task], is_leaf: false }
 }
 
-fn plain_task() -> TaskPlan {
+pub(super) fn plain_task() -> TaskPlan {
     TaskPlan {
         kind: WorkKind::Handler,
         parents: Vec::new(),
@@ -94,6 +100,7 @@ fn plain_task() -> TaskPlan {
         timeout: None,
         queue: "red",
         priority: 0,
+        program: Vec::new(),
     }
 }
 
@@ -188,6 +195,9 @@ impl fmt::Display for WorkflowPlan {
                 write!(f, ", conditional")?;
             }
             writeln!(f, ", queue {} priority {}", task.queue, task.priority)?;
+            if !task.program.is_empty() {
+                writeln!(f, "    {}", show(&task.program))?;
+            }
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use windlass::RunId;
 
+use super::programs::{SignalPlan, signals};
 use super::{DELAY_MAX, WorkflowPlan};
 use crate::dice::Dice;
 use crate::world::EPOCH;
@@ -35,6 +36,8 @@ pub(crate) struct StartPlan {
     /// How long after the start its client begins to retry it if it failed, if at
     /// all.
     pub(crate) retry_after: Option<Duration>,
+    /// The signals that it is sent.
+    pub(crate) signals: Vec<SignalPlan>,
 }
 
 fn plain(dice: &mut Dice, at: Duration) -> StartPlan {
@@ -50,6 +53,7 @@ fn plain(dice: &mut Dice, at: Duration) -> StartPlan {
         tries: dice.count(2..=8),
         cancel_after: None,
         retry_after: None,
+        signals: Vec::new(),
     }
 }
 
@@ -97,6 +101,31 @@ fn competitors(dice: &mut Dice, start: &StartPlan, horizon: Duration) -> Vec<Sta
         others.push(StartPlan { id, at, input, cancel_after: None, ..start.clone() });
     }
     others
+}
+
+/// Starts of durable functions, with the signals that they are sent.
+pub(super) fn of_functions(
+    dice: &mut Dice,
+    workflows: &[WorkflowPlan],
+    tenants: usize,
+    horizon: Duration,
+) -> Vec<StartPlan> {
+    let is_function = |plan: &WorkflowPlan| plan.tasks.iter().any(|t| !t.program.is_empty());
+    let functions: Vec<usize> =
+        (0..workflows.len()).filter(|place| is_function(&workflows[*place])).collect();
+    let count = dice.count(1..=4);
+    let start = |_| {
+        let at = dice.up_to(horizon * 2 / 3);
+        StartPlan {
+            workflow: dice.pick(&functions),
+            tenant: dice.count(0..=tenants - 1),
+            cancel_after: dice.chance(0.15).then(|| dice.millis(0..=15_000)),
+            retry_after: dice.chance(0.8).then(|| dice.millis(1_000..=10_000)),
+            signals: signals(dice),
+            ..plain(dice, at)
+        }
+    };
+    (0..count).map(start).collect()
 }
 
 /// One tenant starts much at once; the others come while it waits.

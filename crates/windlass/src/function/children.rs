@@ -16,6 +16,7 @@ use super::Function;
 use super::calls::{BoxFuture, mix, read, refused};
 use super::journal::{CallError, Made};
 use crate::context::Ctx;
+use crate::planted::PlantedBug;
 use crate::store::{Born, ChildStart, Held, NewRun, PAGE_MAX, batch_len};
 use crate::task_error::TaskError;
 use crate::workflow::Workflow;
@@ -227,12 +228,14 @@ impl Children {
     fn id_of(&self, place: usize) -> RunId {
         let claimed = &self.made.attempt.claimed;
         let parent = claimed.task.run.as_uuid().as_u128();
+        let is_reused = self.made.attempt.planted.has(PlantedBug::RetriedChildReused);
+        let round = if is_reused { 0 } else { claimed.round };
         let half = |salt: u64| {
             let seed = [
                 parent as u64,
                 (parent >> 64) as u64,
                 u64::from(claimed.task.index.0),
-                u64::from(claimed.round),
+                u64::from(round),
                 u64::from(self.made.call.0),
                 place as u64,
                 salt,

@@ -99,7 +99,7 @@ impl Driven {
                 return Turn::Unfinished;
             }
             let is_awake = self.alarm.is_set.load(Ordering::Acquire);
-            if !is_awake && !journal.release_next() {
+            if !is_awake && !journal.release_next(self.attempt.planted) {
                 return Turn::Resting;
             }
         }

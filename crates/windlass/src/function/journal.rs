@@ -23,6 +23,7 @@ pub(super) use made::{CallError, Made};
 
 use super::undo::Undo;
 use crate::context::Attempt;
+use crate::planted::{Planted, PlantedBug};
 
 /// The memory of one attempt.
 #[derive(Debug)]
@@ -200,10 +201,15 @@ impl Journal {
     }
 
     /// Lets the function learn of the next result, if there is one.
-    pub(super) fn release_next(&self) -> bool {
+    pub(super) fn release_next(&self, planted: Planted) -> bool {
         let mut state = self.state();
         loop {
-            let Some((&number, &call)) = state.results.first_key_value() else { return false };
+            let by_call = planted.has(PlantedBug::ResultsByCall);
+            let first = match by_call {
+                true => state.results.iter().min_by_key(|(_, call)| **call),
+                false => state.results.first_key_value(),
+            };
+            let Some((&number, &call)) = first else { return false };
             let is_next = state.in_flight.first().is_none_or(|first| *first > number);
             if !is_next || call.0 > state.calls {
                 return false;

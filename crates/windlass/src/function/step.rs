@@ -14,7 +14,7 @@ use windlass_core::{
     StepResult, Wait, decide,
 };
 
-use super::calls::{BoxFuture, read, refused};
+use super::calls::{BoxFuture, mix, read, refused};
 use super::journal::{CallError, Made};
 use super::undo::UndoWork;
 use crate::context::{Attempt, Ctx};
@@ -264,7 +264,7 @@ where
         Ok(value) => StepResult::Value(value),
         Err(failure) => {
             let outcome = Outcome::Failed(failure.clone());
-            match decide(&policy.retry, failures + 1, outcome, fastrand::f64()) {
+            match decide(&policy.retry, failures + 1, outcome, jitter(&made, failures)) {
                 Decision::Retry { failure, delay } => {
                     drop(busy);
                     let (failures, failure) = (failures + 1, Some(failure));
@@ -282,6 +282,17 @@ where
     made.finish(result).await;
     drop(busy);
     read(&made).await
+}
+
+/// The jitter of the pause behind a failure, from 0 to 1: another one for every run and call,
+/// and the same whenever it is asked for, as everything is that a function depends on.
+fn jitter(made: &Made, failures: u32) -> f64 {
+    let task = made.attempt.claimed.task;
+    let run = task.run.as_uuid().as_u128();
+    let place = u64::from(task.index.0) << 32 | u64::from(made.call.0);
+    let seed = [run as u64, (run >> 64) as u64, place, u64::from(failures)];
+    let bits = seed.iter().fold(5, |state, part| mix(state ^ part));
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// The work of a step while it is run.

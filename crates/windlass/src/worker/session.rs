@@ -490,6 +490,7 @@ impl Session {
         let is_alone = self.is_alone(&claimed);
         let attempt = Attempt::new(claimed, cancelled.clone(), self.draining.clone());
         let attempt = attempt.payload_limit(self.parts.link.payload_limit()).alone(is_alone);
+        let attempt = attempt.planted(self.parts.planted);
         let attempt = Arc::new(attempt.gathers(Arc::clone(&self.gathers)));
         self.held.insert(HeldTask { attempt: Arc::clone(&attempt), cancelled: cancelled.clone() });
         let Some(handler) = handler.filter(|_| !is_draining) else {

@@ -260,7 +260,18 @@ mod planted {
             PlantedBug::DrainStopsHeartbeat
             | PlantedBug::DrainKeepsClaiming
             | PlantedBug::HintsWithoutPolling
-            | PlantedBug::ClaimsOverSlots => false,
+            | PlantedBug::ClaimsOverSlots
+            | PlantedBug::WokenSleepsAreOver
+            | PlantedBug::ResultsByCall
+            | PlantedBug::RetriedChildReused => false,
+            // Nothing here is asked for functions.
+            PlantedBug::RecordWithoutFence
+            | PlantedBug::ParkWithoutFence
+            | PlantedBug::TakeInTwoSteps
+            | PlantedBug::SignalMissedAtPark
+            | PlantedBug::ChildMissedAtPark
+            | PlantedBug::WaitBegunAnew
+            | PlantedBug::CancelForgetsChildren => false,
         }
     }
 

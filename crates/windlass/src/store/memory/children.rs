@@ -8,6 +8,7 @@ use windlass_core::{
 };
 
 use super::state::{Ended, State};
+use crate::planted::PlantedBug;
 use crate::store::{Born, Child, ChildCount, ChildStart, PAGE_MAX, StoreError};
 
 /// Who started whom.
@@ -156,7 +157,9 @@ impl State {
                     .get(child)
                     .is_some_and(|(task, call)| self.family.open.contains(&(*task, *call, *child)))
             };
-            if state == RunState::Cancelled && self.family.children_of(run).any(|id| is_open(&id)) {
+            let forgets = self.shared.planted.has(PlantedBug::CancelForgetsChildren);
+            let is_told = state == RunState::Cancelled && !forgets;
+            if is_told && self.family.children_of(run).any(|id| is_open(&id)) {
                 self.shared.notices.push_back(Notice::Cancelled(run));
             }
             self.shared.wakes.timers |= !self.shared.notices.is_empty();
@@ -166,6 +169,7 @@ impl State {
     /// Tells whoever must hear what happened to runs, of at most `limit` of them.
     pub(super) fn deliver_notices(&mut self, limit: usize) -> Result<usize, StoreError> {
         let mut moved = 0;
+        let mut parents = BTreeSet::new();
         while moved < limit
             && let Some(notice) = self.shared.notices.pop_front()
         {
@@ -176,7 +180,7 @@ impl State {
                     };
                     moved += 1;
                     self.family.open.remove(&(task, call, run));
-                    self.resume_parent(task)?;
+                    parents.insert(task);
                 }
                 Notice::Cancelled(run) => {
                     moved += 1;
@@ -191,6 +195,7 @@ impl State {
                 }
             }
         }
+        parents.into_iter().try_for_each(|task| self.resume_parent(task))?;
         Ok(moved)
     }
 

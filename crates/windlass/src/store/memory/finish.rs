@@ -9,7 +9,11 @@ use crate::store::{Answer, Checkpoint, Completion, Held, Refusal, Release, Store
 
 impl State {
     pub(super) fn finish(&mut self, completion: Completion) -> Result<Answer, StoreError> {
-        let held = Held { task: completion.task, fence: completion.fence };
+        let mut held = Held { task: completion.task, fence: completion.fence };
+        let is_parked = matches!(completion.decision, Decision::Park(_));
+        if is_parked {
+            held = self.blind(held, PlantedBug::ParkWithoutFence);
+        }
         if let Some(answer) = self.judge(held, Verb::Finish) {
             return Ok(answer);
         }
@@ -26,14 +30,13 @@ impl State {
         {
             return Ok(Answer::Refused(Refusal::Invalid));
         }
-        let is_parked = matches!(completion.decision, Decision::Park(_));
         let is_continued = matches!(completion.decision, Decision::Continue(_));
         run.give_up_lease(&mut self.shared, held.task, Verb::Finish);
         run.apply_decision(&mut self.shared, held.task, completion.decision)?;
         if is_continued {
             self.forget_children(held.task.run);
         }
-        if is_parked {
+        if is_parked && !self.shared.planted.has(PlantedBug::ChildMissedAtPark) {
             self.resume_parent(held.task)?;
         }
         Ok(Answer::Accepted)

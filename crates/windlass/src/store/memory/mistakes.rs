@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use windlass_core::{Effect, TaskId, TaskIndex, TaskState, WorkerId};
+use windlass_core::{Effect, Payload, TaskId, TaskIndex, TaskState, WorkerId};
 
 use super::run::Run;
 use super::state::State;
-use crate::store::Heartbeat;
+use crate::planted::PlantedBug;
+use crate::store::{Heartbeat, Held, TakeSignal, Taken};
 
 impl State {
     /// Whoever says to hold a task prolongs the lease of its present holder.
@@ -19,6 +20,35 @@ impl State {
                 worker.lease_until = now + worker.lease;
             }
         }
+    }
+
+    /// With this bug a write of an older fence passes for one of the present holder.
+    pub(super) fn blind(&self, held: Held, bug: PlantedBug) -> Held {
+        let run = self.runs.get(&held.task.run).filter(|_| self.shared.planted.has(bug));
+        let task = run.and_then(|run| run.tasks.get(held.task.index.as_usize()));
+        match task.filter(|task| task.state == TaskState::Running) {
+            Some(task) => Held { fence: task.fence, ..held },
+            None => held,
+        }
+    }
+
+    /// Takes a signal off that the function has not got yet.
+    pub(super) fn take_off(&mut self, take: &TakeSignal) -> Option<Payload> {
+        let run = self.holder(take.held).ok()?;
+        let known = run.task(take.held.task.index).steps.get(&take.call);
+        if known.is_some_and(|step| step.number().is_some()) {
+            return None;
+        }
+        let place = run.signals.iter().position(|(signal, _)| *signal == take.name)?;
+        Some(run.signals.remove(place).1)
+    }
+
+    /// Records a signal that was taken off.
+    pub(super) fn take_later(&mut self, take: TakeSignal, value: Option<Payload>) -> Taken {
+        if let (Some(run), Some(value)) = (self.runs.get_mut(&take.held.task.run), value) {
+            run.signals.insert(0, (take.name.clone(), value));
+        }
+        self.take_signal(take)
     }
 
     /// The pause before a retry is over for the process that held it in memory.

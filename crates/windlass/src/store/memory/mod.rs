@@ -209,6 +209,16 @@ impl WorkerLink for MemoryStore {
 
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
         check_batch(takes.len())?;
+        if self.planted.has(PlantedBug::TakeInTwoSteps) {
+            let off: Vec<_> = self.transact(|state| {
+                takes.into_iter().map(|take| (state.take_off(&take), take)).collect()
+            });
+            tokio::time::sleep(MISTAKE_GAP).await;
+            let later = |state: &mut State| {
+                off.into_iter().map(|(value, take)| state.take_later(take, value)).collect()
+            };
+            return Ok(self.transact(later));
+        }
         Ok(self.transact(|state| takes.into_iter().map(|take| state.take_signal(take)).collect()))
     }
 

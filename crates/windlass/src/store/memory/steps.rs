@@ -8,6 +8,7 @@ use windlass_core::{
 
 use super::run::{Run, Task};
 use super::state::{Shared, State};
+use crate::planted::{Planted, PlantedBug};
 use crate::store::{
     Answer, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, StoreError, TakeSignal, Taken,
     wrong_state,
@@ -17,7 +18,8 @@ impl State {
     pub(super) fn record(&mut self, recording: Recording) -> Answer {
         let is_over = recording.is_over(self.shared.payload_limit);
         let Recording { held, steps } = recording;
-        let now = self.shared.now;
+        let held = self.blind(held, PlantedBug::RecordWithoutFence);
+        let (now, planted) = (self.shared.now, self.shared.planted);
         let run = match self.holder(held) {
             Ok(run) => run,
             Err(refusal) => return Answer::Refused(refusal),
@@ -26,13 +28,13 @@ impl State {
         if is_over || !task.can_write(&steps, now) {
             return Answer::Refused(Refusal::Invalid);
         }
-        task.write_steps(&steps, now);
+        task.write_steps(&steps, now, planted);
         Answer::Accepted
     }
 
     pub(super) fn take_signal(&mut self, take: TakeSignal) -> Taken {
         let TakeSignal { held, call, name, number } = take;
-        let now = self.shared.now;
+        let (now, planted) = (self.shared.now, self.shared.planted);
         let run = self.holder(held)?;
         let known = run.task(held.task.index).steps.get(&call);
         if let Some(StepRecord { state: StepState::Done { result, .. }, .. }) = known {
@@ -51,7 +53,7 @@ impl State {
         if !task.can_write(&steps, now) {
             return Err(Refusal::Invalid);
         }
-        task.write_steps(&steps, now);
+        task.write_steps(&steps, now, planted);
         run.signals.remove(place);
         Ok(Some(value))
     }
@@ -106,9 +108,12 @@ impl Task {
         steps.iter().all(|step| StepRecord::after(self.steps.get(&step.call), step, now).is_some())
     }
 
-    fn write_steps(&mut self, steps: &[StepWrite], now: Timestamp) {
+    fn write_steps(&mut self, steps: &[StepWrite], now: Timestamp, planted: Planted) {
         for step in steps {
-            if let Some(record) = StepRecord::after(self.steps.get(&step.call), step, now) {
+            let old = self.steps.get(&step.call);
+            let is_blind = planted.has(PlantedBug::WaitBegunAnew);
+            let old = old.filter(|old| !is_blind || old.number().is_some());
+            if let Some(record) = StepRecord::after(old, step, now) {
                 self.steps.insert(step.call, record);
             }
         }
@@ -148,12 +153,15 @@ impl Run {
             parking.waits.contains(call) || parking.steps.iter().any(|step| step.call == *call)
         };
         task.steps.retain(|call, step| step.number().is_some() || waits(call));
-        task.write_steps(&parking.steps, shared.now);
+        task.write_steps(&parking.steps, shared.now, shared.planted);
         task.attempt = 0;
         let command = if parking.awaits { TaskCommand::Await } else { TaskCommand::Sleep };
         self.move_task(shared, index, command, TaskEventKind::Parked { until })?;
         if let Some(until) = until {
             self.schedule(shared, index, until);
+        }
+        if shared.planted.has(PlantedBug::SignalMissedAtPark) {
+            return Ok(());
         }
         self.resume_signalled(shared)
     }
