@@ -20,6 +20,7 @@
 //! While a function waits and nothing of it is at work, it is parked: it is dropped, its slot
 //! goes to others, and no process is needed until it goes on.
 
+mod any;
 mod calls;
 mod children;
 mod driver;
@@ -28,6 +29,7 @@ mod step;
 mod undo;
 mod workflow;
 
+pub use any::{OneOf2, OneOf3, OneOf4, WaitAny};
 pub use calls::{Signal, SignalOrTimeout, Sleep};
 pub use children::{CHILDREN_MAX, Map, Run};
 pub(crate) use driver::Driven;

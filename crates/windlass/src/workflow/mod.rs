@@ -71,6 +71,7 @@
 
 mod builder;
 mod handler;
+mod map_builder;
 mod reads;
 mod task_builder;
 #[cfg(test)]
@@ -88,6 +89,7 @@ use crate::function::undo_handler;
 
 pub use builder::WorkflowBuilder;
 pub(crate) use handler::{Handler, HandlerFuture};
+pub use map_builder::MapBuilder;
 pub use reads::{Optional, Readable, Reads, ReadsNothing};
 pub use task_builder::{OnFailureBuilder, SleepBuilder, TaskBuilder};
 

@@ -29,4 +29,5 @@ mod runs;
 mod scale;
 mod shapes;
 mod undo;
+mod waiting;
 mod worker;
