@@ -241,6 +241,16 @@ impl WorkerLost {
     }
 }
 
+/// What a task ends with that no worker has claimed within this time.
+pub fn not_claimed(within: Duration) -> Failure {
+    Failure::new(FailureCode::Timeout, format!("was not claimed within {within:?}")).permanent()
+}
+
+/// Why a run is cancelled that takes longer than this.
+pub fn took_too_long(timeout: Duration) -> String {
+    format!("took longer than its timeout of {timeout:?}")
+}
+
 /// Decides what follows when the lease of attempt number `attempt` (from 1) ran
 /// out: `None` if the task goes back to its queue at once, or the failure it ends
 /// with when no attempt is left or none is wanted.

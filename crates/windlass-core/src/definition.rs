@@ -12,9 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::decide::WorkerLost;
 use crate::id::{Priority, TaskIndex, Version};
-use crate::name::{NameError, QueueName, TaskName, WorkflowName};
-use crate::retry::{RetryError, RetryPolicy, WAIT_MAX};
-use crate::undo::UNDO_SUFFIX;
+use crate::name::{QueueName, TaskName, WorkflowName};
+use crate::retry::{RetryPolicy, WAIT_MAX};
+
+mod error;
+
+pub use error::{DefinitionError, TaskProblem};
 
 /// The most tasks of a workflow.
 pub const TASKS_MAX: usize = 50_000;
@@ -75,6 +78,9 @@ pub struct TaskSpec {
     /// How long one attempt may give no sign of life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_timeout: Option<Duration>,
+    /// How long it may wait in its queue for a worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_timeout: Option<Duration>,
     /// How long after its claim it is taken away from its worker, whatever that says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility_timeout: Option<Duration>,
@@ -92,6 +98,7 @@ pub struct TaskSpec {
 pub struct Definition {
     name: WorkflowName,
     version: Version,
+    timeout: Option<Duration>,
     tasks: Vec<Arc<TaskSpec>>,
     children: Vec<Vec<TaskIndex>>,
     on_failure: Option<TaskIndex>,
@@ -106,6 +113,11 @@ impl Definition {
     /// The version of the definition.
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// How long a run may take.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
     }
 
     /// The tasks, in the order of their indices.
@@ -150,13 +162,15 @@ impl Definition {
             retry: task.retry.clone(),
             timeout: task.timeout,
             heartbeat_timeout: task.heartbeat_timeout,
+            claim_timeout: task.claim_timeout,
             visibility_timeout: task.visibility_timeout,
             on_worker_lost: task.on_worker_lost,
             queue: task.queue.as_str().to_owned(),
             priority: task.priority,
         };
         let tasks = self.tasks.iter().map(draft).collect();
-        DefinitionDraft { name: self.name.as_str().to_owned(), version: self.version, tasks }
+        let name = self.name.as_str().to_owned();
+        DefinitionDraft { name, version: self.version, timeout: self.timeout, tasks }
     }
 
     /// The first difference that would make runs of one definition wrong under
@@ -196,6 +210,9 @@ pub struct TaskDraft {
     /// How long one attempt may give no sign of life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_timeout: Option<Duration>,
+    /// How long it may wait in its queue for a worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_timeout: Option<Duration>,
     /// How long after its claim it is taken away from its worker, whatever that says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility_timeout: Option<Duration>,
@@ -219,6 +236,7 @@ impl TaskDraft {
             retry: RetryPolicy::default(),
             timeout: None,
             heartbeat_timeout: None,
+            claim_timeout: None,
             visibility_timeout: None,
             on_worker_lost: WorkerLost::default(),
             queue: crate::name::DEFAULT.to_owned(),
@@ -258,152 +276,18 @@ pub struct DefinitionDraft {
     pub name: String,
     /// The version of the definition.
     pub version: Version,
+    /// How long a run may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
     /// The tasks.
     pub tasks: Vec<TaskDraft>,
-}
-
-/// A workflow that cannot be run, with the culprit.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DefinitionError {
-    /// The name belongs to the runs that undo others.
-    #[error(
-        "workflow {workflow:?} ends with {UNDO_SUFFIX:?}, as only what undoes runs of another does"
-    )]
-    UndoName {
-        /// The workflow.
-        workflow: String,
-    },
-    /// The workflow's own name cannot be used.
-    #[error(transparent)]
-    WorkflowName(NameError),
-    /// The workflow's version is not a version.
-    #[error("workflow {workflow:?} has version {version}, not within 1 to {}", Version::MAX)]
-    Version {
-        /// The workflow.
-        workflow: String,
-        /// The number that was given.
-        version: u32,
-    },
-    /// There is nothing to run.
-    #[error("workflow {workflow:?} has no tasks")]
-    NoTasks {
-        /// The workflow.
-        workflow: String,
-    },
-    /// There is only something to run when something else failed.
-    #[error("workflow {workflow:?} has no task besides its on-failure task")]
-    OnlyOnFailure {
-        /// The workflow.
-        workflow: String,
-    },
-    /// There are more tasks than the limit allows.
-    #[error("workflow {workflow:?} has {count} tasks, the limit is {TASKS_MAX}")]
-    TooManyTasks {
-        /// The workflow.
-        workflow: String,
-        /// How many there are.
-        count: usize,
-    },
-    /// There are more edges than the limit allows.
-    #[error("workflow {workflow:?} has {count} edges, the limit is {EDGES_MAX}")]
-    TooManyEdges {
-        /// The workflow.
-        workflow: String,
-        /// How many there are.
-        count: usize,
-    },
-    /// One task is wrong in itself.
-    #[error("workflow {workflow:?}, task {task:?}: {problem}")]
-    Task {
-        /// The workflow.
-        workflow: String,
-        /// The task.
-        task: String,
-        /// What is wrong with it.
-        problem: TaskProblem,
-    },
-    /// Tasks wait for each other.
-    #[error("workflow {workflow:?} has a cycle: {}", arrows(path))]
-    Cycle {
-        /// The workflow.
-        workflow: String,
-        /// The tasks of one cycle, the first one again at the end.
-        path: Vec<String>,
-    },
-}
-
-fn arrows(path: &[String]) -> String {
-    path.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" → ")
-}
-
-/// What is wrong with one task of a definition.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TaskProblem {
-    /// Its name or its queue's name cannot be used.
-    #[error(transparent)]
-    Name(NameError),
-    /// Another task has the same name.
-    #[error("the name is used twice")]
-    DuplicateName,
-    /// It waits for itself.
-    #[error("it is its own parent")]
-    SelfEdge,
-    /// It waits for a task that is not there.
-    #[error("its parent {0:?} is not a task of this workflow")]
-    UnknownParent(String),
-    /// Its retry policy makes no sense.
-    #[error(transparent)]
-    Retry(RetryError),
-    /// No attempt could ever succeed.
-    #[error("the timeout is zero")]
-    ZeroTimeout,
-    /// No attempt could ever give a sign of life in time.
-    #[error("the heartbeat timeout is zero")]
-    ZeroHeartbeatTimeout,
-    /// It would be taken away as soon as it is claimed.
-    #[error("the visibility timeout is zero")]
-    ZeroVisibilityTimeout,
-    /// It would be held longer than anything may wait.
-    #[error("the visibility timeout is {0:?}, the limit is {WAIT_MAX:?}")]
-    VisibilityTimeoutTooLong(Duration),
-    /// It would sleep longer than anything may wait.
-    #[error("it sleeps {0:?}, the limit is {WAIT_MAX:?}")]
-    SleepTooLong(Duration),
-    /// There may be one on-failure task only.
-    #[error("{0:?} is the on-failure task already")]
-    SecondOnFailure(String),
-    /// An on-failure task comes after everything, so an edge would say less.
-    #[error("an on-failure task cannot have parents")]
-    OnFailureWithParents,
-    /// An on-failure task comes after everything, so nothing can wait for it.
-    #[error("its parent {0:?} is the on-failure task")]
-    ChildOfOnFailure(String),
-    /// It waits for a failure that cannot come.
-    #[error("it runs when a parent failed, and has no parents")]
-    AnyFailedWithoutParents,
-    /// It reads an output that may not exist when it runs.
-    #[error(
-        "it reads the output of {0:?}, but may run when that did not succeed; read it as optional"
-    )]
-    ReadsUncertainParent(String),
-    /// Its priority is not one.
-    #[error(
-        "priority {0} is not within {min} to {max}",
-        min = Priority::MIN.get(),
-        max = Priority::MAX.get()
-    )]
-    Priority(i16),
-    /// It names a parent by the handle of another workflow.
-    #[error("its parent {0:?} belongs to another workflow")]
-    ForeignParent(String),
 }
 
 impl DefinitionDraft {
     /// A workflow of version 1 without tasks.
     pub fn new(name: impl Into<String>) -> Self {
-        DefinitionDraft { name: name.into(), version: Version::FIRST, tasks: Vec::new() }
+        let (version, tasks) = (Version::FIRST, Vec::new());
+        DefinitionDraft { name: name.into(), version, timeout: None, tasks }
     }
 
     /// Adds a task.
@@ -416,6 +300,9 @@ impl DefinitionDraft {
     /// Checks everything. The time it takes grows linearly with tasks and edges.
     pub fn build(self) -> Result<Definition, DefinitionError> {
         let name = WorkflowName::new(&self.name).map_err(DefinitionError::WorkflowName)?;
+        if let Some(timeout) = self.timeout.filter(|time| time.is_zero() || *time > WAIT_MAX) {
+            return Err(DefinitionError::Timeout { workflow: self.name, timeout });
+        }
         self.check_sizes()?;
         let indices = self.index_names()?;
         let mut specs = Vec::with_capacity(self.tasks.len());
@@ -437,7 +324,8 @@ impl DefinitionDraft {
             let path = cycle.iter().map(|i| self.tasks[i.as_usize()].name.clone()).collect();
             return Err(DefinitionError::Cycle { workflow: self.name, path });
         }
-        Ok(Definition { name, version: self.version, tasks: specs, children, on_failure })
+        let DefinitionDraft { version, timeout, .. } = self;
+        Ok(Definition { name, version, timeout, tasks: specs, children, on_failure })
     }
 
     fn check_sizes(&self) -> Result<(), DefinitionError> {
@@ -490,6 +378,11 @@ impl TaskDraft {
         if self.heartbeat_timeout == Some(Duration::ZERO) {
             return Err(TaskProblem::ZeroHeartbeatTimeout);
         }
+        if let Some(time) = self.claim_timeout
+            && (time.is_zero() || time > WAIT_MAX)
+        {
+            return Err(TaskProblem::ClaimTimeout(time));
+        }
         match self.visibility_timeout {
             Some(Duration::ZERO) => return Err(TaskProblem::ZeroVisibilityTimeout),
             Some(time) if time > WAIT_MAX => {
@@ -532,6 +425,7 @@ impl TaskDraft {
             retry: self.retry.clone(),
             timeout: self.timeout,
             heartbeat_timeout: self.heartbeat_timeout,
+            claim_timeout: self.claim_timeout,
             visibility_timeout: self.visibility_timeout,
             on_worker_lost: self.on_worker_lost,
             queue,

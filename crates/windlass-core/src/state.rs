@@ -206,6 +206,7 @@ pub const TASK_TRANSITIONS: &[(TaskState, TaskCommand, TaskState)] = {
         (Waiting, Do::Resume, Ready),
         (Waiting, Do::Cancel, Cancelled),
         (Ready, Do::Claim, Running),
+        (Ready, Do::Fail, Failed),
         (Ready, Do::Cancel, Cancelled),
         (Running, Do::Succeed, Succeeded),
         (Running, Do::Fail, Failed),
@@ -364,7 +365,9 @@ mod tests {
             S::Waiting => {
                 &[(Do::Promote, S::Ready), (Do::Resume, S::Ready), (Do::Cancel, S::Cancelled)]
             }
-            S::Ready => &[(Do::Claim, S::Running), (Do::Cancel, S::Cancelled)],
+            S::Ready => {
+                &[(Do::Claim, S::Running), (Do::Fail, S::Failed), (Do::Cancel, S::Cancelled)]
+            }
             S::Running => &[
                 (Do::Succeed, S::Succeeded),
                 (Do::Fail, S::Failed),

@@ -67,7 +67,7 @@ where
 
     /// Begins a function with this name; [`run`](FunctionBuilder::run) makes it.
     pub fn builder(name: impl Into<String>) -> FunctionBuilder<I> {
-        FunctionBuilder { name: name.into(), version: 1, policies: Vec::new() }
+        FunctionBuilder { name: name.into(), version: 1, run_timeout: None, policies: Vec::new() }
     }
 }
 
@@ -119,6 +119,7 @@ type Policy<I> = Box<dyn for<'w> FnOnce(TaskBuilder<'w, I>) -> TaskBuilder<'w, I
 pub struct FunctionBuilder<I> {
     name: String,
     version: u32,
+    run_timeout: Option<Duration>,
     policies: Vec<Policy<I>>,
 }
 
@@ -152,6 +153,19 @@ where
         self.policy(move |task| task.timeout(timeout))
     }
 
+    /// How long a run of it may take, from its start or its last retry. One that takes longer is
+    /// cancelled, with that as the reason, and its steps are [undone](crate::function::Step::compensate).
+    pub fn run_timeout(mut self, timeout: Duration) -> Self {
+        self.run_timeout = Some(timeout);
+        self
+    }
+
+    /// How long it may wait in its queue until a worker claims it, each time that it comes there,
+    /// see [`TaskBuilder::claim_timeout`].
+    pub fn claim_timeout(self, timeout: Duration) -> Self {
+        self.policy(move |task| task.claim_timeout(timeout))
+    }
+
     /// What becomes of the function when the worker that runs it is lost.
     pub fn on_worker_lost(self, policy: WorkerLost) -> Self {
         self.policy(move |task| task.on_worker_lost(policy))
@@ -177,8 +191,11 @@ where
         O: Serialize + DeserializeOwned + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let FunctionBuilder { name, version, policies } = self;
+        let FunctionBuilder { name, version, run_timeout, policies } = self;
         let mut workflow: WorkflowBuilder<I> = Workflow::builder(name.clone()).version(version);
+        if let Some(timeout) = run_timeout {
+            workflow = workflow.run_timeout(timeout);
+        }
         let task = workflow.task(name);
         let task = policies.into_iter().fold(task, |task, policy| policy(task));
         let output = task.run(handler);

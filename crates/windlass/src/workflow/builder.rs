@@ -83,6 +83,14 @@ where
         self
     }
 
+    /// How long a run may take, from its start or its last retry, whatever its tasks do. One that
+    /// takes longer is cancelled, with that as the reason.
+    #[must_use]
+    pub fn run_timeout(mut self, timeout: Duration) -> Self {
+        self.draft.timeout = Some(timeout);
+        self
+    }
+
     /// Begins a task that a worker runs; [`run`](TaskBuilder::run) adds it.
     pub fn task(&mut self, name: impl Into<String>) -> TaskBuilder<'_, I> {
         TaskBuilder::new(self, name.into())

@@ -82,6 +82,14 @@ impl<'w, I, R> TaskBuilder<'w, I, R> {
         self
     }
 
+    /// How long the task may wait in its queue until a worker claims it, each time that it comes
+    /// there. One that waits longer fails with the code `timeout`, whatever attempts are left:
+    /// for what is worth nothing if it is late.
+    pub fn claim_timeout(mut self, timeout: Duration) -> Self {
+        self.node.draft.claim_timeout = Some(timeout);
+        self
+    }
+
     /// How long one attempt may take, more than zero.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.node.draft.timeout = Some(timeout);

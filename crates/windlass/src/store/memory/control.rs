@@ -121,6 +121,7 @@ impl Run {
         }
         let (progress, effects) = Progress::restart(&definition, &self.states());
         self.progress = progress;
+        self.limit(shared);
         self.apply_effects(shared, effects)?;
         Ok(round)
     }

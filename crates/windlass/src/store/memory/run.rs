@@ -12,7 +12,7 @@ use windlass_core::{
 };
 
 use super::queue::{Entry, Place};
-use super::state::{Due, Ended, Shared};
+use super::state::{Deadline, Due, Ended, Shared};
 use crate::planted::PlantedBug;
 use crate::store::{HandlerKey, NewRun, RunRecord, StoreError, TaskRecord};
 
@@ -28,6 +28,8 @@ pub(super) struct Run {
     pub(super) round: u32,
     pub(super) created_at: Timestamp,
     ended_at: Option<Timestamp>,
+    /// When it must have ended.
+    deadline: Option<Deadline>,
     pub(super) progress: Progress,
     pub(super) tasks: Vec<Task>,
     pub(super) events: Vec<Event>,
@@ -44,6 +46,8 @@ pub(super) struct Task {
     /// The newest write of a worker that was applied.
     pub(super) answered: Option<(Fence, Verb)>,
     pub(super) due: Option<Due>,
+    /// When it must have been claimed.
+    claim_by: Option<Deadline>,
     /// Who has it while it is running.
     pub(super) holder: Option<WorkerId>,
     /// Where it stands while ready, and where it stood while running.
@@ -72,6 +76,7 @@ impl Task {
             fence: Fence(0),
             answered: None,
             due: None,
+            claim_by: None,
             holder: None,
             place: None,
             output: None,
@@ -104,6 +109,7 @@ impl Run {
             round: 1,
             created_at: shared.now,
             ended_at: None,
+            deadline: None,
             progress,
             tasks,
             events: Vec::new(),
@@ -112,10 +118,18 @@ impl Run {
         };
         let started = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
         run.push_event(shared, EventBody::Run(started));
+        run.limit(shared);
         for effect in effects {
             run.apply_effect(shared, effect, new.delay)?;
         }
         Ok(run)
+    }
+
+    /// From now on it may take as long as its definition says.
+    pub(super) fn limit(&mut self, shared: &mut Shared) {
+        let timeout = self.definition.timeout();
+        let deadline = timeout.map(|timeout| (shared.now + timeout, self.id, None));
+        shared.set_deadline(&mut self.deadline, deadline);
     }
 
     pub(super) fn task_id(&self, index: TaskIndex) -> TaskId {
@@ -154,6 +168,7 @@ impl Run {
         let from = task.state;
         let to = from.apply(command).map_err(|e| StoreError::Corrupt(format!("task {id}: {e}")))?;
         task.state = to;
+        shared.set_deadline(&mut task.claim_by, None);
         if to.is_final() {
             task.checkpoint = None;
         }
@@ -179,6 +194,7 @@ impl Run {
         self.ended_at = to.is_final().then_some(shared.now);
         shared.wakes.runs |= to.is_final();
         if to.is_final() {
+            shared.set_deadline(&mut self.deadline, None);
             let delay = Duration::ZERO;
             shared.ended.push(Ended { run: self.id, state: to, delay });
         }
@@ -198,7 +214,11 @@ impl Run {
             weight: shared.weight(&self.tenant),
         };
         let place = shared.ready.push(entry);
-        self.task(index).place = Some(place);
+        let timeout = self.definition.task(index).claim_timeout;
+        let claim_by = timeout.map(|timeout| (shared.now + timeout, self.id, Some(index)));
+        let task = self.task(index);
+        shared.set_deadline(&mut task.claim_by, claim_by);
+        task.place = Some(place);
         shared.wakes.work = true;
     }
 

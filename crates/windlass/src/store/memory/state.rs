@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use windlass_core::{
     ClaimSeq, Definition, EventId, Fence, IdempotencyKey, PayloadLimit, RunId, RunState, TaskId,
-    TaskState, Tenant, Timestamp, Version, Weight, WorkerId, WorkflowName,
+    TaskIndex, TaskState, Tenant, Timestamp, Version, Weight, WorkerId, WorkflowName,
 };
 
 use super::children::{Family, Notice};
@@ -26,6 +26,9 @@ pub(super) struct State {
     pub(super) family: Family,
     pub(super) shared: Shared,
 }
+
+/// When something must have happened: a run have ended, or its task have been claimed.
+pub(super) type Deadline = (Timestamp, RunId, Option<TaskIndex>);
 
 /// A run that ended.
 pub(super) struct Ended {
@@ -47,6 +50,8 @@ pub(super) struct Shared {
     due: BTreeMap<Due, TaskId>,
     /// When leases with a visibility timeout end; those that ended otherwise stay until then.
     pub(super) take_backs: BTreeSet<(Timestamp, TaskId, Fence)>,
+    /// What must have happened until when.
+    pub(super) deadlines: BTreeSet<Deadline>,
     /// The runs that ended in the verb under way.
     pub(super) ended: Vec<Ended>,
     /// What happened to runs that others must hear of.
@@ -126,6 +131,7 @@ impl State {
                 dead: HashSet::new(),
                 due: BTreeMap::new(),
                 take_backs: BTreeSet::new(),
+                deadlines: BTreeSet::new(),
                 ended: Vec::new(),
                 notices: VecDeque::new(),
                 schedules: 0,
@@ -173,6 +179,18 @@ impl Shared {
         due
     }
 
+    /// Puts a deadline in the place of another.
+    pub(super) fn set_deadline(&mut self, old: &mut Option<Deadline>, new: Option<Deadline>) {
+        if let Some(old) = old.take() {
+            self.deadlines.remove(&old);
+        }
+        if let Some(new) = new {
+            self.wakes.timers |= self.next_due().is_none_or(|first| new.0 < first);
+            self.deadlines.insert(new);
+        }
+        *old = new;
+    }
+
     /// A due time behind all that were given for the same moment.
     pub(super) fn next_order(&mut self, at: Timestamp) -> Due {
         self.schedules += 1;
@@ -193,7 +211,9 @@ impl Shared {
     }
 
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.due.first_key_value().map(|(due, _)| due.at)
+        let due = self.due.first_key_value().map(|(due, _)| due.at);
+        let deadline = self.deadlines.first().map(|(at, ..)| *at);
+        [due, deadline].into_iter().flatten().min()
     }
 
     /// Whether the worker joined and its lease was not found to have run out.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use windlass_core::{TaskCommand, TaskEventKind, TaskId, TaskKind};
+use windlass_core::decide::{not_claimed, took_too_long};
+use windlass_core::{TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskKind};
 
 use super::run::Run;
 use super::state::{Shared, State};
@@ -28,13 +29,48 @@ impl State {
             };
             run.promote(&mut self.shared, id)?;
         }
+        moved += self.expire(limit.saturating_sub(moved))?;
         moved += self.deliver_notices(limit.saturating_sub(moved))?;
         let next_at = self.outlook().promote_at;
         Ok(Sweep { at: self.shared.now, moved, next_at })
     }
 }
 
+impl State {
+    /// Ends what has missed its deadline: cancels runs that take too long, and fails tasks that
+    /// nobody has claimed in time.
+    fn expire(&mut self, limit: usize) -> Result<usize, StoreError> {
+        let mut moved = 0;
+        while moved < limit
+            && let Some((at, id, index)) = self.shared.deadlines.first().copied()
+            && at <= self.shared.now
+        {
+            self.shared.deadlines.remove(&(at, id, index));
+            moved += 1;
+            let Some(run) = self.runs.get_mut(&id) else { continue };
+            match (index, run.definition.timeout()) {
+                (Some(index), _) => run.fail_unclaimed(&mut self.shared, index)?,
+                (None, Some(timeout)) => self.cancel_run(id, Some(took_too_long(timeout)))?,
+                (None, None) => {}
+            }
+        }
+        Ok(moved)
+    }
+}
+
 impl Run {
+    fn fail_unclaimed(&mut self, shared: &mut Shared, index: TaskIndex) -> Result<(), StoreError> {
+        let timeout = self.definition.task(index).claim_timeout.unwrap_or_default();
+        let failure = not_claimed(timeout);
+        let task = self.task(index);
+        task.failure = Some(failure.clone());
+        if let Some(place) = task.place.take() {
+            shared.ready.withdraw(&place);
+        }
+        let kind = TaskEventKind::Failed { failure };
+        self.end_task(shared, index, TaskCommand::Fail, kind)
+    }
+
     fn promote(&mut self, shared: &mut Shared, id: TaskId) -> Result<(), StoreError> {
         self.task(id.index).due = None;
         match self.definition.task(id.index).kind {

@@ -104,6 +104,7 @@ impl PostgresStore {
             run.round += 1;
             let round = run.round;
             run.move_run(moves, now, RunCommand::Retry, RunEventKind::Retried { round })?;
+            moves.begun.push(id);
             let definition = Arc::clone(&run.definition);
             for index in Progress::to_reset(&definition, &run.states()?) {
                 let id = run.task_id(index);

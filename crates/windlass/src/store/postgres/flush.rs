@@ -93,6 +93,7 @@ impl Work {
         self.write_tasks(&mut writes)?;
         self.write_runs(&mut writes);
         self.write_timers(&mut writes)?;
+        self.write_deadlines(&mut writes);
         self.write_resets(&mut writes);
         self.write_checkpoints(&mut writes);
         self.write_steps(&mut writes)?;

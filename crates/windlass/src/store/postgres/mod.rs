@@ -14,6 +14,7 @@ mod checkpoint;
 mod children;
 mod claim;
 mod control;
+mod deadlines;
 mod election;
 mod fault;
 mod finish;
@@ -285,7 +286,7 @@ fn kinds_of(work: &Work) -> Kinds {
     if !work.moves.enqueued.is_empty() || !work.moves.put_back.is_empty() {
         kinds = kinds | Kinds::WORK;
     }
-    if !work.moves.scheduled.is_empty() || work.has_notes() {
+    if !work.moves.scheduled.is_empty() || work.has_notes() || work.has_deadlines() {
         kinds = kinds | Kinds::TIMERS;
     }
     if work.moves.has_ended_runs {

@@ -155,6 +155,8 @@ impl Task {
 #[derive(Default)]
 pub(super) struct Moves {
     pub(super) enqueued: Vec<TaskId>,
+    /// Runs that begin, or begin another round.
+    pub(super) begun: Vec<RunId>,
     pub(super) put_back: Vec<TaskId>,
     pub(super) scheduled: Vec<(TaskId, Timestamp)>,
     /// Tasks that begin anew, and what they had failed with: their notes go, and what their

@@ -255,6 +255,7 @@ fn begin(now: Timestamp, new: &[(&NewRun, &Known)]) -> Result<Work, Fault> {
 pub(super) fn begin_one(work: &mut Work, run: &NewRun, known: &Known) -> Result<(), Fault> {
     let started = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
     work.moves.events.push((run.id, EventBody::Run(started)));
+    work.moves.begun.push(run.id);
     let (progress, effects) = Progress::start(&known.definition);
     let mut one = Run {
         id: run.id,

@@ -7,6 +7,9 @@ use super::pool::{Sql, sql};
 
 sql!(CLOCK, "clock.sql", []);
 sql!(UNDOABLE, "undoable.sql", [UUID_ARRAY, UUID_ARRAY]);
+sql!(SET_DEADLINES, "set_deadlines.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY]);
+sql!(DUE_DEADLINES, "due_deadlines.sql", [TIMESTAMPTZ, INT8]);
+sql!(DELETE_DEADLINES, "delete_deadlines.sql", [UUID_ARRAY, INT4_ARRAY, TIMESTAMPTZ]);
 sql!(UNDOABLE_TASKS, "undoable_tasks.sql", [UUID]);
 sql!(LEADER_CLOCK, "leader_clock.sql", [TEXT, UUID, INT8]);
 sql!(OUTLOOK, "outlook.sql", [TIMESTAMPTZ, TIMESTAMPTZ, INT8]);

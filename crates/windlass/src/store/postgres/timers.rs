@@ -8,9 +8,10 @@ use windlass_core::{Effect, Progress, RunId, TaskId, TaskKind, TaskState, Timest
 
 use super::PostgresStore;
 use super::children::Note;
+use super::deadlines::{self, Passed};
 use super::fault::Fault;
 use super::floors::{Found, Front, Look};
-use super::pool::Tx;
+use super::pool::{Params, Tx};
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
@@ -38,17 +39,20 @@ impl PostgresStore {
         let now = self.now_of_sweep(&tx, mandate).await?;
         // Neither backlog keeps the other waiting.
         let (mut due, first) = self.due(&tx, now, limit).await?;
-        let (waiting, has_more) = self.staged(&tx, limit - due.len().min(limit / 2)).await?;
-        let Waiting { mut staged, mut notes } = waiting;
+        let most = limit - due.len().min(limit / 2);
+        let (waiting, has_more) = self.staged(&tx, now, most).await?;
+        let Waiting { mut staged, mut notes, passed } = waiting;
         due.truncate(limit - staged.len() - notes.len());
+        let passed = self.sound(passed, |one| one.run);
         self.children_to_cancel(&tx, &mut notes, limit).await?;
         notes.retain(|(_, note)| !note.runs().iter().any(|run| self.unsound.has(*run)));
         let due = self.sound(due, |task| task.run);
         staged.retain(|_, one| !self.unsound.has(one.run));
-        let found = due.len() + staged.len() + notes.len();
+        let found = due.len() + staged.len() + notes.len() + passed.len();
         let pause = self.staged_watch.see(!staged.is_empty());
         let runs = due.iter().map(|task| task.run).chain(staged.values().map(|one| one.run));
         let runs = runs.chain(notes.iter().flat_map(|(_, note)| note.runs()));
+        let runs = runs.chain(passed.iter().map(|one| one.run));
         let mut work = Work::lock_free(&tx, &self.names, now, runs).await?;
         let mut moved = 0;
         work.load(&tx, due.iter().copied()).await?;
@@ -77,16 +81,18 @@ impl PostgresStore {
         }
         let mut admitted = self.admit(&tx, &mut work, staged).await?;
         admitted.extend(self.deliver(&tx, &mut work, &notes).await?);
-        moved += admitted.len();
+        let expired = self.expire(&tx, &mut work, &passed).await?;
+        moved += admitted.len() + expired.len();
         self.undo_ended(&tx, &mut work).await?;
         let mut writes = work.writes(&self.names)?;
         if !admitted.is_empty() {
             writes.push(&sql::DELETE_STAGED, params![admitted]);
         }
+        deadlines::forget(&mut writes, now, &expired);
         writes.push(&sql::NEXT_DUE, params![At(first)]);
         let rows = self.conclude_with(tx, &work, writes).await?;
         let next = rows.last().map(Vec::as_slice).unwrap_or_default();
-        let mut next_at = next.first().map(|row| row.get::<_, At>(0).0);
+        let mut next_at = next.first().and_then(|row| row.get::<_, Option<At>>(0)).map(|at| at.0);
         if moved < limit {
             // What is due and was not moved is in the hands of others.
             next_at = next_at.map(|at| if at <= now { now + self.busy_pause() } else { at });
@@ -126,12 +132,20 @@ impl PostgresStore {
     }
 
     /// Runs that wait for their admission, and notes that wait for their delivery, the oldest
-    /// first, and whether there are more.
-    async fn staged(&self, tx: &Tx<'_>, limit: usize) -> Result<(Waiting, bool), Fault> {
+    /// first, and whether there are more; and the deadlines that have passed.
+    async fn staged(
+        &self,
+        tx: &Tx<'_>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<(Waiting, bool), Fault> {
         let from = self.floors.get(Front::Staged, Found::TooLittle);
         let most = i64::try_from(limit + 1).unwrap_or(i64::MAX);
         let began = Instant::now();
-        let rows = tx.query(&sql::TAKE_STAGED, &[&from, &most]).await?;
+        let (staged, at): (Params<'_>, _) = (&[&from, &most], At(now));
+        let passed: Params<'_> = &[&at, &most];
+        let all = [(&sql::TAKE_STAGED, staged), (&sql::DUE_DEADLINES, passed)];
+        let [rows, passed] = tx.query_all(all).await?;
         let look = Look { front: Front::Staged, from, took: began.elapsed() };
         if let Some(row) = rows.first() {
             self.floors.learn(look, row.get("seq"), false);
@@ -140,7 +154,8 @@ impl PostgresStore {
             let end = tx.query(&sql::STAGED_END, &[]).await?;
             self.floors.learn(look, end.first().map_or(from, |row| row.get(0)), true);
         }
-        let mut waiting = Waiting { staged: BTreeMap::new(), notes: Vec::new() };
+        let passed = passed.iter().map(Passed::of).collect();
+        let mut waiting = Waiting { staged: BTreeMap::new(), notes: Vec::new(), passed };
         for row in rows.iter().take(limit) {
             if let Some(note) = Note::of(row) {
                 waiting.notes.push((row.get("seq"), note));
@@ -184,6 +199,7 @@ impl PostgresStore {
             admitted.push(seq);
             if !run.state.is_final() {
                 let (_, effects) = Progress::start(&run.definition);
+                moves.begun.push(one.run);
                 run.apply_effects(moves, now, effects, one.delay).map_err(unsound::of(one.run))?;
             }
         }
@@ -233,6 +249,7 @@ impl StagedWatch {
 struct Waiting {
     staged: BTreeMap<i64, Staged>,
     notes: Vec<(i64, Note)>,
+    passed: Vec<Passed>,
 }
 
 /// A run that was started in a user's transaction.

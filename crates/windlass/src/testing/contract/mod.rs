@@ -27,6 +27,7 @@ mod checkpoints;
 mod children;
 mod claims;
 mod continues;
+mod deadlines;
 mod fairness;
 mod finishes;
 mod leaders;
@@ -207,6 +208,14 @@ macro_rules! store_contract_cases {
                 a_function_that_failed_by_itself_keeps_all_its_steps
                 a_call_that_nobody_waits_for_any_more_is_forgotten
                 a_cancelled_function_waits_no_more
+            }
+            deadlines {
+                a_run_that_takes_too_long_is_cancelled_and_says_why
+                a_run_that_ended_in_time_is_left_alone
+                a_retry_gives_a_run_its_time_again
+                a_task_that_nobody_claims_in_time_fails_with_all_that_follows
+                a_task_that_was_claimed_in_time_is_left_alone
+                a_task_that_comes_back_to_its_queue_has_its_time_again
             }
             continues {
                 a_function_that_begins_afresh_has_its_new_input_and_knows_nothing_else

@@ -157,6 +157,7 @@ const PLANS: &[(&str, &[&str])] = &[
     (
         "outlook",
         &[
+            "deadlines by deadlines_due:",
             "leases by leases_take_back:",
             "leases by leases_worker: claim_seq worker_id",
             "pulses by pulses_pkey: worker_id",
@@ -168,7 +169,8 @@ const PLANS: &[(&str, &[&str])] = &[
     ("leader_clock", &["leaders by leaders_pkey: duty"]),
     ("note_progress", &["leases by leases_pkey: idx run_id", "sort"]),
     ("due_timers", &["timers by timers_due: due"]),
-    ("next_due", &["timers by timers_due: due"]),
+    ("next_due", &["deadlines by deadlines_due:", "timers by timers_due: due"]),
+    ("due_deadlines", &["deadlines by deadlines_due: due"]),
     ("take_staged", &["staged by staged_pkey: seq"]),
     ("delete_staged", &["staged by staged_pkey: seq"]),
     ("get_run", &["runs by runs_pkey: id"]),

@@ -13,6 +13,10 @@ pub(super) fn task_edges() -> String {
     let mut edges = Vec::new();
     for (from, command, to) in TASK_TRANSITIONS {
         for kind in task_events(*command) {
+            let is_expiry = matches!(kind, TaskEventKind::LeaseExpired { .. });
+            if is_expiry && *from != TaskState::Running {
+                continue;
+            }
             edges.push(format!("('{}', '{from}', '{to}')", kind.word()));
         }
     }

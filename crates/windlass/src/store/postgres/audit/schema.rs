@@ -16,6 +16,9 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
     ("children", "children_pkey"),
     ("children", "children_place_check"),
     ("definition_tasks", "definition_tasks_definition_id_fkey"),
+    ("deadlines", "deadlines_fence_check"),
+    ("deadlines", "deadlines_idx_check"),
+    ("deadlines", "deadlines_pkey"),
     ("definition_tasks", "definition_tasks_idx_check"),
     ("definition_tasks", "definition_tasks_kind_check"),
     ("definition_tasks", "definition_tasks_max_attempts_check"),
@@ -126,6 +129,7 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
 pub(super) const INDEXES: &[(&str, &str)] = &[
     ("children", "children_of"),
     ("children", "children_open"),
+    ("deadlines", "deadlines_due"),
     ("definition_tasks", "definition_tasks_name"),
     ("leases", "leases_take_back"),
     ("leases", "leases_worker"),

@@ -301,6 +301,18 @@ create table windlass.timers (
 
 create index timers_due on windlass.timers (due, seq);
 
+-- What must have happened until when: a run have ended (`idx` is -1), or a task have been claimed
+-- by its next fence. It stays when that has happened, until it is due.
+create table windlass.deadlines (
+    run_id uuid not null,
+    idx integer not null check (idx >= -1),
+    fence bigint not null check (fence >= 0),
+    due timestamptz not null,
+    primary key (run_id, idx)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+create index deadlines_due on windlass.deadlines (due);
+
 create table windlass.workers (
     id uuid primary key,
     name text not null check (octet_length(name) <= 200),

@@ -12,6 +12,7 @@ select
             order by w.due, w.seq
             limit 1
         ),
+        (select d.due from windlass.deadlines d order by d.due limit 1),
         (
             select c.at
             from windlass.staged s

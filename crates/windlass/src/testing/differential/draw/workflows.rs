@@ -121,7 +121,7 @@ pub(super) fn other_shape(dice: &mut Dice, (workflow, version): (&str, u32)) -> 
 
 fn build(workflow: &str, version: u32, tasks: Vec<TaskDraft>) -> Arc<Definition> {
     let version = Version::new(version).expect("versions begin at 1");
-    let draft = DefinitionDraft { name: workflow.to_owned(), version, tasks };
+    let draft = DefinitionDraft { name: workflow.to_owned(), version, timeout: None, tasks };
     Arc::new(draft.build().unwrap_or_else(|error| panic!("a shape is wrong: {error}")))
 }
 

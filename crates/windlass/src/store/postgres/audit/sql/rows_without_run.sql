@@ -28,6 +28,8 @@ from (
     union all
     select 'children', c.child_id, null from windlass.children c
     union all
+    select 'deadlines', d.run_id, nullif(d.idx, -1) from windlass.deadlines d
+    union all
     select 'ready', q.run_id, q.idx from windlass.ready q
     union all
     select 'leases', l.run_id, l.idx from windlass.leases l
