@@ -100,7 +100,7 @@ impl Attempt {
     }
 
     /// The handler waits for the store until this is dropped.
-    fn wait_for_store(&self) -> Waiting<'_> {
+    pub(crate) fn wait_for_store(&self) -> Waiting<'_> {
         self.waits.fetch_add(1, Ordering::Relaxed);
         Waiting(self)
     }
@@ -246,10 +246,18 @@ impl Attempt {
             let text = "no worker runs the attempt".to_owned();
             self.cut_off(&StoreError::Unavailable(text)).await;
         };
+        self.insist(|| gathers.limited(question(gathers.link()))).await
+    }
+
+    /// Asks until there is an answer or the attempt is cancelled, which it ends then.
+    pub(crate) async fn insist<T, Fut>(&self, question: impl Fn() -> Fut) -> T
+    where
+        Fut: Future<Output = Result<T, StoreError>>,
+    {
         let _waiting = self.wait_for_store();
         let mut backoff = Backoff::default();
         loop {
-            let error = match gathers.limited(question(gathers.link())).await {
+            let error = match question().await {
                 Ok(answer) => return answer,
                 Err(error) if error.is_retryable() && !self.cancelled.is_cancelled() => error,
                 Err(error) => self.cut_off(&error).await,
@@ -307,7 +315,7 @@ impl Attempt {
 }
 
 /// A call of a handler's that waits for the store.
-struct Waiting<'a>(&'a Attempt);
+pub(crate) struct Waiting<'a>(&'a Attempt);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {

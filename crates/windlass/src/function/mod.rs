@@ -26,6 +26,8 @@ mod children;
 mod driver;
 mod journal;
 mod step;
+#[cfg(feature = "postgres")]
+mod transaction;
 mod undo;
 mod workflow;
 

@@ -65,10 +65,7 @@ impl<I> Ctx<I> {
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let made = Made::new(self.inner(), StepKind::Step, name.as_ref());
-        let begin = move |made: Made, policy: Policy| -> BoxFuture<'a, Result<T, TaskError>> {
-            Box::pin(async move { run(made, policy, work).await })
-        };
-        Step { begin: Some((made, Box::new(begin), Policy::default())), undo: None, running: None }
+        Step::new(made, move |made, policy| Box::pin(async move { run(made, policy, work).await }))
     }
 
     /// Says what is to be done if the run does not succeed, whatever else becomes of it: it
@@ -125,7 +122,14 @@ pub struct Step<'a, T> {
     running: Option<BoxFuture<'a, Result<T, TaskError>>>,
 }
 
-impl<T> Step<'_, T> {
+impl<'a, T> Step<'a, T> {
+    pub(super) fn new(
+        made: Result<Made, CallError>,
+        begin: impl FnOnce(Made, Policy) -> BoxFuture<'a, Result<T, TaskError>> + Send + 'a,
+    ) -> Self {
+        Step { begin: Some((made, Box::new(begin), Policy::default())), undo: None, running: None }
+    }
+
     /// How often the step is tried, and how long the pauses are;
     /// [`RetryPolicy::exponential`] if nothing is said.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
@@ -247,8 +251,7 @@ where
         made.wait(None, false).await;
     }
     let busy = made.work();
-    let work = Within { attempt: Arc::clone(&made.attempt), call: made.call, count: 0 };
-    let work = work.run(run_step);
+    let work = Within::new(&made.attempt, made.call).run(run_step);
     let result = match timed(policy.timeout, work).await {
         Ok(value) => made.attempt.payload_limit.encode(&value).map_err(|error| {
             let text = format!("result of step {:?} {error}", made.name);
@@ -262,26 +265,39 @@ where
     };
     let result = match result {
         Ok(value) => StepResult::Value(value),
-        Err(failure) => {
-            let outcome = Outcome::Failed(failure.clone());
-            match decide(&policy.retry, failures + 1, outcome, jitter(&made, failures)) {
-                Decision::Retry { failure, delay } => {
-                    drop(busy);
-                    let (failures, failure) = (failures + 1, Some(failure));
-                    let wait = Wait::For(delay);
-                    made.wait_parked(StepChange::Open { failures, failure, wait }).await
-                }
-                Decision::Fail(_)
-                | Decision::Succeed(_)
-                | Decision::Skip
-                | Decision::Park(_)
-                | Decision::Continue(_) => StepResult::Failed(failure),
+        Err(failure) => match after_failure(&made, &policy, failures, failure) {
+            Ok(result) => result,
+            Err(again) => {
+                drop(busy);
+                made.wait_parked(again).await
             }
-        }
+        },
     };
     made.finish(result).await;
     drop(busy);
     read(&made).await
+}
+
+/// What follows when a try failed after so many others: the result of the step, or what it waits
+/// for before it is tried again.
+pub(super) fn after_failure(
+    made: &Made,
+    policy: &Policy,
+    failures: u32,
+    failure: Failure,
+) -> Result<StepResult, StepChange> {
+    let outcome = Outcome::Failed(failure.clone());
+    match decide(&policy.retry, failures + 1, outcome, jitter(made, failures)) {
+        Decision::Retry { failure, delay } => {
+            let (failures, failure) = (failures + 1, Some(failure));
+            Err(StepChange::Open { failures, failure, wait: Wait::For(delay) })
+        }
+        Decision::Fail(_)
+        | Decision::Succeed(_)
+        | Decision::Skip
+        | Decision::Park(_)
+        | Decision::Continue(_) => Ok(StepResult::Failed(failure)),
+    }
 }
 
 /// The jitter of the pause behind a failure, from 0 to 1: another one for every run and call,
@@ -297,13 +313,18 @@ fn jitter(made: &Made, failures: u32) -> f64 {
 
 /// The work of a step while it is run.
 pub(super) struct Within {
-    pub(super) attempt: Arc<Attempt>,
-    pub(super) call: Call,
+    attempt: Arc<Attempt>,
+    call: Call,
     /// How many random numbers it was given.
-    pub(super) count: u64,
+    count: u64,
 }
 
 impl Within {
+    /// Work that belongs to a call of an attempt.
+    pub(super) fn new(attempt: &Arc<Attempt>, call: Call) -> Self {
+        Within { attempt: Arc::clone(attempt), call, count: 0 }
+    }
+
     /// Runs the work: what it asks for of the function is the step's.
     pub(super) async fn run<F, Fut>(mut self, work: F) -> Fut::Output
     where
@@ -319,7 +340,7 @@ impl Within {
     }
 }
 
-async fn timed<T, E>(
+pub(super) async fn timed<T, E>(
     timeout: Option<Duration>,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, Box<dyn StdError + Send + Sync>>

@@ -96,8 +96,7 @@ async fn undo_one(
     };
     let made = Made::new(attempt, StepKind::Step, name.as_str());
     let made = made.map_err(|error| told(refused(error)))?;
-    let within =
-        Within { attempt: Arc::clone(replayed), call: Call(call.0 | UNDO_CALLS), count: 0 };
+    let within = Within::new(replayed, Call(call.0 | UNDO_CALLS));
     let policy = Policy { retry, timeout: None };
     run(made, policy, || within.run(|| work(value))).await.map_err(told)
 }

@@ -9,6 +9,7 @@
 mod attempt;
 mod builder;
 mod call;
+mod drain;
 mod gather;
 #[cfg(feature = "health")]
 mod health;

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_core::{ClaimSeq, Outcome, WorkerId, decide};
 
 use super::call::{Call, answer, limited};
+use super::drain::Drain;
 use super::held::{HeldTask, HeldTasks};
 use super::outbox::Outbox;
 use super::{Config, Gathers, Parts, attempt};
@@ -25,6 +26,7 @@ use crate::store::{
     ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Hints,
     ProgressNote, Release, StoreError,
 };
+use crate::workflow::Registration;
 
 /// How many times longer a worker waits between looks that find nothing, at most, while hints
 /// of other processes are heard.
@@ -94,20 +96,6 @@ pub(crate) struct Session {
     /// store, the handlers are told: their tasks may be others' by now.
     lease_until: Instant,
     has_lapsed: bool,
-}
-
-/// When a drain must have come to what.
-struct Drain {
-    interrupt_at: Instant,
-    give_up_at: Instant,
-    end_at: Instant,
-}
-
-impl Drain {
-    /// When something must happen next.
-    fn next_at(&self, now: Instant) -> Instant {
-        if now < self.interrupt_at { self.interrupt_at } else { self.give_up_at }
-    }
 }
 
 impl Session {
@@ -487,10 +475,11 @@ impl Session {
         let held = Held { task: claimed.task, fence: claimed.fence };
         let cancelled = CancellationToken::new();
         let handler = self.handler_of(&claimed);
-        let is_alone = self.is_alone(&claimed);
+        let registration = self.registration_of(&claimed);
+        let is_alone = registration.is_some_and(|one| one.definition.tasks().len() == 1);
         let attempt = Attempt::new(claimed, cancelled.clone(), self.draining.clone());
-        let attempt = attempt.payload_limit(self.parts.link.payload_limit()).alone(is_alone);
-        let attempt = attempt.planted(self.parts.planted);
+        let attempt = attempt.payload_limit(self.parts.link.payload_limit());
+        let attempt = attempt.alone(is_alone).planted(self.parts.planted);
         let attempt = Arc::new(attempt.gathers(Arc::clone(&self.gathers)));
         self.held.insert(HeldTask { attempt: Arc::clone(&attempt), cancelled: cancelled.clone() });
         let Some(handler) = handler.filter(|_| !is_draining) else {
@@ -504,21 +493,19 @@ impl Session {
         self.by_id.insert(task.id(), held);
     }
 
-    /// Whether the run of a task has no other.
-    fn is_alone(&self, claimed: &Claimed) -> bool {
+    /// What a worker has for the workflow of a task.
+    fn registration_of(&self, claimed: &Claimed) -> Option<&Registration> {
         let key = HandlerKey { workflow: claimed.workflow.clone(), version: claimed.version };
-        let registration = self.parts.registrations.get(&key);
-        registration.is_some_and(|one| one.definition.tasks().len() == 1)
+        self.parts.registrations.get(&key)
     }
 
     fn handler_of(&self, claimed: &Claimed) -> Option<crate::workflow::Handler> {
-        let key = HandlerKey { workflow: claimed.workflow.clone(), version: claimed.version };
-        let registration = self.parts.registrations.get(&key)?;
+        let registration = self.registration_of(claimed)?;
         let index = claimed.task.index.as_usize();
         let spec = registration.definition.tasks().get(index)?;
         let handler = registration.handlers.get(index)?.clone();
         if spec.name != claimed.spec.name || handler.is_none() {
-            tracing::warn!(workflow = %key.workflow, version = %key.version,
+            tracing::warn!(workflow = %claimed.workflow, version = %claimed.version,
                 task = %claimed.spec.name, "no handler; handed back");
             return None;
         }

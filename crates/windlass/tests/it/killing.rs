@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use deadpool_postgres::{Manager, Pool};
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 use windlass::store::postgres::{AuditOptions, PostgresOptions, audit};
@@ -46,35 +47,52 @@ type Output = (Vec<i64>, i64);
 /// Where steps leave what they have done. A token is another one each time.
 const EFFECTS: &str = "create table public.effects (run uuid, step text, token bigint)";
 
-fn order(client: Arc<Client>) -> Function<(), Output> {
+/// The step that leaves what it has done in the transaction that records it.
+const ONCE: &str = "charge";
+
+const INSERT: &str = "insert into public.effects values ($1, $2, $3)";
+
+fn order(client: Arc<Client>, pool: Pool) -> Function<(), Output> {
     let builder = Function::<(), Output>::builder("order");
     let builder = builder.retry(RetryPolicy::fixed(Duration::from_millis(10)).attempts(1_000));
-    builder.run(move |ctx| run(ctx, Arc::clone(&client))).unwrap()
+    builder.run(move |ctx| run(ctx, Arc::clone(&client), pool.clone())).unwrap()
 }
 
-async fn run(ctx: Ctx<()>, client: Arc<Client>) -> Result<Output, TaskError> {
+async fn run(ctx: Ctx<()>, client: Arc<Client>, pool: Pool) -> Result<Output, TaskError> {
     let step = |name: &'static str| {
         let (run, client) = (*ctx.run_id().as_uuid(), Arc::clone(&client));
-        ctx.step(name, async move || effect(run, name, &client).await)
+        ctx.step(name, async move || {
+            effect(async |token| client.execute(INSERT, &[&run, &name, &token]).await).await
+        })
     };
     let reserve = step("reserve").await?;
     let (pack, label) = tokio::join!(step("pack"), step("label"));
     ctx.sleep(Duration::from_millis(50)).await?;
-    let charge = step("charge").await?;
+    let run = *ctx.run_id().as_uuid();
+    let charge = ctx.transaction(ONCE, &pool, async move |tx| {
+        effect(async |token| tx.execute(INSERT, &[&run, &ONCE, &token]).await).await
+    });
+    let charge = charge.await?;
     let paid = ctx.signal::<i64>("paid").await?;
     let ship = step("ship").await?;
     Ok((vec![reserve, pack?, label?, charge, ship], paid))
 }
 
 /// Does something that stays, with a moment before and after it at which to be killed.
-async fn effect(run: Uuid, step: &str, client: &Client) -> Result<i64, TaskError> {
+async fn effect<W>(write: impl FnOnce(i64) -> W) -> Result<i64, TaskError>
+where
+    W: Future<Output = Result<u64, tokio_postgres::Error>>,
+{
     let pause = || tokio::time::sleep(Duration::from_millis(fastrand::u64(5..20)));
     let token = fastrand::i64(0..1 << 50);
     pause().await;
-    let sql = "insert into public.effects values ($1, $2, $3)";
-    client.execute(sql, &[&run, &step, &token]).await.map_err(TaskError::new)?;
+    write(token).await.map_err(TaskError::new)?;
     pause().await;
     Ok(token)
+}
+
+fn pool(url: &str) -> Pool {
+    Pool::builder(Manager::new(url.parse().unwrap(), NoTls)).max_size(SLOTS).build().unwrap()
 }
 
 async fn connect(url: &str) -> Arc<Client> {
@@ -93,7 +111,7 @@ async fn worker() {
         std::process::exit(1);
     });
     let windlass = Windlass::connect(url.as_str()).await.unwrap();
-    let order = order(connect(&url).await);
+    let order = order(connect(&url).await, pool(&url));
     let worker = windlass.worker().register(&order).slots(SLOTS).lease(LEASE).duties(None);
     worker.spawn().unwrap().ended().await.unwrap();
 }
@@ -165,7 +183,7 @@ async fn functions_end_right_wherever_their_processes_are_killed() {
     client.batch_execute(EFFECTS).await.unwrap();
     // They are not killed: how leaders are replaced is tested elsewhere, and takes its time.
     let duties = windlass.duties(DutyOptions::default()).unwrap();
-    let order = order(Arc::clone(&client));
+    let order = order(Arc::clone(&client), pool(&url));
     let mut runs = Vec::new();
     for _ in 0..RUNS {
         runs.push(windlass.start(&order, ()).await.unwrap());
@@ -193,6 +211,9 @@ async fn functions_end_right_wherever_their_processes_are_killed() {
         for (name, token) in steps {
             let done = effects.get(&(id, name.to_owned()));
             assert!(done.is_some_and(|done| done.contains(&token)), "{name} of run {place}");
+            if name == ONCE {
+                assert_eq!(done, Some(&BTreeSet::from([token])), "{name} of run {place}");
+            }
         }
         let history = run.history().await.unwrap();
         lost += history.iter().filter(|event| event.word() == "lease_expired").count();

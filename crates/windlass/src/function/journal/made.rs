@@ -167,6 +167,12 @@ impl Made {
         Busy { attempt: Arc::clone(&self.attempt) }
     }
 
+    /// What it asks for.
+    #[cfg(feature = "postgres")]
+    pub(in crate::function) fn kind(&self) -> StepKind {
+        self.kind
+    }
+
     /// What is recorded of it.
     pub(in crate::function) fn write(&self, change: StepChange) -> StepWrite {
         StepWrite { call: self.call, name: self.name.clone(), kind: self.kind, change }

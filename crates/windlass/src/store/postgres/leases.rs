@@ -355,6 +355,8 @@ impl PostgresStore {
         let is_held = |due: &&Due| work.task(due.held.task).is_some_and(|task| due.is_of(task));
         let ends = tasks.iter().filter(is_held).map(|due| (due.held.task, TaskState::Failed));
         let ends: Vec<_> = ends.collect();
+        let held: BTreeSet<Held> = tasks.iter().filter(is_held).map(|due| due.held).collect();
+        let free = free_leases(tx, &held).await?;
         work.load_for_ends(tx, &ends).await?;
         let mut taken: BTreeMap<WorkerId, usize> = BTreeMap::new();
         let mut is_short = left_out > 0;
@@ -365,6 +367,11 @@ impl PostgresStore {
                 is_short = true;
                 continue;
             };
+            if due.is_of(row) && !free.contains(&task) {
+                // A transaction of a user's counts on it.
+                is_short = true;
+                continue;
+            }
             *taken.entry(worker).or_default() += 1;
             if !due.is_of(row) {
                 // It ended between the look and the lock, and may have begun again.
@@ -398,6 +405,17 @@ async fn locked(tx: &Tx<'_>, find: &Sql, time: At) -> Result<Vec<Life>, Fault> {
     }
     let ids: Vec<Uuid> = workers.keys().map(|worker| *worker.as_uuid()).collect();
     Ok(Life::read(&workers, &tx.query(&sql::PULSES, &[&ids]).await?))
+}
+
+/// The tasks whose leases no transaction of a user's counts on. They are locked from now on.
+async fn free_leases(tx: &Tx<'_>, held: &BTreeSet<Held>) -> Result<BTreeSet<TaskId>, Fault> {
+    if held.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let (runs, indices) = super::work::pairs(held.iter().map(|held| &held.task));
+    let fences: Vec<i64> = held.iter().map(|held| held.fence.0.cast_signed()).collect();
+    let rows = tx.query(&sql::LOCK_FREE_LEASES, &[&runs, &indices, &fences]).await?;
+    Ok(rows.iter().map(task_id).collect())
 }
 
 /// The leases whose visibility timeout has passed, whose they are and since when.

@@ -17,6 +17,7 @@ mod control;
 mod deadlines;
 mod election;
 mod fault;
+pub(crate) mod fenced;
 mod finish;
 mod firsts;
 mod floors;
@@ -46,7 +47,7 @@ mod step;
 mod time;
 mod timers;
 mod tls;
-mod transactional;
+pub(crate) mod transactional;
 mod undo;
 mod unsound;
 mod work;
@@ -91,6 +92,7 @@ use super::{
 use crate::Error;
 use crate::clock::Clock;
 
+pub use self::fenced::{Transaction, TransactionPool};
 pub use self::migrate::{Migrated, migrate, plan};
 pub use self::options::{CONNECTIONS_MAX, LeaderElection, PostgresOptions};
 pub use self::plan::{LockMode, Plan, PlannedMigration, PlannedStatement, TableLock};

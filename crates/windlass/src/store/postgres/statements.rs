@@ -48,6 +48,7 @@ pub(super) const LEAD: Sql = Sql {
 };
 sql!(COUNT_ENDS, "count_ends.sql", [UUID_ARRAY, TIMESTAMPTZ]);
 sql!(LOCK_RUNS, "lock_runs.sql", [UUID_ARRAY]);
+sql!(LOCK_FREE_LEASES, "lock_free_leases.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARRAY]);
 sql!(LOCK_FREE_RUNS, "lock_free_runs.sql", [UUID_ARRAY]);
 sql!(LOAD_TASKS, "load_tasks.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(LOCK_READY, "lock_ready.sql", [UUID]);

@@ -7,6 +7,7 @@
 //!
 //! This module does not know what a run consists of: the function does.
 
+use std::fmt;
 use std::future::Future;
 
 use tokio_postgres::types::{ToSql, Type};
@@ -21,7 +22,7 @@ use crate::store::{BATCH_MAX, NewRun};
 /// holds more than a few times this much.
 const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
-const START_RUNS: &str = include_str!("sql/start_runs.sql");
+pub(super) const START_RUNS: &str = include_str!("sql/start_runs.sql");
 
 /// A connection of a driver that runs can be started on, within its transaction.
 ///
@@ -146,7 +147,7 @@ fn statements(runs: &[NewRun]) -> Vec<&[NewRun]> {
     statements
 }
 
-mod sealed {
+pub(super) mod sealed {
     use super::{Batch, Future, Refused};
 
     /// Starts a batch and answers the ids of its runs, in their order.
@@ -195,7 +196,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    fn typed(&self) -> [(&(dyn ToSql + Sync), Type); 9] {
+    pub(super) fn typed(&self) -> [(&(dyn ToSql + Sync), Type); 9] {
         [
             (&self.ids, Type::TEXT_ARRAY),
             (&self.workflows, Type::TEXT_ARRAY),
@@ -210,11 +211,45 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Why the database did not start what it was asked to.
+/// Why the database did not do what it was asked to on a connection of a user's.
 pub struct Refused {
     /// None if it is not the database that answered.
     sqlstate: Option<String>,
     message: String,
+}
+
+impl Refused {
+    /// There was no answer.
+    pub(crate) fn lost(message: String) -> Self {
+        Refused { sqlstate: None, message }
+    }
+
+    /// The SQLSTATE, empty if it is not the database that answered.
+    pub(crate) fn state(&self) -> &str {
+        self.sqlstate.as_deref().unwrap_or_default()
+    }
+
+    /// Whether the database interrupted what was right in itself: it may work when it is done
+    /// again.
+    pub(crate) fn is_interruption(&self) -> bool {
+        let state = self.state();
+        let class = state.get(..2).unwrap_or_default();
+        matches!(class, "" | "08" | "40" | "53" | "57" | "58") || state == "55P03"
+    }
+
+    /// Whether the database has no such schema or function.
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(self.state(), "3F000" | "42883")
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.sqlstate {
+            Some(state) => write!(f, "{} ({state})", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
 }
 
 impl From<Refused> for Error {

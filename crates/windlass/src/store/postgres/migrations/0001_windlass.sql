@@ -538,3 +538,121 @@ cross join lateral unnest(string_to_array(
         E'\x05', '- run_ended running succeeded - -'),
         E'\x06', E'\t{"worker":"'),
     E'\n')) with ordinality as l (line, n);
+
+-- Writes of users in transactions of their own, guarded by the fence of an attempt.
+--
+--     begin;
+--     insert into reservations (id) values (9182);
+--     select windlass.assert_fence('01981c2e-7a40-7c1f-9d57-0242ac120002', 'reserve', 3);
+--     commit;
+--
+-- Locks: the lease of the task, for key share and until the caller's transaction ends. Whoever
+-- takes the task away deletes the lease: a sweep passes over it, a cancel waits. Before a lock
+-- is taken, nothing keeps the answer true, so it is asked for last.
+--
+-- With the rights of the owner of the schema, as starts are. Errors have the codes of
+-- docs/errors/ as their SQLSTATE: WL004 for a run or a task that is not there, WL005 for a call
+-- that has another result, WL006 for a fence that is not that of the lease.
+
+-- Fails unless the task is held under this fence, and keeps it so until the transaction ends.
+create function windlass.assert_fence(run uuid, task text, fence bigint)
+returns void language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    place constant integer := (
+        select d.idx
+        from windlass.runs r
+        join windlass.definition_tasks d on d.definition_id = r.definition_id
+        where r.id = run and d.name = task
+    );
+begin
+    if place is null then
+        perform windlass.refuse(4, format('run %s has no task %s', run, to_json(task)));
+    end if;
+    perform from windlass.leases l
+    where l.run_id = run and l.idx = place and l.fence = assert_fence.fence
+    for key share;
+    if not found then
+        perform windlass.refuse(6, format(
+            'task %s of run %s is not held under fence %s', to_json(task), run, fence
+        ));
+    end if;
+end
+$$;
+
+-- Whether a task is held under this fence: `held`, `lost`, or `unknown` if there is no such run.
+-- What is told may be over at once: it is for whoever asks again before the commit.
+create function windlass.look_at_fence(run uuid, place integer, fence bigint)
+returns text language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+select case
+    when exists (
+        select from windlass.leases l
+        where l.run_id = run and l.idx = place and l.fence = look_at_fence.fence
+    ) then 'held'
+    when exists (select from windlass.runs r where r.id = run) then 'lost'
+    else 'unknown'
+end
+$$;
+
+-- Records the result of a step of a durable function in the transaction of its work.
+create function windlass.record_step(
+    run uuid, place integer, fence bigint, call integer, number integer, kind text, name text,
+    value text
+)
+returns text language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+begin
+    perform from windlass.leases l
+    where l.run_id = run and l.idx = place and l.fence = record_step.fence
+    for key share;
+    if not found then
+        perform windlass.refuse(6, format(
+            'task %s of run %s is not held under fence %s', place, run, fence
+        ));
+    end if;
+    insert into windlass.steps as s (run_id, idx, call, number, kind, name, failures, value)
+    values (run, place, call, number, kind, name, 0, nullif(value, 'null')::json)
+    on conflict on constraint steps_pkey do update
+    set number = excluded.number, failures = excluded.failures, due = null, failure = null,
+        value = excluded.value
+    where s.number is null and s.kind = excluded.kind and s.name = excluded.name;
+    if not found then
+        perform windlass.refuse(5, format(
+            'call %s of task %s of run %s is another one or has a result', call, place, run
+        ));
+    end if;
+    return 'recorded';
+end
+$$;
+
+-- What became of a transaction that recorded a step and whose end nobody heard of: `recorded`,
+-- `open` if it was rolled back, `lost` if the task is not held under this fence any more. Waits
+-- for its end, and so is asked at READ COMMITTED: what it has committed is seen after that.
+create function windlass.find_step(run uuid, place integer, fence bigint, call integer)
+returns text language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+begin
+    perform from windlass.leases l
+    where l.run_id = run and l.idx = place and l.fence = find_step.fence
+    for update;
+    if not found then
+        return 'lost';
+    end if;
+    perform from windlass.steps s
+    where s.run_id = run and s.idx = place and s.call = find_step.call and s.number is not null;
+    return case when found then 'recorded' else 'open' end;
+end
+$$;
+
+revoke execute on function
+    windlass.assert_fence, windlass.look_at_fence, windlass.record_step, windlass.find_step
+from public;

@@ -18,6 +18,7 @@ mod keys;
 mod ledger;
 mod limits;
 mod sql;
+mod steps;
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(30);
