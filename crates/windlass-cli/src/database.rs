@@ -1,6 +1,10 @@
 //! Which database a command is about.
 
-use windlass::store::postgres::PostgresOptions;
+use std::sync::Arc;
+
+use windlass::Windlass;
+use windlass::store::Store;
+use windlass::store::postgres::{PostgresOptions, PostgresStore};
 
 /// What commands that need a database are told of it.
 #[derive(Clone, clap::Args)]
@@ -17,6 +21,13 @@ pub(crate) struct DatabaseArguments {
 impl DatabaseArguments {
     pub(crate) fn options(&self) -> PostgresOptions {
         PostgresOptions::new(&self.database_url).pooled(self.pooled)
+    }
+
+    /// Connects for a question or two: on one connection, without listening for hints.
+    pub(crate) async fn connect(&self) -> Result<(Windlass, Arc<PostgresStore>), windlass::Error> {
+        let options = self.options().max_connections(1).listen(false);
+        let store = Arc::new(PostgresStore::connect(options).await?);
+        Ok((Windlass::with_store(Arc::clone(&store) as Arc<dyn Store>), store))
     }
 }
 

@@ -1,15 +1,13 @@
 //! `windlass leaders`: who does which background duty.
 
 use std::io::Write as _;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass::store::postgres::PostgresStore;
-use windlass::store::{LeaderRecord, Store};
-use windlass::{Timestamp, Windlass};
+use windlass::Timestamp;
+use windlass::store::{LeaderRecord, Store as _};
 
 use crate::database::DatabaseArguments;
-use crate::text::{age, listing, shown, thousands};
+use crate::text::{age, ago, listing, shown, thousands};
 
 /// What `windlass leaders` can be told.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,9 +22,8 @@ pub(crate) struct Arguments {
 
 /// Prints who leads what.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let options = arguments.database.options().max_connections(1).listen(false);
-    let store = Arc::new(PostgresStore::connect(options).await?);
-    let leaders = Windlass::with_store(Arc::clone(&store) as Arc<dyn Store>).leaders().await?;
+    let (windlass, store) = arguments.database.connect().await?;
+    let leaders = windlass.leaders().await?;
     let now = store.now().await?;
     let text = if arguments.json {
         let leaders: Vec<Value> = leaders.iter().map(|leader| json(leader, now)).collect();
@@ -72,7 +69,6 @@ fn json(leader: &LeaderRecord, now: Timestamp) -> Value {
 
 fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
     let header = ["duty", "leader", "state", "term", "since", "heard", "items", "errors"];
-    let ago = |at: Option<Timestamp>| at.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
     let row = |leader: &LeaderRecord| {
         let holder = leader.holder.as_ref();
         vec![
@@ -80,8 +76,8 @@ fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
             holder.map_or_else(|| "-".to_owned(), |holder| shown(&holder.name)),
             state(leader, now).to_owned(),
             leader.term.to_string(),
-            ago(holder.map(|holder| holder.since)),
-            ago(holder.map(|holder| holder.renewed_at)),
+            ago(holder.map(|holder| holder.since), now),
+            ago(holder.map(|holder| holder.renewed_at), now),
             thousands(leader.items),
             thousands(leader.errors),
         ]

@@ -1,12 +1,9 @@
 //! `windlass signal`: sends a signal to a run.
 
 use std::io::Write as _;
-use std::sync::Arc;
 
 use serde_json::Value;
-use windlass::store::Store;
-use windlass::store::postgres::PostgresStore;
-use windlass::{RunId, Windlass};
+use windlass::RunId;
 
 use crate::database::DatabaseArguments;
 use crate::text::shown;
@@ -31,9 +28,7 @@ pub(crate) struct Arguments {
 /// Sends it, and says so once it is stored.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { run, name, value, database } = arguments;
-    let options = database.options().max_connections(1).listen(false);
-    let store = Arc::new(PostgresStore::connect(options).await?);
-    let windlass = Windlass::with_store(store as Arc<dyn Store>);
+    let (windlass, _) = database.connect().await?;
     windlass.run(run).signal(&name, &value).await?;
     writeln!(std::io::stdout(), "signal {} is sent to run {run}", shown(&name))?;
     Ok(())

@@ -1,13 +1,11 @@
 //! `windlass steps`: what the durable functions of a run remember, and what they wait for.
 
 use std::io::Write as _;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass::function::{StepKind, StepRecord, StepResult, StepState};
-use windlass::store::Store;
-use windlass::store::postgres::PostgresStore;
-use windlass::{RunId, Timestamp, Windlass};
+use windlass::store::Store as _;
+use windlass::{RunId, Timestamp};
 
 use crate::database::DatabaseArguments;
 use crate::text::{age, listing, shown, terminal_width, thousands};
@@ -51,9 +49,7 @@ struct Calls {
 
 /// Prints the calls of the functions of a run, in the order in which they are made.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let options = arguments.database.options().max_connections(1).listen(false);
-    let store = Arc::new(PostgresStore::connect(options).await?);
-    let windlass = Windlass::with_store(Arc::clone(&store) as Arc<dyn Store>);
+    let (windlass, store) = arguments.database.connect().await?;
     let run = windlass.run(arguments.run);
     // Of a run that does not exist no task is missing.
     run.get().await?;
@@ -227,6 +223,7 @@ fn cut(text: String, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use std::time::Duration;
     use windlass::function::Call;
     use windlass::{Failure, FailureCode};

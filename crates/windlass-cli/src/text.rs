@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use windlass::Timestamp;
+
 /// Text of users as it is shown: control characters, and those that turn the
 /// direction of writing, are escaped so that they cannot steer a terminal.
 pub(crate) fn shown(text: &str) -> String {
@@ -54,6 +56,11 @@ pub(crate) fn age(time: Duration) -> String {
         rest %= size;
     }
     parts.join(" ")
+}
+
+/// How long before `now` something was; a dash if it never was.
+pub(crate) fn ago(at: Option<Timestamp>, now: Timestamp) -> String {
+    at.map_or_else(|| "-".to_owned(), |at| age(now.since(at)))
 }
 
 /// How many columns standard output has, if it is a terminal that says so.

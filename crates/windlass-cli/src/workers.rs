@@ -1,15 +1,13 @@
 //! `windlass workers`: who works, where, and what it is at.
 
 use std::io::Write as _;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass::store::postgres::PostgresStore;
-use windlass::store::{Store, WorkerFilter, WorkerRecord};
-use windlass::{Timestamp, Windlass};
+use windlass::Timestamp;
+use windlass::store::{Store as _, WorkerFilter, WorkerRecord};
 
 use crate::database::DatabaseArguments;
-use crate::text::{age, listing, shown};
+use crate::text::{ago, listing, shown};
 
 /// What `windlass workers` can be told.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,9 +30,7 @@ pub(crate) struct Arguments {
 
 /// Prints the workers, the newest first.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let options = arguments.database.options().max_connections(1).listen(false);
-    let store = Arc::new(PostgresStore::connect(options).await?);
-    let windlass = Windlass::with_store(Arc::clone(&store) as Arc<dyn Store>);
+    let (windlass, store) = arguments.database.connect().await?;
     let most = arguments.limit as usize;
     let mut filter = WorkerFilter { with_dead: arguments.all, ..WorkerFilter::default() };
     let mut workers = Vec::new();
@@ -86,7 +82,6 @@ fn table(workers: &[WorkerRecord], now: Timestamp) -> String {
         return "no workers\n".to_owned();
     }
     let header = ["name", "state", "host", "pid", "version", "queues", "tasks", "joined", "seen"];
-    let ago = |at: Option<Timestamp>| at.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
     let row = |worker: &WorkerRecord| {
         let info = &worker.info;
         let queues: Vec<String> = info.queues.iter().map(|it| shown(it.as_str())).collect();
@@ -98,8 +93,8 @@ fn table(workers: &[WorkerRecord], now: Timestamp) -> String {
             shown(&info.version),
             queues.join(", "),
             format!("{}/{}", worker.tasks, worker.slots),
-            ago(Some(worker.joined_at)),
-            ago(worker.seen_at.or(worker.ended_at)),
+            ago(Some(worker.joined_at), now),
+            ago(worker.seen_at.or(worker.ended_at), now),
         ]
     };
     listing(&header, &[3, 6], workers.iter().map(row))
