@@ -37,6 +37,8 @@ struct Work {
     count: AtomicU32,
     /// How many more times it fails.
     failures: AtomicU32,
+    /// How many more statements it makes.
+    statements: u32,
     /// Where it waits, by its token.
     pauses: Vec<Arc<Pause>>,
 }
@@ -76,6 +78,9 @@ fn reserve(pool: &deadpool_postgres::Pool, work: &Arc<Work>) -> Function<(), i32
         let step = ctx.transaction("reserve", &pool, async move |tx| {
             let token = work.count.fetch_add(1, Ordering::SeqCst).cast_signed() + 1;
             tx.execute(INSERT, &[&run, &token]).await.map_err(TaskError::new)?;
+            for _ in 0..work.statements {
+                tx.batch_execute("select 1").await.map_err(TaskError::new)?;
+            }
             work.go_on(token).await?;
             Ok::<_, TaskError>(token)
         });
@@ -270,7 +275,8 @@ async fn wherever_its_process_dies_rows_and_result_are_both_there_or_neither_is(
     let shop = Shop::open().await;
     let (mut deaths, mut repeated) = (0, 0);
     for polls in (1..).step_by(2) {
-        let work = Arc::new(Work::default());
+        // So that it dies within the work more often than by chance.
+        let work = Arc::new(Work { statements: 20, ..Work::default() });
         let mortal = Process::new();
         mortal.die_after_polls(polls);
         let function = reserve(&pool(&shop.database.url()), &work);
