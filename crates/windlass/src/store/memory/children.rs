@@ -1,6 +1,6 @@
 //! Runs that functions start and wait for.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
 use windlass_core::{
@@ -166,37 +166,53 @@ impl State {
         }
     }
 
-    /// Tells whoever must hear what happened to runs, of at most `limit` of them.
-    pub(super) fn deliver_notices(&mut self, limit: usize) -> Result<usize, StoreError> {
-        let mut moved = 0;
-        let mut parents = BTreeSet::new();
-        while moved < limit
+    /// Takes up to `limit` notices that concern someone, the oldest first.
+    pub(super) fn take_notices(&mut self, limit: usize) -> Vec<Notice> {
+        let mut taken = Vec::new();
+        while taken.len() < limit
             && let Some(notice) = self.shared.notices.pop_front()
         {
-            match notice {
-                Notice::Ended(run) => {
-                    let Some((task, call)) = self.family.parents.get(&run).copied() else {
-                        continue;
-                    };
-                    moved += 1;
-                    self.family.open.remove(&(task, call, run));
-                    parents.insert(task);
-                }
-                Notice::Cancelled(run) => {
-                    moved += 1;
-                    let children: Vec<RunId> = self.family.children_of(run).collect();
-                    for child in children {
-                        let state = self.runs.get(&child).map(|run| run.state);
-                        if state == Some(RunState::Running) {
-                            let reason = format!("its parent run {run} was cancelled");
-                            self.cancel_run(child, Some(reason))?;
-                        }
-                    }
+            let is_heard = match notice {
+                Notice::Ended(run) => self.family.parents.contains_key(&run),
+                Notice::Cancelled(_) => true,
+            };
+            taken.extend(is_heard.then_some(notice));
+        }
+        taken
+    }
+
+    /// Cancels the children of runs that were cancelled, and answers which it did.
+    pub(super) fn cancel_children(
+        &mut self,
+        notices: &[Notice],
+    ) -> Result<HashSet<RunId>, StoreError> {
+        let mut cancelled = HashSet::new();
+        for notice in notices {
+            let Notice::Cancelled(run) = *notice else { continue };
+            let children: Vec<RunId> = self.family.children_of(run).collect();
+            for child in children {
+                let state = self.runs.get(&child).map(|run| run.state);
+                if state == Some(RunState::Running) {
+                    let reason = format!("its parent run {run} was cancelled");
+                    self.cancel_run(child, Some(reason))?;
+                    cancelled.insert(child);
                 }
             }
         }
-        parents.into_iter().try_for_each(|task| self.resume_parent(task))?;
-        Ok(moved)
+        Ok(cancelled)
+    }
+
+    /// Lets functions go on that wait for children which have ended.
+    pub(super) fn resume_parents(&mut self, notices: &[Notice]) -> Result<(), StoreError> {
+        let mut parents = BTreeSet::new();
+        for notice in notices {
+            let Notice::Ended(run) = *notice else { continue };
+            if let Some((task, call)) = self.family.parents.get(&run).copied() {
+                self.family.open.remove(&(task, call, run));
+                parents.insert(task);
+            }
+        }
+        parents.into_iter().try_for_each(|task| self.resume_parent(task))
     }
 
     /// Lets a function go on that waits for children of which enough have ended.

@@ -22,15 +22,21 @@ impl State {
 
     /// Makes the tasks that were taken ready, or ends them if they were sleeps.
     pub(super) fn promote(&mut self, due: Vec<TaskId>, limit: usize) -> Result<Sweep, StoreError> {
-        let mut moved = due.len();
+        let notices = self.take_notices(limit.saturating_sub(due.len()));
+        let cancelled = self.cancel_children(&notices)?;
+        let mut moved = notices.len();
         for id in due {
             let Some(run) = self.runs.get_mut(&id.run) else {
                 return Err(StoreError::Corrupt(format!("task {id} is scheduled without a run")));
             };
-            run.promote(&mut self.shared, id)?;
+            // What is cancelled by this very sweep does not become ready before.
+            if !cancelled.contains(&id.run) {
+                run.promote(&mut self.shared, id)?;
+                moved += 1;
+            }
         }
+        self.resume_parents(&notices)?;
         moved += self.expire(limit.saturating_sub(moved))?;
-        moved += self.deliver_notices(limit.saturating_sub(moved))?;
         let next_at = self.outlook().promote_at;
         Ok(Sweep { at: self.shared.now, moved, next_at })
     }

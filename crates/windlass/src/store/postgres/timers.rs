@@ -1,6 +1,6 @@
 //! What was scheduled and is due, and what waits for its admission.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,13 @@ impl PostgresStore {
         let passed = self.sound(passed, |one| one.run);
         self.children_to_cancel(&tx, &mut notes, limit).await?;
         notes.retain(|(_, note)| !note.runs().iter().any(|run| self.unsound.has(*run)));
+        // What is cancelled by this very sweep does not become ready before.
+        let cancelled = notes.iter().filter_map(|(_, note)| match note {
+            Note::Cancelled { children, .. } => Some(children),
+            Note::ChildEnded { .. } => None,
+        });
+        let cancelled: BTreeSet<RunId> = cancelled.flatten().copied().collect();
+        due.retain(|task| !cancelled.contains(&task.run));
         let due = self.sound(due, |task| task.run);
         staged.retain(|_, one| !self.unsound.has(one.run));
         let found = due.len() + staged.len() + notes.len() + passed.len();

@@ -197,6 +197,24 @@ pub(crate) async fn cancelling_a_run_cancels_its_children_and_theirs(bench: &Ben
     assert_eq!(held, crate::store::Answer::Refused(Refusal::RunCancelled));
 }
 
+pub(crate) async fn a_child_that_is_due_when_it_is_cancelled_is_not_claimed(bench: &Bench<'_>) {
+    bench.register("p", "a*3").await;
+    bench.register("c", "x*2").await;
+    let run = bench.start("p").await;
+    let worker = bench.worker().await;
+    let parent = worker.claim_one().await;
+    let ids = start_many(bench, &parent, 1).await;
+    let child = claim_children(&worker).await.remove(0);
+    bench.accept(&child, retry_after(seconds(1))).await;
+    park(bench, &parent, 0).await;
+    bench.store.cancel_run(run, None).await.expect("cancelling works");
+    bench.advance(seconds(1)).await;
+    // The same sweep finds that the child is due and that it is to be cancelled.
+    bench.promote().await;
+    assert_eq!(bench.run_state(ids[0]).await, RunState::Cancelled);
+    assert_eq!(worker.claim(100).await.len(), 0, "nothing of it is left to do");
+}
+
 pub(crate) async fn a_retried_function_starts_its_children_anew(bench: &Bench<'_>) {
     bench.register("p", "a").await;
     bench.register("c", "x*2").await;

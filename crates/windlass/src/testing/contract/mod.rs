@@ -243,6 +243,7 @@ macro_rules! store_contract_cases {
                 a_function_does_not_wait_for_children_that_have_ended
                 the_end_of_a_child_while_its_parent_runs_is_not_lost
                 cancelling_a_run_cancels_its_children_and_theirs
+                a_child_that_is_due_when_it_is_cancelled_is_not_claimed
                 a_retried_function_starts_its_children_anew
                 a_child_that_is_retried_is_waited_for_again
                 many_children_are_started_and_counted

@@ -13,4 +13,5 @@ where s.run_id = any($1) and s.number is null and s.children_max is not null
                 and c.has_ended is null
             limit s.children_max::bigint + 1
         ) c
-    );
+    )
+order by s.run_id, s.idx;
