@@ -4,6 +4,7 @@
 //! sleep. Its calls (steps, sleeps, waits) are counted, and what a call came to is recorded
 //! under its number, so that the next time the same call gives the same result at once.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -138,6 +139,10 @@ impl StepRecord {
     /// What is known of a call once `write` is recorded, `None` if it contradicts what is known
     /// already: the call is another one, or has another result.
     pub fn after(old: Option<&StepRecord>, write: &StepWrite, now: Timestamp) -> Option<Self> {
+        // What a function began afresh with is no call, and nobody's to record.
+        if write.kind == StepKind::Input || write.call == Call(0) {
+            return None;
+        }
         if old.is_some_and(|old| old.name != write.name || old.kind != write.kind) {
             return None;
         }
@@ -185,6 +190,22 @@ impl StepRecord {
             StepState::Done { result: StepResult::Value(value), .. } => Some(value),
             StepState::Done { .. } | StepState::Open { .. } => None,
         }
+    }
+
+    /// What is known of calls once all of `writes` are recorded, one after the other; `None` if
+    /// one contradicts what is known.
+    pub fn after_all<'a>(
+        known: impl Fn(Call) -> Option<&'a StepRecord>,
+        writes: &[StepWrite],
+        now: Timestamp,
+    ) -> Option<BTreeMap<Call, StepRecord>> {
+        let mut records: BTreeMap<Call, StepRecord> = BTreeMap::new();
+        for write in writes {
+            let old = records.get(&write.call).or_else(|| known(write.call));
+            let record = StepRecord::after(old, write, now)?;
+            records.insert(write.call, record);
+        }
+        Some(records)
     }
 
     /// The place of its result, if it has one.

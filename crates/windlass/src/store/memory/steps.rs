@@ -105,7 +105,7 @@ pub(in crate::store) fn too_many_signals(signal: &NewSignal) -> StoreError {
 
 impl Task {
     fn can_write(&self, steps: &[StepWrite], now: Timestamp) -> bool {
-        steps.iter().all(|step| StepRecord::after(self.steps.get(&step.call), step, now).is_some())
+        StepRecord::after_all(|call| self.steps.get(&call), steps, now).is_some()
     }
 
     fn write_steps(&mut self, steps: &[StepWrite], now: Timestamp, planted: Planted) {

@@ -47,7 +47,16 @@ impl PostgresStore {
         let fences: Vec<i64> = held.iter().map(|held| held.fence.0.cast_signed()).collect();
         let mut places = Vec::new();
         let mut columns = Columns::default();
-        for recording in recordings {
+        // A call that is written about twice is written once, and then once more.
+        let mut seen = BTreeSet::new();
+        let is_first = |recording: &Recording| {
+            let calls = recording.steps.iter().map(|step| (recording.held, step.call));
+            // All are seen, also those behind one that was before.
+            let seen_before = calls.filter(|call| !seen.insert(*call)).count();
+            seen_before == 0
+        };
+        let is_first: Vec<bool> = recordings.iter().map(is_first).collect();
+        for (recording, _) in recordings.iter().zip(&is_first).filter(|(_, is_first)| **is_first) {
             for step in &recording.steps {
                 places.push(place[&recording.held]);
                 let record = StepRecord::after(None, step, now);
@@ -65,10 +74,10 @@ impl PostgresStore {
             rows.iter().map(|row| (row.get("n"), row.get("is_clashing"))).collect();
         drop(connection);
         let mut answers = Vec::with_capacity(recordings.len());
-        for recording in recordings {
+        for (recording, is_first) in recordings.iter().zip(is_first) {
             answers.push(match known.get(&place[&recording.held]) {
-                Some(false) => Answer::Accepted,
-                Some(true) => self.record_again(recording, now).await?,
+                Some(false) if is_first => Answer::Accepted,
+                Some(_) => self.record_again(recording, now).await?,
                 None => Answer::Refused(self.refusal(recording.held).await?),
             });
         }
@@ -291,10 +300,8 @@ fn merged(
     steps: &[StepWrite],
     now: Timestamp,
 ) -> Option<Vec<StepRecord>> {
-    let record = |step: &StepWrite| {
-        StepRecord::after(known.and_then(|known| known.get(&step.call)), step, now)
-    };
-    steps.iter().map(record).collect()
+    let records = StepRecord::after_all(|call| known?.get(&call), steps, now)?;
+    Some(records.into_values().collect())
 }
 
 /// One row of steps.

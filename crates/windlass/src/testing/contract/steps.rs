@@ -247,6 +247,25 @@ pub(crate) async fn recordings_of_many_functions_are_judged_alone(bench: &Bench<
     assert!(matches!(bench.store.record(many).await, Err(StoreError::Conflict(_))));
 }
 
+pub(crate) async fn a_call_may_be_recorded_twice_by_one_batch(bench: &Bench<'_>) {
+    bench.register("w", "a*3").await;
+    bench.start("w").await;
+    let claimed = bench.worker().await.claim_one().await;
+    let first = open(1, StepKind::Step, "a", Wait::Forever);
+    let recording = |steps| Recording { held: hold(&claimed), steps };
+    let batch = vec![
+        recording(vec![first.clone()]),
+        recording(vec![done(1, 1, "a", "1"), done(2, 2, "b", "2")]),
+        recording(vec![done(1, 1, "a", "1")]),
+        recording(vec![done(3, 3, "c", "3"), done(3, 3, "c", "4")]),
+    ];
+    let answers = bench.store.record(batch).await.expect("recording works");
+    assert_eq!(answers, [Answer::Accepted, Answer::Accepted, Answer::Accepted, INVALID]);
+    let now = bench.now().await;
+    let expected = [done(1, 1, "a", "1"), done(2, 2, "b", "2")].map(|one| record_of(&one, now));
+    assert_eq!(steps(bench, &claimed).await, expected);
+}
+
 pub(crate) async fn steps_are_listed_in_pages(bench: &Bench<'_>) {
     bench.register("w", "a").await;
     bench.start("w").await;
