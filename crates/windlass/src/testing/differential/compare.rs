@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use windlass_core::{Event, EventBody, EventId, RunId};
+use windlass_core::{Event, EventBody, EventId, RunId, TaskId};
 
 use super::dice::Dice;
 use crate::store::{PAGE_MAX, RunFilter, Store, StoreError};
@@ -219,7 +219,22 @@ impl Comparison {
         compare_events(run, &std::mem::take(&mut watched.unmatched), &events)?;
         let unread = |error| Difference::unread(format!("the tasks of run {run}"), &error);
         let (left, right) = (left.map_err(unread)?, right.map_err(unread)?);
-        or_difference(Difference::of_lists(&format!("run {run}, task"), &left, &right))
+        or_difference(Difference::of_lists(&format!("run {run}, task"), &left, &right))?;
+        for index in left.iter().map(|task| task.index) {
+            self.compare_steps(TaskId { run, index }).await?;
+        }
+        Ok(())
+    }
+
+    /// Compares what is known of the calls of a task, if the left store knows any.
+    async fn compare_steps(&self, task: TaskId) -> Result<(), Difference> {
+        let unread = |error| Difference::unread(format!("the calls of task {task}"), &error);
+        let left = self.left.list_steps(task, None, PAGE_MAX).await.map_err(unread)?;
+        if left.is_empty() && task.index.0 > 0 {
+            return Ok(());
+        }
+        let right = self.right.list_steps(task, None, PAGE_MAX).await.map_err(unread)?;
+        or_difference(Difference::of_lists(&format!("task {task}, call"), &left, &right))
     }
 
     async fn compare_record(&self, run: RunId) -> Result<(), Difference> {

@@ -11,7 +11,9 @@ use windlass_core::{
 use super::dice::Dice;
 use super::reply::Reply;
 use super::verb::Verb;
-use crate::store::{Answer, Completion, Held, Mandate, NewRun, RunCursor, Started};
+use crate::store::{
+    Answer, Born, Completion, Duty, Held, Mandate, NewRun, NewSignal, Recording, RunCursor, Started,
+};
 
 /// How many writes are remembered to be repeated.
 const PAST_MAX: usize = 60;
@@ -43,6 +45,12 @@ pub(super) struct Known {
     pub(super) past: VecDeque<Held>,
     /// Completions that were sent, the newest at the end.
     pub(super) sent: VecDeque<Completion>,
+    /// What functions recorded, the newest at the end.
+    pub(super) recorded: VecDeque<Recording>,
+    /// Signals that were sent, the newest at the end.
+    pub(super) signals: VecDeque<NewSignal>,
+    /// Whether runs ended since the last sweep that others may have to hear of.
+    pub(super) has_news: bool,
     /// The mandates that candidates were given, or believe to have, the newest at the end.
     pub(super) mandates: VecDeque<Mandate>,
     /// Where the newest page of runs ended.
@@ -73,6 +81,11 @@ impl Known {
     /// How many runs have not ended.
     pub(super) fn working(&self) -> usize {
         self.runs.iter().filter(|run| run.state == RunState::Running).count()
+    }
+
+    /// What is known of a run.
+    pub(super) fn run(&self, run: RunId) -> Option<&KnownRun> {
+        self.places.get(&run).and_then(|place| self.runs.get(*place))
     }
 
     pub(super) fn held_by(&self, worker: WorkerId) -> Vec<Held> {
@@ -127,7 +140,30 @@ impl Known {
                 Err(_) => {}
             },
             (Verb::Leave(worker), Reply::Done(Ok(()))) => self.bury(*worker),
+            (Verb::Record(batch), Reply::Answers(Ok(_))) => {
+                for recording in batch {
+                    push(&mut self.recorded, recording.clone(), PAST_MAX);
+                }
+            }
+            (Verb::Signal(signal), Reply::Done(_)) => {
+                push(&mut self.signals, signal.clone(), PAST_MAX);
+            }
+            (Verb::StartChildren(starts), Reply::Born(Ok(answers))) => {
+                for (start, answer) in starts.iter().zip(answers) {
+                    let (name, version) = (start.definition.name(), start.definition.version());
+                    if let Born::Started(Started { is_new, .. }) = answer {
+                        self.learn_workflow(name, version);
+                        if *is_new {
+                            self.learn_run(start.run.clone());
+                        }
+                    }
+                }
+            }
+            (Verb::Sweep(mandate, _), Reply::Swept(Ok(_))) => {
+                self.has_news &= mandate.duty != Duty::PromoteDue;
+            }
             (Verb::PromoteDue(_) | Verb::Reap(_), Reply::Swept(Ok(sweep))) => {
+                self.has_news &= matches!(verb, Verb::Reap(_));
                 self.due.remove(verb.name());
                 self.due.extend(sweep.next_at.map(|next| (verb.name(), next)));
             }
@@ -209,6 +245,7 @@ impl Known {
         let run = self.places.get(&event.run).and_then(|place| self.runs.get_mut(*place));
         if let (Some(run), EventBody::Run(body)) = (run, &event.body) {
             run.state = body.to;
+            self.has_news |= body.to.is_final();
             if let RunEventKind::Retried { round } = body.kind {
                 run.round = round;
             }

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use windlass_core::{RunId, Timestamp};
+use windlass_core::{RunId, StepRecord, Timestamp};
 
 use super::compare::Difference;
 use super::verb::short_task;
 use crate::store::{
-    Answer, Claimed, HeartbeatAnswer, Lost, Refusal, RunPage, Standing, Started, StoreError, Sweep,
-    TaskRecord,
+    Answer, Born, Claimed, HeartbeatAnswer, Lost, Refusal, RunPage, Standing, Started, StoreError,
+    Sweep, Taken, TaskRecord,
 };
 
 type Told<T> = Result<T, StoreError>;
@@ -28,6 +28,9 @@ pub(super) enum Reply {
     Page(Told<RunPage>),
     Tasks(Told<Vec<TaskRecord>>),
     Task(Told<Option<TaskRecord>>),
+    Taken(Told<Vec<Taken>>),
+    Born(Told<Vec<Born>>),
+    Steps(Told<Vec<StepRecord>>),
 }
 
 /// A claimed task that is equal to another if all its facts are.
@@ -125,6 +128,9 @@ impl Reply {
             Reply::Page(answer) => answer.as_ref().err(),
             Reply::Tasks(answer) => answer.as_ref().err(),
             Reply::Task(answer) => answer.as_ref().err(),
+            Reply::Taken(answer) => answer.as_ref().err(),
+            Reply::Born(answer) => answer.as_ref().err(),
+            Reply::Steps(answer) => answer.as_ref().err(),
         }
     }
 
@@ -149,7 +155,10 @@ impl Reply {
             | Reply::Standing(_)
             | Reply::Page(_)
             | Reply::Tasks(_)
-            | Reply::Task(_) => Vec::new(),
+            | Reply::Task(_)
+            | Reply::Taken(_)
+            | Reply::Born(_)
+            | Reply::Steps(_) => Vec::new(),
         }
     }
 
@@ -170,6 +179,9 @@ impl Reply {
             Reply::Page(Ok(page)) if page.next.is_some() => vec!["page with more behind it"],
             Reply::Task(Ok(None)) => vec!["none"],
             Reply::Tasks(Ok(tasks)) if tasks.is_empty() => vec!["empty"],
+            Reply::Steps(Ok(steps)) if steps.is_empty() => vec!["empty"],
+            Reply::Taken(Ok(answers)) => answers.iter().map(taken_word).collect(),
+            Reply::Born(Ok(answers)) => answers.iter().map(born_word).collect(),
             Reply::Now(_)
             | Reply::Done(_)
             | Reply::Started(Err(_))
@@ -181,7 +193,10 @@ impl Reply {
             | Reply::Standing(_)
             | Reply::Page(_)
             | Reply::Tasks(_)
-            | Reply::Task(_) => vec!["done"],
+            | Reply::Task(_)
+            | Reply::Taken(Err(_))
+            | Reply::Born(Err(_))
+            | Reply::Steps(_) => vec!["done"],
         }
     }
 }
@@ -200,7 +215,7 @@ fn is_fault(error: Option<&StoreError>) -> bool {
 }
 
 /// What each kind of conflict says, and what it is counted as.
-const CONFLICTS: [(&str, &str); 8] = [
+const CONFLICTS: [(&str, &str); 9] = [
     ("another shape", "conflict of shapes"),
     ("idempotency key", "conflict of a key"),
     ("run id", "conflict of an id"),
@@ -208,6 +223,7 @@ const CONFLICTS: [(&str, &str); 8] = [
     ("over the limit", "conflict with a limit of batches"),
     ("not in round", "conflict of rounds"),
     ("only a failed run", "conflict of a retry with a state"),
+    ("can be signalled", "conflict of a signal with a state"),
     ("only a running run", "conflict of a cancel with a state"),
 ];
 
@@ -239,6 +255,7 @@ fn claim_words(leased: &Leased) -> Vec<&'static str> {
     words.extend((claimed.attempt > 1).then_some("further attempt"));
     words.extend((!claimed.parents.is_empty()).then_some("task with parents"));
     words.extend((!claimed.failures.is_empty()).then_some("task with failures"));
+    words.extend((!claimed.steps.is_empty()).then_some("task with steps"));
     words.extend(claimed.checkpoint.is_some().then_some("task with a checkpoint"));
     words
 }
@@ -251,6 +268,23 @@ fn answer_word(answer: &Answer) -> &'static str {
         Answer::Refused(Refusal::RunCancelled) => "refused, run cancelled",
         Answer::Refused(Refusal::UnknownTask) => "refused, unknown task",
         Answer::Refused(Refusal::Invalid) => "refused, invalid",
+    }
+}
+
+fn taken_word(taken: &Taken) -> &'static str {
+    match taken {
+        Ok(Some(_)) => "taken",
+        Ok(None) => "none there",
+        Err(refusal) => answer_word(&Answer::Refused(*refusal)),
+    }
+}
+
+fn born_word(born: &Born) -> &'static str {
+    match born {
+        Born::Started(Started { is_new: true, .. }) => "new",
+        Born::Started(Started { is_new: false, .. }) => "there already",
+        Born::Refused(refusal) => answer_word(&Answer::Refused(*refusal)),
+        Born::Failed(error) => error_word(error),
     }
 }
 
@@ -296,6 +330,9 @@ impl fmt::Display for Reply {
             Reply::Page(answer) => write!(f, "{answer:?}"),
             Reply::Tasks(answer) => write!(f, "{answer:?}"),
             Reply::Task(answer) => write!(f, "{answer:?}"),
+            Reply::Taken(answer) => write!(f, "{answer:?}"),
+            Reply::Born(answer) => write!(f, "{answer:?}"),
+            Reply::Steps(answer) => write!(f, "{answer:?}"),
         }
     }
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    CandidateId, Decision, Definition, Fence, RunId, TaskId, TaskIndex, TaskName, Tenant, Weight,
-    WorkerId,
+    Call, CandidateId, Decision, Definition, Fence, RunId, TaskId, TaskIndex, TaskName, Tenant,
+    Weight, WorkerId,
 };
 
 use super::Side;
 use super::reply::Reply;
 use crate::store::{
-    Candidacy, Checkpoint, ClaimRequest, Completion, Heartbeat, Hello, Mandate, NewRun, Release,
-    RunFilter, Tallies,
+    Candidacy, Checkpoint, ChildStart, ClaimRequest, Completion, Heartbeat, Hello, Mandate, NewRun,
+    NewSignal, Recording, Release, RunFilter, TakeSignal, Tallies,
 };
 
 /// One step: a verb of the store with its arguments, or a while that passes.
@@ -30,6 +30,11 @@ pub(super) enum Verb {
     Finish(Vec<Completion>),
     Release(Vec<Release>),
     Checkpoint(Vec<Checkpoint>),
+    Record(Vec<Recording>),
+    TakeSignals(Vec<TakeSignal>),
+    Signal(NewSignal),
+    StartChildren(Vec<ChildStart>),
+    ListSteps(TaskId, Option<Call>, usize),
     Extend(Heartbeat),
     Leave(WorkerId),
     PromoteDue(usize),
@@ -56,6 +61,11 @@ impl Verb {
             Verb::Finish(_) => "finish",
             Verb::Release(_) => "release",
             Verb::Checkpoint(_) => "checkpoint",
+            Verb::Record(_) => "record",
+            Verb::TakeSignals(_) => "take_signals",
+            Verb::Signal(_) => "signal",
+            Verb::StartChildren(_) => "start_children",
+            Verb::ListSteps(..) => "list_steps",
             Verb::Extend(_) => "extend",
             Verb::Leave(_) => "leave",
             Verb::PromoteDue(_) => "promote_due",
@@ -77,6 +87,12 @@ impl Verb {
             Verb::Finish(batch) => batch.iter().map(|completion| completion.task.run).collect(),
             Verb::Release(batch) => batch.iter().map(|release| release.task.run).collect(),
             Verb::Checkpoint(batch) => batch.iter().map(|one| one.held.task.run).collect(),
+            Verb::Record(batch) => batch.iter().map(|one| one.held.task.run).collect(),
+            Verb::TakeSignals(batch) => batch.iter().map(|one| one.held.task.run).collect(),
+            Verb::Signal(signal) => vec![signal.run],
+            Verb::StartChildren(batch) => {
+                batch.iter().flat_map(|one| [one.held.task.run, one.run.id]).collect()
+            }
             Verb::Extend(heartbeat) => heartbeat.held.iter().map(|held| held.task.run).collect(),
             Verb::Advance(_)
             | Verb::Register(_)
@@ -91,7 +107,8 @@ impl Verb {
             | Verb::Sweep(..)
             | Verb::ListRuns(_)
             | Verb::ListTasks(..)
-            | Verb::GetTask(..) => Vec::new(),
+            | Verb::GetTask(..)
+            | Verb::ListSteps(..) => Vec::new(),
         }
     }
 
@@ -113,6 +130,13 @@ impl Verb {
             Verb::Finish(completions) => Reply::Answers(store.finish(completions).await),
             Verb::Release(releases) => Reply::Answers(store.release(releases).await),
             Verb::Checkpoint(batch) => Reply::Answers(store.checkpoint(batch).await),
+            Verb::Record(batch) => Reply::Answers(store.record(batch).await),
+            Verb::TakeSignals(batch) => Reply::Taken(store.take_signals(batch).await),
+            Verb::Signal(signal) => Reply::Done(store.signal(signal).await),
+            Verb::StartChildren(batch) => Reply::Born(store.start_children(batch).await),
+            Verb::ListSteps(task, after, limit) => {
+                Reply::Steps(store.list_steps(task, after, limit).await)
+            }
             Verb::Extend(heartbeat) => Reply::Heartbeat(store.extend(heartbeat).await),
             Verb::Leave(worker) => Reply::Done(store.leave(worker).await),
             Verb::PromoteDue(limit) => Reply::Swept(store.promote_due(limit).await),
@@ -232,6 +256,33 @@ impl fmt::Display for Verb {
                     format!("{task} {:?}", one.value)
                 };
                 write!(f, "[{}]", list(batch, show))
+            }
+            Verb::Record(batch) => {
+                let show = |one: &Recording| {
+                    format!("{} {:?}", short_task(one.held.task, one.held.fence), one.steps)
+                };
+                write!(f, "[{}]", list(batch, show))
+            }
+            Verb::TakeSignals(batch) => {
+                let show = |one: &TakeSignal| {
+                    let task = short_task(one.held.task, one.held.fence);
+                    format!("{task} call {} {:?}", one.call, one.name)
+                };
+                write!(f, "[{}]", list(batch, show))
+            }
+            Verb::Signal(signal) => {
+                let NewSignal { id, run, name, value } = signal;
+                write!(f, "{} to {} {name:?} {value:?}", short(id), short(run))
+            }
+            Verb::StartChildren(batch) => {
+                let show = |one: &ChildStart| {
+                    let task = short_task(one.held.task, one.held.fence);
+                    format!("{task} call {} at {:?} {}", one.call, one.place, show_start(&one.run))
+                };
+                write!(f, "[{}]", list(batch, show))
+            }
+            Verb::ListSteps(task, after, limit) => {
+                write!(f, "{}/{} after {after:?} up to {limit}", short(task.run), task.index.0)
             }
             Verb::Extend(heartbeat) => f.write_str(&show_heartbeat(heartbeat)),
             Verb::Leave(worker) => f.write_str(&short(worker)),

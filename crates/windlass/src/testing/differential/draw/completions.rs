@@ -5,6 +5,7 @@ use windlass_core::{Decision, Failure, FailureCode, Fence};
 use super::super::dice::Dice;
 use super::super::known::Known;
 use super::super::verb::Verb;
+use super::functions::park;
 use super::workers::stray;
 use super::{any_delay, any_payload};
 use crate::store::{Checkpoint, Completion, Held, Release};
@@ -13,7 +14,7 @@ use crate::store::{Checkpoint, Completion, Held, Release};
 const BATCH: usize = 8;
 
 /// The tasks a batch is about: held ones, now and then one that is not, or one twice.
-fn batch(dice: &mut Dice, known: &Known) -> Vec<Held> {
+pub(super) fn batch(dice: &mut Dice, known: &Known) -> Vec<Held> {
     let count = if dice.chance(50) { dice.count(1..=2) } else { dice.count(1..=BATCH) };
     let held: Vec<Held> = known.held.iter().map(|task| task.held).collect();
     let mut batch = Vec::new();
@@ -63,14 +64,15 @@ pub(super) fn checkpoint(dice: &mut Dice, known: &Known) -> Option<Verb> {
 
 fn any_decision(dice: &mut Dice) -> Decision {
     match dice.count(0..20) {
-        0..11 => Decision::Succeed(any_payload(dice)),
+        0..7 => Decision::Succeed(any_payload(dice)),
+        7..11 => park(dice),
         11..14 => Decision::Fail(any_failure(dice)),
         14..18 => Decision::Retry { failure: any_failure(dice), delay: any_delay(dice) },
         _ => Decision::Skip,
     }
 }
 
-fn any_failure(dice: &mut Dice) -> Failure {
+pub(super) fn any_failure(dice: &mut Dice) -> Failure {
     let code = match dice.count(0..5) {
         0..2 => FailureCode::Error,
         2 => FailureCode::Timeout,

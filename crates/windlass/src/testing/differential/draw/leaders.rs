@@ -7,6 +7,7 @@ use windlass_core::{CandidateId, Term};
 use super::super::dice::Dice;
 use super::super::known::Known;
 use super::super::verb::Verb;
+use super::promote_limit;
 use crate::store::{Candidacy, Duty, Mandate, Tallies, Tally};
 
 fn candidate(dice: &mut Dice) -> CandidateId {
@@ -50,5 +51,9 @@ pub(super) fn sweep(dice: &mut Dice, known: &Known) -> Option<Verb> {
     if dice.chance(5) {
         mandate.term = Term(mandate.term.0 + 1);
     }
-    Some(Verb::Sweep(mandate, dice.pick(&[0, 1, 2, 100, 100])))
+    let limit = match mandate.duty {
+        Duty::PromoteDue => promote_limit(dice, known),
+        Duty::Reap => dice.pick(&[0, 1, 2, 100, 100]),
+    };
+    Some(Verb::Sweep(mandate, limit))
 }

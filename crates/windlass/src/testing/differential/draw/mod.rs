@@ -2,6 +2,7 @@
 //! sometimes what comes of lost answers, lost leases and mistakes.
 
 mod completions;
+mod functions;
 mod leaders;
 mod runs;
 mod workers;
@@ -25,12 +26,17 @@ type Draw = fn(&mut Dice, &Known) -> Option<Verb>;
 
 /// The verbs, each with how often it is drawn. Together they work off about as many
 /// tasks as they make, so that queues are sometimes full and sometimes empty.
-const VERBS: [(usize, Draw); 21] = [
+const VERBS: [(usize, Draw); 26] = [
     (15, advance),
     (18, workers::claim),
     (21, completions::finish),
     (5, completions::release),
     (4, completions::checkpoint),
+    (7, functions::record),
+    (4, functions::take_signals),
+    (10, functions::signal),
+    (7, functions::start_children),
+    (2, functions::list_steps),
     (8, workers::extend),
     (4, workers::join),
     (1, workers::leave),
@@ -40,9 +46,9 @@ const VERBS: [(usize, Draw); 21] = [
     (1, leaders::resign),
     (6, leaders::sweep),
     (10, runs::start),
-    (2, runs::start_again),
-    (2, runs::cancel),
-    (3, runs::retry),
+    (3, runs::start_again),
+    (3, runs::cancel),
+    (4, runs::retry),
     (2, runs::register),
     (1, runs::set_weight),
     (4, list_runs),
@@ -92,8 +98,14 @@ fn until_due(dice: &mut Dice, known: &Known) -> Option<Duration> {
     (wait < Duration::from_secs(60 * 60)).then(|| wait.saturating_sub(early))
 }
 
-fn promote_due(dice: &mut Dice, _: &Known) -> Option<Verb> {
-    Some(Verb::PromoteDue(dice.pick(&[0, 1, 2, 5, 100, 100, 10_000])))
+fn promote_due(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    Some(Verb::PromoteDue(promote_limit(dice, known)))
+}
+
+/// How much of what is due is promoted. Which of what runs must hear of each other comes first,
+/// if not all does, is a store's own matter.
+fn promote_limit(dice: &mut Dice, known: &Known) -> usize {
+    if known.has_news { 10_000 } else { dice.pick(&[0, 1, 2, 5, 100, 100, 10_000]) }
 }
 
 fn reap(dice: &mut Dice, _: &Known) -> Option<Verb> {
@@ -127,7 +139,7 @@ fn any_run(dice: &mut Dice, known: &Known) -> RunId {
     let newest = known.runs.len().saturating_sub(WORKING_MAX);
     let from = if dice.chance(70) { newest } else { 0 };
     let run = dice.pick_any(&known.runs[from..]).map(|run| run.new.id);
-    if dice.chance(4) { dice.run_id() } else { run.unwrap_or_else(|| dice.run_id()) }
+    if dice.chance(8) { dice.run_id() } else { run.unwrap_or_else(|| dice.run_id()) }
 }
 
 /// A pause before something is tried again or begins.

@@ -122,7 +122,7 @@ pub(super) fn any_tenant(dice: &mut Dice) -> Tenant {
 
 /// One of so many keys that some are used twice.
 fn any_key(dice: &mut Dice) -> IdempotencyKey {
-    IdempotencyKey::new(format!("key {}", dice.count(0..200))).expect("these are keys")
+    IdempotencyKey::new(format!("key {}", dice.count(0..100))).expect("these are keys")
 }
 
 pub(super) fn any_metadata(dice: &mut Dice) -> (String, String) {
@@ -175,7 +175,7 @@ pub(super) fn retry(dice: &mut Dice, known: &Known) -> Option<Verb> {
     Some(Verb::RetryRun(run, round))
 }
 
-fn run_in(dice: &mut Dice, known: &Known, state: RunState) -> Option<RunId> {
+pub(super) fn run_in(dice: &mut Dice, known: &Known, state: RunState) -> Option<RunId> {
     let runs: Vec<&KnownRun> = known.runs.iter().filter(|run| run.state == state).collect();
     let newest = runs.len().saturating_sub(WORKING_MAX);
     dice.pick_any(&runs[newest..]).map(|run| run.new.id)

@@ -1,0 +1,182 @@
+//! What durable functions ask: to remember, to wait, for signals, for children.
+
+use std::sync::Arc;
+
+use windlass_core::{
+    Call, Decision, Parking, RunId, RunState, SignalId, StepChange, StepKind, StepName, StepResult,
+    StepWrite, Wait,
+};
+
+use super::super::dice::Dice;
+use super::super::known::Known;
+use super::super::verb::Verb;
+use super::completions::{any_failure, batch};
+use super::runs::run_in;
+use super::workflows::{WORKFLOWS, definition, workflow_name};
+use super::{WORKING_MAX, any_delay, any_payload, any_run};
+use crate::store::{ChildStart, Held, NewRun, NewSignal, PAGE_MAX, Recording, TakeSignal};
+
+/// The calls of every function: what each asks for, and what it is called.
+const CALLS: [(StepKind, &str); 7] = [
+    (StepKind::Step, "charge"),
+    (StepKind::Sleep, "sleep"),
+    (StepKind::Signal, "go"),
+    (StepKind::Child, "single"),
+    (StepKind::Step, "größer"),
+    (StepKind::Signal, "stop"),
+    (StepKind::Child, "single"),
+];
+
+fn name(name: &str) -> StepName {
+    StepName::new(name).expect("these are names")
+}
+
+/// Writes about a call, which is nearly always the one that it was before.
+fn write(dice: &mut Dice, place: usize, change: StepChange) -> StepWrite {
+    let (mut kind, mut word) = CALLS[place];
+    match dice.count(0..60) {
+        // No call but these waits for anything.
+        0 if matches!(change, StepChange::Done { .. }) => kind = StepKind::Time,
+        1 => word = "another",
+        _ => {}
+    }
+    StepWrite { call: Call(place as u32 + 1), name: name(word), kind, change }
+}
+
+fn done(dice: &mut Dice, place: usize) -> StepChange {
+    // The place of a call is that of its result as well, or nearly always.
+    let number = place as u32 + if dice.chance(5) { 11 } else { 1 };
+    let result = match dice.chance(25) {
+        true => StepResult::Failed(any_failure(dice)),
+        false => StepResult::Value(any_payload(dice)),
+    };
+    StepChange::Done { number, result }
+}
+
+fn open(dice: &mut Dice, place: usize) -> StepChange {
+    let wait = match CALLS[place].0 {
+        StepKind::Child => Wait::Children(dice.count(0..=2) as u32),
+        StepKind::Signal if dice.chance(50) => Wait::Forever,
+        StepKind::Step | StepKind::Sleep | StepKind::Time | StepKind::Signal | StepKind::Patch => {
+            Wait::For(any_delay(dice))
+        }
+    };
+    let failures = if CALLS[place].0 == StepKind::Step { dice.count(1..=3) as u32 } else { 0 };
+    let failure = (failures > 0).then(|| any_failure(dice));
+    StepChange::Open { failures, failure, wait }
+}
+
+pub(super) fn record(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    let mut recordings = Vec::new();
+    for held in batch(dice, known) {
+        let places: Vec<usize> = (0..CALLS.len()).collect();
+        let mut steps = Vec::new();
+        for place in dice.some(&places, 30) {
+            let change = if dice.chance(65) { done(dice, place) } else { open(dice, place) };
+            steps.push(write(dice, place, change));
+        }
+        recordings.push(Recording { held, steps });
+    }
+    if dice.chance(15) {
+        let place = dice.count(0..known.recorded.len().max(1));
+        recordings.extend(known.recorded.get(place).cloned());
+    }
+    (!recordings.is_empty()).then_some(Verb::Record(recordings))
+}
+
+/// A function waits: for some calls that are new, and for some that it waited for before.
+pub(super) fn park(dice: &mut Dice) -> Decision {
+    let mut places: Vec<usize> = (0..CALLS.len()).collect();
+    dice.shuffle(&mut places);
+    let (new, old) = (dice.count(0..=2), dice.count(0..=2));
+    let mut steps = Vec::new();
+    for place in &places[..new] {
+        let change = open(dice, *place);
+        steps.push(write(dice, *place, change));
+    }
+    let old = &places[new..new + old];
+    let waits = old.iter().map(|place| Call(*place as u32 + 1)).collect();
+    let awaits = |place: &usize| matches!(CALLS[*place].0, StepKind::Signal | StepKind::Child);
+    let awaits = places[..new].iter().chain(old).any(awaits);
+    Decision::Park(Parking { steps, waits, awaits })
+}
+
+pub(super) fn take_signals(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    let mut takes = Vec::new();
+    for held in batch(dice, known) {
+        let place = dice.pick(&[2, 2, 5, 0]);
+        let number = place as u32 + 1;
+        takes.push(TakeSignal { held, call: Call(number), name: name(CALLS[place].1), number });
+    }
+    (!takes.is_empty()).then_some(Verb::TakeSignals(takes))
+}
+
+pub(super) fn signal(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    if dice.chance(15) {
+        let place = dice.count(0..known.signals.len().max(1));
+        return known.signals.get(place).cloned().map(Verb::Signal);
+    }
+    let id = SignalId::from_random(u128::from(dice.micros(..).as_micros() as u64));
+    let word = dice.pick(&["go", "go", "go", "go", "stop", "stop", "stop", "nobody"]);
+    // Those at work ask for it sooner than others, and what waits must not wait for ever, or
+    // the story would come to a standstill.
+    let run = match dice.count(0..10) {
+        0..3 => dice.pick_any(&known.held).map(|task| task.held.task.run),
+        3..8 => run_in(dice, known, RunState::Running),
+        _ => None,
+    };
+    let run = run.unwrap_or_else(|| any_run(dice, known));
+    let value = any_payload(dice);
+    Some(Verb::Signal(NewSignal { id, run, name: name(word), value }))
+}
+
+pub(super) fn start_children(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    if known.working() > WORKING_MAX {
+        return None;
+    }
+    let mut starts = Vec::new();
+    let place = dice.pick(&[3, 6]);
+    let is_awaited = place == 3;
+    // The children of a call are all of one workflow.
+    let workflow = WORKFLOWS[place];
+    let definition = definition(dice, workflow);
+    for held in batch(dice, known).into_iter().take(2) {
+        let Some(parent) = known.run(held.task.run) else { continue };
+        for child in 0..dice.count(1..=3) {
+            let definition = Arc::clone(&definition);
+            let run = NewRun {
+                id: child_id(held, parent.round, place, child),
+                workflow: workflow_name(workflow.0),
+                version: definition.version(),
+                tenant: parent.new.tenant.clone(),
+                input: if dice.chance(4) { any_payload(dice) } else { parent.new.input.clone() },
+                key: None,
+                delay: std::time::Duration::ZERO,
+                priority: Default::default(),
+                metadata: Default::default(),
+            };
+            let call = Call(place as u32 + 1);
+            let place = is_awaited.then_some(child as u32);
+            starts.push(ChildStart { held, call, place, run, definition });
+        }
+    }
+    (!starts.is_empty()).then_some(Verb::StartChildren(starts))
+}
+
+/// The id of a child, the same whenever it is asked for in a round.
+fn child_id(held: Held, round: u32, place: usize, child: usize) -> RunId {
+    let run = held.task.run;
+    let index = u128::from(held.task.index.0.min(99));
+    let number = (index * 100 + u128::from(round.min(99))) * 100 + (place * 10 + child) as u128;
+    // The last digits of a run are drawn at random, and those of its children are near them.
+    RunId::of_child(run, (run.as_uuid().as_u128().wrapping_add(number)) << 48)
+}
+
+pub(super) fn list_steps(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    let task = match dice.chance(70) {
+        true => dice.pick_any(&known.held)?.held.task,
+        false => known.past.get(dice.count(0..known.past.len().max(1)))?.task,
+    };
+    let after = dice.chance(30).then(|| Call(dice.count(0..5) as u32));
+    Some(Verb::ListSteps(task, after, dice.pick(&[0, 1, 3, PAGE_MAX + 1])))
+}
