@@ -14,6 +14,7 @@
 //! other choice of that place until the other session has done something that matters to it.
 //! An order in which only sleepers could go on is one that was tried.
 
+mod functions;
 mod leaders;
 mod pairs;
 
@@ -152,6 +153,8 @@ struct Case {
     /// Whether no worker concerns both sessions.
     has_own_workers: bool,
     has_claims: bool,
+    /// What is asked when both are done; the answer is part of theirs.
+    aftermath: Option<Verb>,
 }
 
 impl Case {
@@ -164,12 +167,25 @@ impl Case {
         let definition = Arc::clone(definition);
         let (left, right) = (Box::pin(left), Box::pin(right));
         let runs = vec![run];
-        Case { left, right, runs, definition, has_own_workers: false, has_claims: false }
+        Case {
+            left,
+            right,
+            runs,
+            definition,
+            has_own_workers: false,
+            has_claims: false,
+            aftermath: None,
+        }
     }
 
     /// The same, with a claim among the two verbs.
     fn with_claims(self) -> Self {
         Case { has_claims: true, ..self }
+    }
+
+    /// The same, with something to ask when both are done.
+    fn with_aftermath(self, aftermath: impl Future<Output = String> + Send + 'static) -> Self {
+        Case { aftermath: Some(Box::pin(aftermath)), ..self }
     }
 
     /// The same, of sessions that act for different workers or for none.
@@ -351,9 +367,14 @@ impl Explorer {
         let mut answers: BTreeMap<[String; 2], usize> = BTreeMap::new();
         let mut repetitions = 0;
         for number in 0..ORDERS_MAX {
-            let case = set_up().await;
+            let mut case = set_up().await;
+            let aftermath = case.aftermath.take();
             let (runs, definition) = (case.runs.clone(), Arc::clone(&case.definition));
-            let outcome = self.run(case, &prefix).await;
+            let mut outcome = self.run(case, &prefix).await;
+            if let Some(aftermath) = aftermath {
+                let answer = aftermath.await;
+                outcome.answers[1] += &format!(", then {answer}");
+            }
             for run in runs {
                 self.check(run, &definition, &outcome).await;
                 if number % BROUGHT_TO_END_EVERY == 0 {

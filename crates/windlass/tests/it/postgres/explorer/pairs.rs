@@ -14,7 +14,7 @@ use super::super::driver::{LEASE, Worker, new_run, start, success, workflow};
 use super::{Case, Explorer};
 
 /// The answer of a verb, in a few words.
-fn said<T: std::fmt::Debug>(answer: Result<T, windlass::store::StoreError>) -> String {
+pub(super) fn said<T: std::fmt::Debug>(answer: Result<T, windlass::store::StoreError>) -> String {
     match answer {
         Ok(answer) => format!("{answer:?}"),
         Err(windlass::store::StoreError::Conflict(_)) => "Conflict".to_owned(),
@@ -37,7 +37,10 @@ fn failed() -> Decision {
 }
 
 /// A run whose first tasks are claimed.
-async fn claimed(explorer: &Explorer, workflow: &Arc<Definition>) -> (RunId, Worker, Vec<Claimed>) {
+pub(super) async fn claimed(
+    explorer: &Explorer,
+    workflow: &Arc<Definition>,
+) -> (RunId, Worker, Vec<Claimed>) {
     let store = &*explorer.plain;
     let run = start(store, workflow).await;
     let worker = Worker::join(store, workflow).await;
@@ -60,6 +63,8 @@ macro_rules! pair {
         }
     };
 }
+
+pub(super) use pair;
 
 pair! {
     /// Two parents of one child end together: the child becomes ready once.
