@@ -32,7 +32,7 @@ fn twenty_seeds_keep_every_promise() {
 #[test]
 fn planted_bugs_are_caught() {
     for bug in [
-        PlantedBug::HeartbeatWithoutFence,
+        PlantedBug::ParkWithoutFence,
         PlantedBug::FailureWithoutCascade,
         PlantedBug::HintsWithoutPolling,
         PlantedBug::SweepWithoutTerm,

@@ -172,7 +172,7 @@ impl Scenario {
             starts,
         };
         if has_functions && functions.chance(0.5) {
-            let verbs = [Verb::Record, Verb::Record, Verb::Signal, Verb::Finish, Verb::Start];
+            let verbs = [Verb::Record, Verb::Signal, Verb::Finish, Verb::Finish, Verb::Start];
             scenario.faults.focus = Some(functions.pick(&verbs));
         }
         scenario

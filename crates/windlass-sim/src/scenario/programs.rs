@@ -103,7 +103,11 @@ pub(crate) fn value(program: &[Part], input: u64, path: u64) -> Option<u64> {
 pub(super) fn draw(dice: &mut Dice, workflows: &mut Vec<WorkflowPlan>) {
     let first = workflows.len();
     for number in 0..dice.count(1..=2) {
-        let program = (0..dice.count(1..=2)).map(|_| simple(dice, true)).collect();
+        // Some are over before whoever started them can wait for them.
+        let program = match dice.chance(0.4) {
+            true => vec![Part::Step(RetryPolicy::none())],
+            false => (0..dice.count(1..=2)).map(|_| simple(dice, true)).collect(),
+        };
         let task = TaskPlan { program, ..function(dice) };
         let name = format!("leaf-{number}");
         workflows.push(WorkflowPlan { name, version: 1, tasks: vec![task], is_leaf: true });
