@@ -195,6 +195,9 @@ impl Work {
         let (mut dues, mut are_waiting) = (Vec::new(), Vec::new());
         for (id, due) in &self.moves.scheduled {
             let (run, task) = self.get(*id)?;
+            if !matches!(task.state, TaskState::Scheduled | TaskState::Waiting) {
+                continue;
+            }
             carried.push(run, *id, task);
             dues.push(At(*due));
             are_waiting.push(task.state == TaskState::Waiting);
@@ -278,6 +281,10 @@ impl Work {
         let mut unnamed = Unnamed::default();
         for id in &self.moves.enqueued {
             let (run, task) = self.get(*id)?;
+            // The same verb may have ended it.
+            if task.state != TaskState::Ready {
+                continue;
+            }
             let key = run.lane_key(id.index);
             match (names.lane(&key), names.tenant(&run.tenant)) {
                 (Some(lane), Some(tenant)) => {
@@ -296,6 +303,9 @@ impl Work {
         }
         if !unnamed.is_empty() {
             return Err(Fault::Unnamed(unnamed));
+        }
+        if carried.runs.is_empty() {
+            return Ok(());
         }
         let turn = |(level, tenant): (&i32, &i32)| {
             level.wrapping_mul(31).wrapping_add(*tenant).rem_euclid(TURN_LOCKS)

@@ -65,6 +65,17 @@ pub(crate) async fn a_run_that_ended_in_time_is_left_alone(bench: &Bench<'_>) {
     assert_eq!(bench.events(run).await, before);
 }
 
+pub(crate) async fn what_is_due_when_its_run_has_taken_too_long_is_not_claimed(bench: &Bench<'_>) {
+    register(bench, "a*3", Some(10), None).await;
+    let run = bench.start("w").await;
+    let worker = bench.worker_with_lease(seconds(60)).await;
+    bench.accept(&worker.claim_one().await, retry_after(seconds(9))).await;
+    bench.advance(seconds(10)).await;
+    bench.promote().await;
+    assert_eq!(bench.run_state(run).await, RunState::Cancelled);
+    assert!(worker.claim(9).await.is_empty());
+}
+
 pub(crate) async fn a_retry_gives_a_run_its_time_again(bench: &Bench<'_>) {
     register(bench, "a", Some(10), None).await;
     let run = bench.start("w").await;

@@ -213,6 +213,7 @@ macro_rules! store_contract_cases {
             deadlines {
                 a_run_that_takes_too_long_is_cancelled_and_says_why
                 a_run_that_ended_in_time_is_left_alone
+                what_is_due_when_its_run_has_taken_too_long_is_not_claimed
                 a_retry_gives_a_run_its_time_again
                 a_task_that_nobody_claims_in_time_fails_with_all_that_follows
                 a_task_that_was_claimed_in_time_is_left_alone

@@ -57,9 +57,13 @@ fn open(dice: &mut Dice, place: usize) -> StepChange {
     let wait = match CALLS[place].0 {
         StepKind::Child => Wait::Children(dice.count(0..=2) as u32),
         StepKind::Signal if dice.chance(50) => Wait::Forever,
-        StepKind::Step | StepKind::Sleep | StepKind::Time | StepKind::Signal | StepKind::Patch => {
-            Wait::For(any_delay(dice))
-        }
+        StepKind::Step
+        | StepKind::Undoable
+        | StepKind::Sleep
+        | StepKind::Time
+        | StepKind::Signal
+        | StepKind::Patch
+        | StepKind::Input => Wait::For(any_delay(dice)),
     };
     let failures = if CALLS[place].0 == StepKind::Step { dice.count(1..=3) as u32 } else { 0 };
     let failure = (failures > 0).then(|| any_failure(dice));
