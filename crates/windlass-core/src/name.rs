@@ -156,11 +156,20 @@ impl Default for Tenant {
 }
 
 impl StepName {
-    /// What the input of a function that began afresh is called among what it knows.
-    pub(crate) fn of_input() -> Self {
-        StepName("input".into())
+    /// What the input that a function began afresh with is called among what it knows.
+    pub(crate) fn of_round(round: u32) -> Self {
+        StepName(format!("{ROUND}{round}").into())
+    }
+
+    /// The round that it was made of, 0 if it was not.
+    pub(crate) fn round(&self) -> u32 {
+        let number = self.0.strip_prefix(ROUND).and_then(|number| number.parse().ok());
+        number.unwrap_or_default()
     }
 }
+
+/// How the names of inputs begin.
+const ROUND: &str = "round ";
 
 #[cfg(test)]
 mod tests {

@@ -165,7 +165,8 @@ impl StepRecord {
             // waits for children has no time, and waits for other numbers of them in turn.
             Some(StepState::Open { failures: known, .. })
                 if write.kind != StepKind::Child
-                    && matches!(state, StepState::Open { failures, .. } if failures <= *known) =>
+                    && matches!(state, StepState::Open { failures, .. } if failures <= *known)
+                    && !old.is_some_and(|old| old.is_tried_again(now)) =>
             {
                 old.cloned()
             }
@@ -176,18 +177,27 @@ impl StepRecord {
         }
     }
 
-    /// What a function knows that begins afresh: its input, before all calls. It takes the place
-    /// of that of the run.
-    pub fn input(value: Payload) -> Self {
-        let state = StepState::Done { number: 0, result: StepResult::Value(value) };
-        StepRecord { call: Call(0), name: StepName::of_input(), kind: StepKind::Input, state }
+    /// Whether it is work whose pause is over: it was run since, and may wait anew although that
+    /// was not counted.
+    fn is_tried_again(&self, now: Timestamp) -> bool {
+        let is_work = matches!(self.kind, StepKind::Step | StepKind::Undoable);
+        is_work && self.due().is_some_and(|due| due <= now)
     }
 
-    /// Takes the input that a function began afresh with out of what is known of it.
-    pub fn take_input(records: &mut Vec<StepRecord>) -> Option<Payload> {
+    /// What a function knows that begins afresh in a round: its input, before all calls. It takes
+    /// the place of that of the run.
+    pub fn input(round: u32, value: Payload) -> Self {
+        let state = StepState::Done { number: 0, result: StepResult::Value(value) };
+        StepRecord { call: Call(0), name: StepName::of_round(round), kind: StepKind::Input, state }
+    }
+
+    /// Takes the input that a function began afresh with out of what is known of it, and the
+    /// round in which it did.
+    pub fn take_input(records: &mut Vec<StepRecord>) -> Option<(u32, Payload)> {
         let place = records.iter().position(|record| record.kind == StepKind::Input)?;
-        match records.remove(place).state {
-            StepState::Done { result: StepResult::Value(value), .. } => Some(value),
+        let StepRecord { name, state, .. } = records.remove(place);
+        match state {
+            StepState::Done { result: StepResult::Value(value), .. } => Some((name.round(), value)),
             StepState::Done { .. } | StepState::Open { .. } => None,
         }
     }

@@ -106,7 +106,9 @@ impl Failure {
     /// steps were made by, and could not undo them either.
     pub fn keeps_steps(&self) -> bool {
         match self.code {
-            FailureCode::Divergence | FailureCode::Payload => true,
+            FailureCode::Divergence => true,
+            // That of a value is permanent; that of a result which the code cannot read is not.
+            FailureCode::Payload => self.is_retryable,
             FailureCode::Error
             | FailureCode::Panic
             | FailureCode::Timeout

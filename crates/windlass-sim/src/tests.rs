@@ -32,14 +32,14 @@ fn twenty_seeds_keep_every_promise() {
 #[test]
 fn planted_bugs_are_caught() {
     for bug in [
-        PlantedBug::ParkWithoutFence,
+        PlantedBug::FinishWithoutFence,
         PlantedBug::FailureWithoutCascade,
         PlantedBug::HintsWithoutPolling,
         PlantedBug::SweepWithoutTerm,
+        PlantedBug::RecordWithoutFence,
         PlantedBug::WaitBegunAnew,
         PlantedBug::WokenSleepsAreOver,
         PlantedBug::ResultsByCall,
-        PlantedBug::CancelForgetsChildren,
     ] {
         assert!(hunt(bug, 60).is_some(), "{bug:?} was not caught within 60 seeds");
     }

@@ -198,7 +198,9 @@ impl<I> Ctx<I> {
         let task = u128::from(task.index.0) << 32 | u128::from(call);
         let half = |salt: u128| {
             let seed = [run, run >> 64, task, u128::from(place), salt];
-            seed.iter().fold(0_u64, |state, part| mix(state ^ (*part as u64)))
+            // A function that begins afresh asks others for something else.
+            let afresh = Some(u128::from(attempt.claimed.afresh)).filter(|round| *round > 0);
+            seed.iter().chain(&afresh).fold(0_u64, |state, part| mix(state ^ (*part as u64)))
         };
         u128::from(half(1)) << 64 | u128::from(half(2))
     }

@@ -1,5 +1,6 @@
 //! Runs an attempt, and sees when its function has nothing to do.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use windlass_core::{Failure, FailureCode, Outcome, StepWrite};
 use super::journal::{PATIENCE, Rest};
 use super::undo::Undo;
 use crate::context::Attempt;
+use crate::worker::panicked;
 use crate::workflow::HandlerFuture;
 
 /// How often a function is run before others of the same thread have their turn.
@@ -134,10 +136,17 @@ impl Driven {
         }
     }
 
+    /// Runs the function until it cannot go on by itself; a panic ends it as an error does.
+    fn caught_turn(&mut self, context: &mut Context<'_>) -> Turn {
+        // It is not run again after a panic, and what it told the journal is whole.
+        catch_unwind(AssertUnwindSafe(|| self.turn(context)))
+            .unwrap_or_else(|payload| Turn::Ended(panicked(payload)))
+    }
+
     /// Runs a function as far as its record goes, and answers what undoes its steps, in the
     /// order of their results.
     pub(super) async fn collect(mut self) -> Result<Vec<Undo>, Failure> {
-        let ended = std::future::poll_fn(|context| match self.turn(context) {
+        let ended = std::future::poll_fn(|context| match self.caught_turn(context) {
             Turn::Ended(outcome) => Poll::Ready(Some(outcome)),
             Turn::Unfinished => Poll::Pending,
             Turn::Resting if self.attempt.journal.is_replayed() => Poll::Ready(None),

@@ -118,7 +118,8 @@ type Begin<'a, T> =
 #[must_use = "a step does nothing unless it is awaited"]
 pub struct Step<'a, T> {
     begin: Option<(Result<Made, CallError>, Begin<'a, T>, Policy)>,
-    undo: Option<(UndoWork, RetryPolicy)>,
+    undo: Option<UndoWork>,
+    undo_retry: RetryPolicy,
     running: Option<BoxFuture<'a, Result<T, TaskError>>>,
 }
 
@@ -127,7 +128,13 @@ impl<'a, T> Step<'a, T> {
         made: Result<Made, CallError>,
         begin: impl FnOnce(Made, Policy) -> BoxFuture<'a, Result<T, TaskError>> + Send + 'a,
     ) -> Self {
-        Step { begin: Some((made, Box::new(begin), Policy::default())), undo: None, running: None }
+        let begin: Begin<'a, T> = Box::new(begin);
+        Step {
+            begin: Some((made, begin, Policy::default())),
+            undo: None,
+            undo_retry: RetryPolicy::exponential().attempts(UNDO_ATTEMPTS),
+            running: None,
+        }
     }
 
     /// How often the step is tried, and how long the pauses are;
@@ -189,7 +196,7 @@ impl<'a, T> Step<'a, T> {
         if let Some((Ok(made), _, _)) = &mut self.begin {
             made.make_undoable();
         }
-        self.undo = Some((Box::new(undo), RetryPolicy::exponential().attempts(UNDO_ATTEMPTS)));
+        self.undo = Some(Box::new(undo));
         self
     }
 
@@ -197,9 +204,7 @@ impl<'a, T> Step<'a, T> {
     /// [`RetryPolicy::exponential`] with twenty attempts if nothing is said. When none is left,
     /// the run that undoes has failed, and goes on when it is retried.
     pub fn undo_retry(mut self, policy: RetryPolicy) -> Self {
-        if let Some((_, retry)) = &mut self.undo {
-            *retry = policy;
-        }
+        self.undo_retry = policy;
         self
     }
 }
@@ -213,8 +218,8 @@ impl<T> Future for Step<'_, T> {
                 Ok(made) => made,
                 Err(error) => return Poll::Ready(Err(refused(error))),
             };
-            if let Some((work, retry)) = self.undo.take() {
-                made.keep_undo(work, retry);
+            if let Some(work) = self.undo.take() {
+                made.keep_undo(work, self.undo_retry.clone());
             }
             self.running = Some(begin(made, policy));
         }

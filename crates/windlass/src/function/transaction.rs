@@ -262,7 +262,13 @@ impl Claim {
         // An error is an answer, and may come after the commit all the same: from a server that
         // is shut down, say.
         let question = || async {
-            self.find(pool).await.map_err(|refused| StoreError::Unavailable(refused.to_string()))
+            self.find(pool).await.map_err(|refused| match refused.state() {
+                // A right that is missing is not there the next time either.
+                state @ ("42501" | "42883" | "3F000") => {
+                    StoreError::Conflict(format!("windlass.find_step ({state}): {refused}"))
+                }
+                _ => StoreError::Unavailable(refused.to_string()),
+            })
         };
         match made.attempt.insist(question).await.as_str() {
             "recorded" => End::Recorded,

@@ -201,6 +201,8 @@ pub struct Claimed {
     pub at: Timestamp,
     /// The round of the run.
     pub round: u32,
+    /// The round in which the function last began afresh, 0 if it never did.
+    pub afresh: u32,
 }
 
 /// How a parent of a claimed task ended.

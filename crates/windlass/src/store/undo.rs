@@ -62,6 +62,11 @@ pub(crate) fn nothing_to_undo(run: RunId) -> StoreError {
     StoreError::Conflict(format!("run {run} has no step that can be undone"))
 }
 
+/// What undoes a run was given up.
+pub(crate) fn undo_cancelled(run: RunId, by: RunId) -> StoreError {
+    StoreError::Conflict(format!("run {run} is undone by run {by}, which was cancelled"))
+}
+
 /// A run goes on, and so do its steps.
 pub(crate) fn not_ended(run: RunId) -> StoreError {
     let text = format!("run {run} is running, only a run that has ended can be undone; cancel it");

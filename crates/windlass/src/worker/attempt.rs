@@ -126,7 +126,7 @@ impl Future for Watched<'_> {
 }
 
 /// The outcome of a handler that panicked.
-pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Outcome {
+pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> Outcome {
     let message = match payload.downcast_ref::<&str>() {
         Some(text) => (*text).to_owned(),
         None => match payload.downcast::<String>() {

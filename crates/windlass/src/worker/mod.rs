@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use windlass_core::QueueName;
 
+pub(crate) use attempt::panicked;
 pub use builder::{LEASE_MIN, SETTING_MAX, SLOTS_MAX, WorkerBuilder, WorkerHandle};
 pub(crate) use gather::{Gather, Gathers, Parcel};
 pub(crate) use pulse::Pulse;

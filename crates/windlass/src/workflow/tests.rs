@@ -50,6 +50,7 @@ fn claim<I, O>(workflow: &Workflow<I>, task: &Task<O>) -> Claimed {
         steps: Vec::new(),
         at: Timestamp::from_micros(0),
         round: 1,
+        afresh: 0,
     }
 }
 

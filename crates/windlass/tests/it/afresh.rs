@@ -63,3 +63,25 @@ async fn a_task_among_others_cannot_begin_afresh_and_says_why() {
     assert!(failure.message.contains("only a workflow of one task"), "{failure}");
     test.assert_promises_kept().await;
 }
+
+#[tokio::test]
+async fn a_function_that_begins_afresh_gives_others_new_keys() {
+    let keys = Function::new("keys", async |ctx: Ctx<Vec<String>>| {
+        let mut seen = ctx.input().clone();
+        seen.push(ctx.uuid().to_string());
+        let inner = ctx.step("inner", async || Ok::<_, TaskError>(ctx.uuid().to_string()));
+        seen.push(inner.await?);
+        ctx.sleep(HOUR).await?;
+        if seen.len() < 6 { Err(ctx.continue_with(&seen)) } else { Ok(seen) }
+    });
+    let keys = keys.expect("the function is valid");
+    let test = TestEngine::new().register(&keys);
+    let run = test.start(&keys, Vec::new()).await.unwrap();
+    test.advance(5 * HOUR).await;
+    let mut seen = run.output(keys.output()).await.unwrap();
+    assert_eq!(seen.len(), 6);
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 6, "{seen:?}");
+    test.assert_promises_kept().await;
+}

@@ -327,6 +327,22 @@ async fn what_undoes_a_step_is_given_the_same_ids_whenever_it_is_tried() {
 }
 
 #[tokio::test]
+async fn a_function_that_panics_is_undone() {
+    let effects = Effects::default();
+    let order = function(&effects, async |ctx, effects| {
+        let charged = effects.step(&ctx, "charge").await?;
+        panic!("no lorry for {charged}");
+    });
+    let test = TestEngine::new().register(&order);
+    let run = test.start(&order, 0).await.unwrap();
+    test.advance(HOUR).await;
+    assert_eq!(state(&run).await, RunState::Failed);
+    assert_eq!(state(&undone_by(&run).await).await, RunState::Succeeded);
+    assert_eq!(effects.all(), ["charge", "undo charge's result"]);
+    test.assert_promises_kept().await;
+}
+
+#[tokio::test]
 async fn a_call_made_by_what_undoes_a_step_is_refused() {
     let effects = Effects::default();
     let order = function(&effects, async |ctx, _| {

@@ -128,7 +128,10 @@ impl Run {
                 let place = task.place.clone();
                 self.move_task(shared, id.index, TaskCommand::Release, kind)?;
                 match place {
-                    Some(place) => shared.ready.put_back(id, &place),
+                    Some(place) => {
+                        shared.ready.put_back(id, &place);
+                        self.limit_wait(shared, id.index);
+                    }
                     None => self.enqueue(shared, id.index),
                 }
                 shared.wakes.work = true;

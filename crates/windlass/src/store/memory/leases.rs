@@ -289,7 +289,8 @@ impl Run {
         let task = &self.tasks[index.as_usize()];
         let spec = Arc::clone(self.definition.task(index));
         let mut steps: Vec<_> = task.steps.values().cloned().collect();
-        let input = StepRecord::take_input(&mut steps);
+        let begun = StepRecord::take_input(&mut steps);
+        let (afresh, input) = begun.unwrap_or_else(|| (0, self.input.clone()));
         let failures = match spec.kind {
             TaskKind::OnFailure => self.failures(),
             TaskKind::Handler | TaskKind::Sleep(_) => Vec::new(),
@@ -302,13 +303,14 @@ impl Run {
             version: self.definition.version(),
             spec,
             tenant: self.tenant.clone(),
-            input: input.unwrap_or_else(|| self.input.clone()),
+            input,
             parents: self.parent_ends(index),
             failures,
             checkpoint: task.checkpoint.clone(),
             steps,
             at,
             round: self.round,
+            afresh,
         }
     }
 

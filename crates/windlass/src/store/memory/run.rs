@@ -214,12 +214,16 @@ impl Run {
             weight: shared.weight(&self.tenant),
         };
         let place = shared.ready.push(entry);
+        self.task(index).place = Some(place);
+        self.limit_wait(shared, index);
+        shared.wakes.work = true;
+    }
+
+    /// From now on a task may wait for a worker as long as its definition says.
+    pub(super) fn limit_wait(&mut self, shared: &mut Shared, index: TaskIndex) {
         let timeout = self.definition.task(index).claim_timeout;
         let claim_by = timeout.map(|timeout| (shared.now + timeout, self.id, Some(index)));
-        let task = self.task(index);
-        shared.set_deadline(&mut task.claim_by, claim_by);
-        task.place = Some(place);
-        shared.wakes.work = true;
+        shared.set_deadline(&mut self.task(index).claim_by, claim_by);
     }
 
     /// Sets a task's due time; the move is the caller's.

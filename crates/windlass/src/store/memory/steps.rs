@@ -177,7 +177,7 @@ impl Run {
         let round = self.round;
         let task = self.task(index);
         task.steps.clear();
-        let input = StepRecord::input(input);
+        let input = StepRecord::input(round, input);
         task.steps.insert(input.call, input);
         task.attempt = 0;
         task.checkpoint = None;

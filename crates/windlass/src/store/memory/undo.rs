@@ -10,7 +10,8 @@ use windlass_core::{
 use super::run::Run;
 use super::state::{Ended, State};
 use crate::store::undo::{
-    Undone, is_undone_by_itself, names_no_run, not_ended, nothing_to_undo, undo_definition,
+    Undone, is_undone_by_itself, names_no_run, not_ended, nothing_to_undo, undo_cancelled,
+    undo_definition,
 };
 use crate::store::{Held, StoreError, ToUndo};
 
@@ -21,9 +22,10 @@ impl State {
         let is_wanted = self.runs.get(run).is_some_and(|run| {
             let failed = run.tasks.iter().filter(|task| task.state == TaskState::Failed);
             let mut failures = failed.filter_map(|task| task.failure.as_ref());
+            let keeps_steps = failures.any(windlass_core::Failure::keeps_steps);
             is_undone_by_itself(*state)
                 && run.has_undoable()
-                && !failures.any(windlass_core::Failure::keeps_steps)
+                && (*state == RunState::Cancelled || !keeps_steps)
         });
         if is_wanted && let Err(error) = self.start_undo(*run, *delay) {
             tracing::error!(%run, %error, "a run is not undone");
@@ -40,7 +42,13 @@ impl State {
                 if !run.has_undoable() {
                     return Err(nothing_to_undo(id));
                 }
-                self.start_undo(id, Duration::ZERO)
+                let by = RunId::of_undo(id, run.round);
+                match self.runs.get(&by).map(|by| by.state) {
+                    Some(RunState::Cancelled) => Err(undo_cancelled(id, by)),
+                    Some(RunState::Running | RunState::Succeeded | RunState::Failed) | None => {
+                        self.start_undo(id, Duration::ZERO)
+                    }
+                }
             }
         }
     }

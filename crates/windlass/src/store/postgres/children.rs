@@ -14,6 +14,7 @@ use windlass_core::{
 };
 
 use super::PostgresStore;
+use super::deadlines::busy_runs;
 use super::fault::Fault;
 use super::pool::{Params, Tx};
 use super::statements as sql;
@@ -106,6 +107,11 @@ impl PostgresStore {
     ) -> Result<Vec<i64>, Fault> {
         let mut delivered = Vec::new();
         let (mut ended, mut parents) = (Vec::new(), BTreeSet::new());
+        let children = notes.iter().flat_map(|(_, note)| match note {
+            Note::Cancelled { children, .. } => children.as_slice(),
+            Note::ChildEnded { .. } => &[],
+        });
+        let busy = busy_runs(tx, work, children.copied()).await?;
         for (seq, note) in notes {
             match note {
                 Note::ChildEnded { run, child } if work.runs.contains_key(run) => {
@@ -115,7 +121,8 @@ impl PostgresStore {
                 }
                 Note::ChildEnded { .. } => {}
                 Note::Cancelled { children, is_all, .. } => {
-                    let is_free = |child: &RunId| work.runs.contains_key(child);
+                    let is_free =
+                        |child: &RunId| work.runs.contains_key(child) && !busy.contains(child);
                     if *is_all && children.iter().all(is_free) {
                         delivered.push(*seq);
                     }

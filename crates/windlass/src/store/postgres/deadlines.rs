@@ -3,6 +3,8 @@
 //! A deadline is not taken back when its run ends or its task is claimed: most are kept, and
 //! whoever finds one that has passed looks whether it still means something.
 
+use std::collections::BTreeSet;
+
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::decide::{not_claimed, took_too_long};
@@ -16,7 +18,7 @@ use super::pool::Tx;
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
-use super::work::Work;
+use super::work::{Work, sorted_ids};
 use super::writes::{Writes, params};
 
 /// Stands for the run itself among its tasks.
@@ -55,8 +57,13 @@ impl PostgresStore {
         passed: &[Passed],
     ) -> Result<Vec<Passed>, Fault> {
         let mut done = Vec::new();
+        let late = passed.iter().filter(|one| one.task.is_none()).map(|one| one.run);
+        let busy = busy_runs(tx, work, late).await?;
         for one in passed {
             let Some(run) = work.runs.get(&one.run) else { continue };
+            if one.task.is_none() && busy.contains(&one.run) {
+                continue;
+            }
             done.push(*one);
             if run.state != RunState::Running {
                 continue;
@@ -102,6 +109,21 @@ impl PostgresStore {
     }
 }
 
+/// Those of some runs that are locked and cannot be cancelled without waiting for a transaction of
+/// a user's. The leases of the others are locked from now on.
+pub(super) async fn busy_runs(
+    tx: &Tx<'_>,
+    work: &Work,
+    runs: impl IntoIterator<Item = RunId>,
+) -> Result<BTreeSet<RunId>, Fault> {
+    let ids = sorted_ids(runs.into_iter().filter(|run| work.runs.contains_key(run)));
+    if ids.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let rows = tx.query(&sql::BUSY_RUNS, &[&ids]).await?;
+    Ok(rows.iter().map(|row| RunId::from_uuid(row.get("run_id"))).collect())
+}
+
 /// Forgets deadlines that have passed.
 pub(super) fn forget(writes: &mut Writes<'_>, now: Timestamp, done: &[Passed]) {
     if !done.is_empty() {
@@ -124,7 +146,7 @@ impl Work {
                 dues.push(At(self.now + timeout));
             }
         }
-        for id in &self.moves.enqueued {
+        for id in self.moves.enqueued.iter().chain(&self.moves.put_back) {
             let Some(run) = self.runs.get(&id.run) else { continue };
             let Some(timeout) = run.definition.task(id.index).claim_timeout else { continue };
             let Some(task) = run.tasks.get(&id.index) else { continue };
@@ -146,6 +168,7 @@ impl Work {
             let run = self.runs.get(&id.run);
             run.is_some_and(|run| run.definition.task(id.index).claim_timeout.is_some())
         };
-        self.moves.begun.iter().any(has_timeout) || self.moves.enqueued.iter().any(is_limited)
+        let mut waiting = self.moves.enqueued.iter().chain(&self.moves.put_back);
+        self.moves.begun.iter().any(has_timeout) || waiting.any(is_limited)
     }
 }

@@ -186,6 +186,15 @@ impl Facts {
         taken.iter().filter_map(told).collect()
     }
 
+    /// The same for tasks of which none may be left out.
+    pub(super) fn tell_each(&self, taken: &[Taken]) -> Result<Vec<Claimed>, StoreError> {
+        let told = |one: &Taken| {
+            let wrong = |error| StoreError::Corrupt(format!("task {}: {error}", one.id));
+            self.tell(one).map_err(wrong)
+        };
+        taken.iter().map(told).collect()
+    }
+
     fn tell(&self, one: &Taken) -> Result<Claimed, String> {
         let id = one.id;
         let definition = &self.names.definitions[&one.definition];
@@ -220,9 +229,9 @@ impl Facts {
             Some(steps) => steps.map_err(|error| format!("a step of it {error}"))?,
             None => Vec::new(),
         };
-        let input = match StepRecord::take_input(&mut steps) {
-            Some(input) => input,
-            None => input.clone().map_err(|error| format!("its input: {error}"))?,
+        let (afresh, input) = match StepRecord::take_input(&mut steps) {
+            Some(begun) => begun,
+            None => (0, input.clone().map_err(|error| format!("its input: {error}"))?),
         };
         let tenant = self.names.tenants.get(&one.tenant).cloned();
         Ok(Claimed {
@@ -240,6 +249,7 @@ impl Facts {
             steps,
             at: one.at,
             round: *round,
+            afresh,
         })
     }
 }

@@ -536,7 +536,7 @@ impl Run {
         task.failure = None;
         task.is_changed = true;
         moves.reset.push((id, None));
-        moves.steps.push((id, StepRecord::input(input)));
+        moves.steps.push((id, StepRecord::input(round, input)));
         self.move_task(moves, index, TaskCommand::Continue, TaskEventKind::Continued)?;
         let kind = RunEventKind::Continued { round };
         self.move_run(moves, now, RunCommand::Continue, kind)?;

@@ -85,7 +85,7 @@ impl PostgresStore {
     ) -> Result<Known, Fault> {
         let key = key_of(definition);
         let (mut known, _) = self.newest_definitions(tx, [key.clone()]).await?;
-        if known.is_empty() {
+        if known.get(&key).is_none_or(|known| known.definition != *definition) {
             self.register_in(tx, std::slice::from_ref(definition)).await?;
             (known, _) = self.newest_definitions(tx, [key.clone()]).await?;
         }

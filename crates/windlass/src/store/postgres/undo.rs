@@ -18,7 +18,8 @@ use super::statements as sql;
 use super::work::{Work, task_id};
 use super::writes::Writes;
 use crate::store::undo::{
-    Undone, is_undone_by_itself, names_no_run, not_ended, nothing_to_undo, undo_definition,
+    Undone, is_undone_by_itself, names_no_run, not_ended, nothing_to_undo, undo_cancelled,
+    undo_definition,
 };
 use crate::store::{Held, StoreError, ToUndo};
 
@@ -28,23 +29,34 @@ impl PostgresStore {
         let is_wanted = |run: &&super::run::Run| {
             let failed = run.tasks.values().filter(|task| task.state == TaskState::Failed);
             let mut failures = failed.filter_map(|task| task.failure.as_ref());
+            let keeps_steps = failures.any(windlass_core::Failure::keeps_steps);
             run.is_changed
                 && is_undone_by_itself(run.state)
                 && !run.definition.is_undo()
-                && !failures.any(windlass_core::Failure::keeps_steps)
+                && (run.state == RunState::Cancelled || !keeps_steps)
         };
         let ended: Vec<Uuid> =
             work.runs.values().filter(is_wanted).map(|run| *run.id.as_uuid()).collect();
         if ended.is_empty() {
             return Ok(());
         }
-        let rows = tx.query(&sql::UNDOABLE, &[&ended, &work.moves.interrupted]).await?;
+        let leases: Params<'_> = &[&ended];
+        let undoable: Params<'_> = &[&ended, &work.moves.interrupted];
+        let all = [(&sql::LOCK_LEASES, leases), (&sql::UNDOABLE, undoable)];
+        let [_, rows] = tx.query_all(all).await?;
+        let mut wanted = Vec::new();
         for row in &rows {
-            let run = RunId::from_uuid(row.get("run_id"));
+            let id = RunId::from_uuid(row.get("run_id"));
             let delay = Duration::from_micros(row.get::<_, i64>("delay_micros").unsigned_abs());
-            if !row.get::<_, bool>("keeps_steps") {
-                self.begin_undo(tx, work, run, delay).await?;
+            let Some(run) = work.runs.get(&id) else { continue };
+            if run.state == RunState::Cancelled || !row.get::<_, bool>("keeps_steps") {
+                wanted.push((run.definition.name().clone(), id, delay));
             }
+        }
+        // Definitions that are new are locked in the order of their names.
+        wanted.sort();
+        for (_, run, delay) in wanted {
+            self.begin_undo(tx, work, run, delay).await?;
         }
         Ok(())
     }
@@ -64,8 +76,11 @@ impl PostgresStore {
         let there: Params<'_> = &[by.as_uuid()];
         let all = [(&sql::UNDOABLE, undoable), (&sql::GET_RUN, there)];
         let [undoable, there] = tx.query_all(all).await?;
-        if !there.is_empty() {
-            return Ok(by);
+        if let Some(there) = there.first() {
+            return match there.get::<_, &str>("state") {
+                "cancelled" => Err(undo_cancelled(id, by).into()),
+                _ => Ok(by),
+            };
         }
         if undoable.is_empty() {
             return Err(nothing_to_undo(id).into());
@@ -135,6 +150,6 @@ impl PostgresStore {
         let mut writes = Writes::default();
         questions.ask(&mut writes);
         let answers = tx.commit(writes).await?;
-        Ok(Ok(Facts::of(names, &questions, &answers).tell_all(&taken)))
+        Ok(Ok(Facts::of(names, &questions, &answers).tell_each(&taken)?))
     }
 }

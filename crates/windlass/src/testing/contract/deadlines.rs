@@ -6,6 +6,7 @@ use std::time::Duration;
 use windlass_core::{EventBody, FailureCode, RunEventKind, RunId, RunState, TaskState};
 
 use super::bench::{Bench, definition, retry_after, seconds};
+use crate::store::Answer;
 
 /// A workflow whose runs may take ten seconds, and whose tasks may wait for five.
 async fn register(bench: &Bench<'_>, tasks: &str, run: Option<u64>, claim: Option<u64>) {
@@ -139,4 +140,18 @@ pub(crate) async fn a_task_that_comes_back_to_its_queue_has_its_time_again(bench
     bench.promote().await;
     assert_eq!(bench.task(run, "a").await.state, TaskState::Failed);
     assert_eq!(bench.run_state(run).await, RunState::Failed);
+}
+
+pub(crate) async fn a_task_that_is_handed_back_has_its_time_again(bench: &Bench<'_>) {
+    register(bench, "a*3", None, Some(5)).await;
+    let run = bench.start("w").await;
+    let worker = bench.worker_with_lease(seconds(60)).await;
+    let claimed = worker.claim_one().await;
+    bench.advance(seconds(9)).await;
+    assert_eq!(bench.release(&claimed, Duration::ZERO).await, Answer::Accepted);
+    bench.promote().await;
+    assert_eq!(bench.task(run, "a").await.state, TaskState::Ready);
+    bench.advance(seconds(5)).await;
+    bench.promote().await;
+    assert_eq!(bench.task(run, "a").await.state, TaskState::Failed);
 }

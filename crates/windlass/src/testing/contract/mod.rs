@@ -218,6 +218,7 @@ macro_rules! store_contract_cases {
                 a_task_that_nobody_claims_in_time_fails_with_all_that_follows
                 a_task_that_was_claimed_in_time_is_left_alone
                 a_task_that_comes_back_to_its_queue_has_its_time_again
+                a_task_that_is_handed_back_has_its_time_again
             }
             continues {
                 a_function_that_begins_afresh_has_its_new_input_and_knows_nothing_else
@@ -235,6 +236,8 @@ macro_rules! store_contract_cases {
                 a_child_that_is_cancelled_with_its_parent_is_undone
                 anyone_may_ask_to_undo_a_run_that_has_ended
                 a_run_that_was_undone_cannot_be_retried
+                an_undoing_that_was_given_up_is_not_begun_again
+                what_undoes_waits_where_the_newest_definition_says
                 only_the_holder_of_the_lease_is_told_what_to_undo
                 what_undoes_is_told_the_tasks_that_have_something_to_undo
             }

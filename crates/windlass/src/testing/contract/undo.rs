@@ -137,6 +137,12 @@ pub(crate) async fn a_run_that_failed_because_its_code_is_another_is_not_undone_
 ) {
     register(bench, "w", "a").await;
     let worker = bench.worker().await;
+    // A value that cannot be kept, say, is a failure like others.
+    let (run, claimed) = begun(bench, &worker, "w").await;
+    let permanent = Failure::new(FailureCode::Payload, "too large").permanent();
+    bench.accept(&claimed, Decision::Fail(permanent)).await;
+    assert!(undone_by(bench, run).await.is_some());
+    bench.succeed(&worker.claim_one().await).await;
     for code in [FailureCode::Divergence, FailureCode::Payload] {
         let (run, claimed) = begun(bench, &worker, "w").await;
         bench.accept(&claimed, Decision::Fail(Failure::new(code, "other code"))).await;
@@ -243,4 +249,28 @@ pub(crate) async fn what_undoes_is_told_the_tasks_that_have_something_to_undo(be
     assert_eq!(tasks[0].input, bench.run(run).await.input);
     assert_eq!(tasks[1].parents.len(), 1);
     assert_eq!(tasks[1].parents[0].state, TaskState::Succeeded);
+}
+
+pub(crate) async fn an_undoing_that_was_given_up_is_not_begun_again(bench: &Bench<'_>) {
+    register(bench, "w", "a").await;
+    let worker = bench.worker().await;
+    let (run, claimed) = begun(bench, &worker, "w").await;
+    bench.fail(&claimed).await;
+    let by = undone_by(bench, run).await.expect("it is undone");
+    bench.store.cancel_run(by, None).await.expect("it runs");
+    is_conflict(bench.store.undo_run(run).await, "which was cancelled");
+}
+
+pub(crate) async fn what_undoes_waits_where_the_newest_definition_says(bench: &Bench<'_>) {
+    register(bench, "w", "a").await;
+    let worker = bench.worker().await;
+    let (_, claimed) = begun(bench, &worker, "w").await;
+    bench.fail(&claimed).await;
+    bench.succeed(&worker.claim_one().await).await;
+    bench.register("w", "a@other").await;
+    bench.start("w").await;
+    let claimed = worker.claim_from("other", 1).await.remove(0);
+    record(bench, &claimed, vec![undoable(1, 1)]).await;
+    bench.fail(&claimed).await;
+    assert_eq!(worker.claim_from("other", 1).await.len(), 1);
 }

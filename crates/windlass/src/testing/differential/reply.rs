@@ -54,6 +54,7 @@ impl PartialEq for Leased {
             steps,
             at: _,
             round,
+            afresh,
         } = &self.0;
         let other = &other.0;
         *task == other.task
@@ -69,6 +70,7 @@ impl PartialEq for Leased {
             && *checkpoint == other.checkpoint
             && *steps == other.steps
             && *round == other.round
+            && *afresh == other.afresh
     }
 }
 

@@ -7,7 +7,10 @@ select k.run_id,
         select
         from windlass.task_rows t
         where t.run_id = k.run_id and t.state = 'failed'
-            and t.failure ->> 'code' in ('divergence', 'payload')
+            and (
+                t.failure ->> 'code' = 'divergence'
+                or t.failure ->> 'code' = 'payload' and (t.failure ->> 'is_retryable')::boolean
+            )
     ) as keeps_steps,
     coalesce((
         select (extract(epoch from max(w.lease)) * 1000000)::bigint

@@ -19,6 +19,7 @@ mod ledger;
 mod limits;
 mod sql;
 mod steps;
+mod undo;
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(30);
