@@ -227,7 +227,8 @@ impl Attempt {
         self.ask(|link| async move { link.list_children(task, call, after, limit).await }).await
     }
 
-    /// The tasks that the run of this attempt is to undo. Ends the attempt if the task is not its any more.
+    /// The tasks that the run of this attempt is to undo. Ends the attempt if the task is not its
+    /// any more.
     pub(crate) async fn read_undo(&self) -> Vec<Claimed> {
         let held = Held { task: self.claimed.task, fence: self.claimed.fence };
         match self.ask(|link| async move { link.read_undo(held).await }).await {

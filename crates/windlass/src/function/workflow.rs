@@ -154,7 +154,8 @@ where
     }
 
     /// How long a run of it may take, from its start or its last retry. One that takes longer is
-    /// cancelled, with that as the reason, and its steps are [undone](crate::function::Step::compensate).
+    /// cancelled, with that as the reason, and its steps are
+    /// [undone](crate::function::Step::compensate).
     pub fn run_timeout(mut self, timeout: Duration) -> Self {
         self.run_timeout = Some(timeout);
         self

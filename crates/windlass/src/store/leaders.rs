@@ -3,8 +3,9 @@
 //! Each duty has one leader at a time, for a term. A candidate that has nobody before it
 //! begins the next term; it keeps it by renewing it within its time to live, and whoever
 //! finds that over may begin the next. A leader that rotates may be replaced once it has led for
-//! its time, whether it renews or not; with nobody else there it goes on. Terms never go back, and every write of a leader
-//! names its own: one that was replaced and does not know it changes nothing any more.
+//! its time, whether it renews or not; with nobody else there it goes on. Terms never go back,
+//! and every write of a leader names its own: one that was replaced and does not know it changes
+//! nothing any more.
 //!
 //! This module says what stores are told and what they answer. When to campaign, to renew
 //! and to sweep is decided in `duties`.

@@ -54,11 +54,11 @@ fn no(text: &str) -> TaskError {
 }
 
 async fn undone_by(run: &RunHandle) -> RunHandle {
-    run.undone_by().await.unwrap().expect("it is undone")
+    run.undone_by().await.expect("a store in memory answers").expect("it is undone")
 }
 
 async fn state(run: &RunHandle) -> RunState {
-    run.get().await.unwrap().state
+    run.get().await.expect("it exists").state
 }
 
 #[tokio::test]
