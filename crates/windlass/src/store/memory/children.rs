@@ -166,19 +166,10 @@ impl State {
         }
     }
 
-    /// Takes up to `limit` notices that concern someone, the oldest first.
+    /// Takes up to `limit` notices, the oldest first.
     pub(super) fn take_notices(&mut self, limit: usize) -> Vec<Notice> {
-        let mut taken = Vec::new();
-        while taken.len() < limit
-            && let Some(notice) = self.shared.notices.pop_front()
-        {
-            let is_heard = match notice {
-                Notice::Ended(run) => self.family.parents.contains_key(&run),
-                Notice::Cancelled(_) => true,
-            };
-            taken.extend(is_heard.then_some(notice));
-        }
-        taken
+        let count = limit.min(self.shared.notices.len());
+        self.shared.notices.drain(..count).collect()
     }
 
     /// Cancels the children of runs that were cancelled, and answers which it did.
