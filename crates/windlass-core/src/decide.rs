@@ -226,7 +226,8 @@ fn retry_or_fail(failure: Failure, delay: Option<Duration>) -> Decision {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerLost {
-    /// It is tried again at once, as far as attempts last.
+    /// It is tried again at once, as far as attempts last. What else is to be done is up to the
+    /// handler of the next attempt, which can ask how the last one ended.
     #[default]
     Retry,
     /// It fails for good, however many attempts are left. For what must not be begun a second
@@ -251,6 +252,12 @@ pub fn took_too_long(timeout: Duration) -> String {
     format!("took longer than its timeout of {timeout:?}")
 }
 
+/// Why attempt number `attempt` (from 1) ended when its lease ran out.
+pub fn worker_lost(max_attempts: u32, attempt: u32) -> Failure {
+    let message = format!("the worker of attempt {attempt} of {max_attempts} was lost");
+    Failure::new(FailureCode::LeaseExpired, message)
+}
+
 /// Decides what follows when the lease of attempt number `attempt` (from 1) ran
 /// out: `None` if the task goes back to its queue at once, or the failure it ends
 /// with when no attempt is left or none is wanted.
@@ -259,8 +266,7 @@ pub fn decide_lease_expired(
     max_attempts: u32,
     attempt: u32,
 ) -> Option<Failure> {
-    let message = format!("the worker of attempt {attempt} of {max_attempts} was lost");
-    let failure = Failure::new(FailureCode::LeaseExpired, message);
+    let failure = worker_lost(max_attempts, attempt);
     match on_worker_lost {
         WorkerLost::Retry if attempt < max_attempts => None,
         WorkerLost::Retry => Some(failure),

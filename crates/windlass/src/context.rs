@@ -410,6 +410,28 @@ impl<I> Ctx<I> {
         self.attempt() >= self.max_attempts()
     }
 
+    /// Why the attempt before this one failed; `None` if this is the first, or the first since its
+    /// function rested.
+    ///
+    /// A handler that must know whether the last one may still be at work, or how far it came, looks
+    /// for [`FailureCode::LeaseExpired`]: its worker was lost, and nobody knows.
+    ///
+    /// ```
+    /// # use windlass::{Ctx, FailureCode, TaskError};
+    /// # async fn is_paid(_: u64) -> Result<bool, TaskError> { Ok(true) }
+    /// # async fn pay(_: u64) -> Result<(), TaskError> { Ok(()) }
+    /// async fn charge(ctx: Ctx<u64>) -> Result<(), TaskError> {
+    ///     let lost = ctx.last_failure().is_some_and(|last| last.code == FailureCode::LeaseExpired);
+    ///     if lost && is_paid(*ctx.input()).await? {
+    ///         return Ok(());
+    ///     }
+    ///     pay(*ctx.input()).await
+    /// }
+    /// ```
+    pub fn last_failure(&self) -> Option<&Failure> {
+        self.attempt.claimed.last_failure.as_ref().filter(|_| self.attempt() > 1)
+    }
+
     /// The fence of this attempt, larger than that of every earlier attempt of the
     /// task. Write it with your own data to keep an outlived attempt from
     /// overwriting what its successor wrote, as shown [above](Ctx).

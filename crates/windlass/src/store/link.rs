@@ -195,6 +195,8 @@ pub struct Claimed {
     pub failures: Vec<(TaskName, Failure)>,
     /// The newest checkpoint of earlier attempts.
     pub checkpoint: Option<Payload>,
+    /// Why the newest attempt that failed did, if one has.
+    pub last_failure: Option<Failure>,
     /// What is known of the calls of a durable function, in their order.
     pub steps: Vec<StepRecord>,
     /// When it was claimed, by the store's clock.

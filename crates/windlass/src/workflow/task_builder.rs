@@ -118,7 +118,8 @@ impl<'w, I, R> TaskBuilder<'w, I, R> {
     }
 
     /// What becomes of the task when the worker that runs it is lost: it is tried again, which
-    /// costs an attempt, if nothing is said.
+    /// costs an attempt, if nothing is said. A handler that decides by itself what to do then asks
+    /// for [`Ctx::last_failure`].
     pub fn on_worker_lost(mut self, policy: WorkerLost) -> Self {
         self.node.draft.on_worker_lost = policy;
         self
@@ -338,7 +339,8 @@ impl<'w, I> OnFailureBuilder<'w, I> {
     }
 
     /// What becomes of the task when the worker that runs it is lost: it is tried again, which
-    /// costs an attempt, if nothing is said.
+    /// costs an attempt, if nothing is said. A handler that decides by itself what to do then asks
+    /// for [`Ctx::last_failure`].
     pub fn on_worker_lost(mut self, policy: WorkerLost) -> Self {
         self.node.draft.on_worker_lost = policy;
         self

@@ -47,6 +47,7 @@ fn claim<I, O>(workflow: &Workflow<I>, task: &Task<O>) -> Claimed {
         parents: Vec::new(),
         failures: Vec::new(),
         checkpoint: None,
+        last_failure: None,
         steps: Vec::new(),
         at: Timestamp::from_micros(0),
         round: 1,

@@ -430,6 +430,26 @@ async fn the_replacement_of_a_crashed_worker_is_another_worker() {
     assert_eq!(lost.get().await.unwrap().state, RunState::Succeeded);
 }
 
+#[tokio::test]
+async fn a_handler_is_told_that_the_worker_of_the_last_attempt_was_lost() {
+    let mut builder = Workflow::<()>::builder("careful");
+    let task = builder.task("work").run(async |ctx: Ctx<()>| {
+        tokio::time::sleep(SECOND).await;
+        let code = |failure: &windlass::Failure| failure.code.word().to_owned();
+        Ok::<_, TaskError>(ctx.last_failure().map(code))
+    });
+    let careful = builder.build().unwrap();
+    let test = TestEngine::new().register(&careful);
+    let lost = test.start(&careful, ()).await.unwrap();
+    test.crash_worker_during("work").await;
+    test.run_until_idle().await;
+    assert_eq!(lost.output(&task).await.unwrap().as_deref(), Some("lease_expired"));
+    let calm = test.start(&careful, ()).await.unwrap();
+    test.run_until_idle().await;
+    assert_eq!(calm.output(&task).await.unwrap(), None);
+    test.assert_promises_kept().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_frozen_process_does_no_duties() {
     let mut nap = Workflow::<()>::builder("nap");

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use windlass_core::decide::worker_lost;
 use windlass_core::{
     ClaimSeq, Fence, StepRecord, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskKind,
     TaskState, Timestamp, WorkerId, decide_lease_expired,
@@ -307,6 +308,7 @@ impl Run {
             parents: self.parent_ends(index),
             failures,
             checkpoint: task.checkpoint.clone(),
+            last_failure: task.failure.clone(),
             steps,
             at,
             round: self.round,
@@ -350,6 +352,8 @@ impl Run {
         let kind = TaskEventKind::LeaseExpired { worker, lease_until, failure: failed.clone() };
         match failed {
             None => {
+                let task = self.task(id.index);
+                task.failure = Some(worker_lost(max_attempts, task.attempt));
                 self.move_task(shared, id.index, TaskCommand::Expire, kind)?;
                 self.enqueue(shared, id.index);
                 Ok(())

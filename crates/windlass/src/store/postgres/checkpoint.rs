@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tokio_postgres::Row;
-use windlass_core::{Payload, TaskId};
+use windlass_core::{Failure, Payload, TaskId};
 
 use super::PostgresStore;
 use super::fault::Fault;
@@ -71,16 +71,28 @@ impl Work {
     }
 }
 
-/// The checkpoints of rows of [`sql::CHECKPOINTS`].
-pub(super) fn read_checkpoints(rows: &[Row]) -> HashMap<TaskId, Payload> {
-    let mut found = HashMap::new();
-    for row in rows {
+/// What earlier attempts of a task have left.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Left {
+    pub(super) checkpoint: Option<Payload>,
+    pub(super) failure: Option<Failure>,
+}
+
+/// What rows of [`sql::CHECKPOINTS`] say. What cannot be read is left out: an attempt must be able
+/// to begin from the beginning.
+pub(super) fn read_left(rows: &[Row]) -> HashMap<TaskId, Left> {
+    let left = |row: &Row| {
         let id = task_id(row);
-        match Payload::from_json(row.get::<_, &str>("value")) {
-            Ok(value) => drop(found.insert(id, value)),
-            // The attempt begins from the beginning, which it must be able to.
-            Err(error) => tracing::error!(task = %id, %error, "a checkpoint cannot be read"),
-        }
-    }
-    found
+        let tell = |error: &dyn std::fmt::Display| {
+            tracing::error!(task = %id, %error, "what an attempt left cannot be read");
+        };
+        let value = row.get::<_, Option<&str>>("value").map(Payload::from_json);
+        let failure = row.get::<_, Option<&str>>("failure").map(serde_json::from_str);
+        let left = Left {
+            checkpoint: value.and_then(|value| value.inspect_err(|error| tell(error)).ok()),
+            failure: failure.and_then(|failure| failure.inspect_err(|error| tell(error)).ok()),
+        };
+        (id, left)
+    };
+    rows.iter().map(left).collect()
 }

@@ -11,7 +11,7 @@ use windlass_core::{
     TaskId, TaskIndex, TaskKind, TaskSpec, TaskState, Tenant, WorkerId,
 };
 
-use super::checkpoint::read_checkpoints;
+use super::checkpoint::{Left, read_left};
 use super::claim::Taken;
 use super::fault::Fault;
 use super::journal::step_of;
@@ -128,7 +128,7 @@ pub(super) struct Facts {
     inputs: HashMap<RunId, (Result<Payload, String>, u32)>,
     ends: HashMap<TaskId, (Result<TaskState, String>, Option<String>)>,
     failures: HashMap<RunId, Vec<(TaskIndex, String)>>,
-    checkpoints: HashMap<TaskId, Payload>,
+    left: HashMap<TaskId, Left>,
     steps: HashMap<TaskId, Result<Vec<StepRecord>, String>>,
 }
 
@@ -136,11 +136,10 @@ impl Facts {
     /// Reads the answers to the questions that were asked.
     pub(super) fn of(names: Named, questions: &Questions, answers: &[Vec<Row>]) -> Self {
         let mut answers = answers.iter();
-        let [inputs, ends, failed, checkpoints, step_rows] =
-            questions.are_asked().map(|is_asked| {
-                let rows = is_asked.then(|| answers.next()).flatten();
-                rows.map(Vec::as_slice).unwrap_or_default()
-            });
+        let [inputs, ends, failed, left, step_rows] = questions.are_asked().map(|is_asked| {
+            let rows = is_asked.then(|| answers.next()).flatten();
+            rows.map(Vec::as_slice).unwrap_or_default()
+        });
         let input = |row: &Row| {
             let input = Payload::from_json(row.get::<_, &str>(1));
             let round = row.get::<_, i32>(2).cast_unsigned();
@@ -158,7 +157,7 @@ impl Facts {
             let (run, index) = (RunId::from_uuid(row.get(0)), row.get::<_, i32>(1));
             failures.entry(run).or_default().push((TaskIndex(index.cast_unsigned()), row.get(2)));
         }
-        let checkpoints = read_checkpoints(checkpoints);
+        let left = read_left(left);
         let mut steps: HashMap<TaskId, Result<Vec<StepRecord>, String>> = HashMap::new();
         for row in step_rows {
             let known = steps.entry(task_id(row)).or_insert_with(|| Ok(Vec::new()));
@@ -168,7 +167,7 @@ impl Facts {
                 (Err(_), _) => {}
             }
         }
-        Facts { names, inputs, ends, failures, checkpoints, steps }
+        Facts { names, inputs, ends, failures, left, steps }
     }
 
     /// What the worker is told of the tasks it was given.
@@ -233,6 +232,7 @@ impl Facts {
             Some(begun) => begun,
             None => (0, input.clone().map_err(|error| format!("its input: {error}"))?),
         };
+        let left = self.left.get(&id).cloned().unwrap_or_default();
         let tenant = self.names.tenants.get(&one.tenant).cloned();
         Ok(Claimed {
             task: id,
@@ -245,7 +245,8 @@ impl Facts {
             input,
             parents: spec.parents.iter().map(parent).collect::<Result<_, _>>()?,
             failures: failed.iter().map(failure).collect::<Result<_, _>>()?,
-            checkpoint: self.checkpoints.get(&id).cloned(),
+            checkpoint: left.checkpoint,
+            last_failure: left.failure,
             steps,
             at: one.at,
             round: *round,

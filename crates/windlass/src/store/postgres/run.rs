@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_core::decide::worker_lost;
 use windlass_core::{
     Call, ClaimSeq, Decision, Definition, Effect, EventBody, Failure, Fence, ParentTally, Payload,
     Priority, Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, StepRecord,
@@ -436,6 +437,8 @@ impl Run {
         let kind = TaskEventKind::LeaseExpired { worker, lease_until, failure: failed.clone() };
         match failed {
             None => {
+                task.failure = Some(worker_lost(max_attempts, task.attempt));
+                task.is_changed = true;
                 self.move_task(moves, index, TaskCommand::Expire, kind)?;
                 moves.enqueued.push(id);
                 Ok(())

@@ -523,3 +523,25 @@ pub(crate) async fn nothing_is_due_when_no_task_is_held(bench: &Bench<'_>) {
     assert_eq!(bench.store.reap(10).await, bench.swept(0, None).await);
     assert_eq!(bench.store.promote_due(10).await, bench.swept(0, None).await);
 }
+
+pub(crate) async fn the_next_attempt_is_told_why_the_last_one_failed(bench: &Bench<'_>) {
+    bench.register("w", "a*3").await;
+    let run = bench.start("w").await;
+    let lost = bench.worker().await;
+    let first = lost.claim_one().await;
+    assert_eq!(first.last_failure, None);
+    bench.advance(LEASE + TICK).await;
+    assert_eq!(bench.reap().await, 1);
+    let worker = bench.worker().await;
+    let second = worker.claim_one().await;
+    let failure = second.last_failure.clone().expect("its worker was lost");
+    assert_eq!(failure.code, FailureCode::LeaseExpired);
+    assert_eq!(failure.message, "the worker of attempt 1 of 3 was lost");
+    assert_eq!(bench.task(run, "a").await.failure, Some(failure));
+    bench.accept(&second, retry_after(seconds(1))).await;
+    bench.advance(seconds(1)).await;
+    bench.promote().await;
+    let third = worker.claim_one().await;
+    assert_eq!(third.last_failure, Some(super::bench::failure()));
+    bench.succeed(&third).await;
+}

@@ -271,6 +271,7 @@ macro_rules! store_contract_cases {
                 a_zombie_cannot_finish_what_was_reaped
                 a_task_whose_last_attempt_is_lost_fails_with_all_that_follows
                 a_task_that_must_not_be_begun_twice_fails_with_its_worker
+                the_next_attempt_is_told_why_the_last_one_failed
                 a_visibility_timeout_ends_a_lease_whatever_its_worker_says
                 a_visibility_timeout_counts_from_each_claim_and_for_its_task_alone
                 a_lost_last_task_ends_its_run

@@ -51,6 +51,7 @@ impl PartialEq for Leased {
             parents,
             failures,
             checkpoint,
+            last_failure,
             steps,
             at: _,
             round,
@@ -68,6 +69,7 @@ impl PartialEq for Leased {
             && *parents == other.parents
             && *failures == other.failures
             && *checkpoint == other.checkpoint
+            && *last_failure == other.last_failure
             && *steps == other.steps
             && *round == other.round
             && *afresh == other.afresh

@@ -61,7 +61,10 @@ const PLANS: &[(&str, &[&str])] = &[
     ("limit_leases", &["leases by leases_pkey: idx run_id", "leases by place"]),
     ("overdue_leases", &["leases by leases_take_back: take_back_at"]),
     ("checkpoint", &["leases by leases_pkey: idx run_id", "leases by place", "sort"]),
-    ("checkpoints", &["checkpoints by checkpoints_pkey: idx run_id"]),
+    (
+        "checkpoints",
+        &["checkpoints by checkpoints_pkey: idx run_id", "task_rows by task_rows_pkey: idx run_id"],
+    ),
     (
         "delete_checkpoints",
         &["checkpoints by checkpoints_pkey: idx run_id", "checkpoints by place"],
