@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use serde::Serialize;
-use windlass_core::{Payload, PayloadLimit, RunId, RunState};
+use windlass_core::{Payload, PayloadLimit, RunId, RunState, TaskState};
 
 use self::places::PLACES_MAX;
 pub(super) use self::places::{CrashLink, CrashProbe, Places};
@@ -314,8 +314,8 @@ impl Ending {
                 text.push_str(&format!("\n    {}: {}", task.name, task.state));
                 match (&task.output, &task.failure) {
                     (Some(output), _) => text.push_str(&format!(" with {}", output.as_str())),
-                    // An attempt that failed and was repeated is no part of the ending.
-                    (None, Some(failure)) if task.state.is_final() => {
+                    // An attempt that failed before is no part of the ending.
+                    (None, Some(failure)) if task.state == TaskState::Failed => {
                         text.push_str(&format!(" with {failure}"));
                     }
                     (None, _) => {}
