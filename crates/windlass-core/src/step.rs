@@ -440,6 +440,26 @@ mod tests {
     }
 
     #[test]
+    fn work_that_was_interrupted_again_pauses_again_and_a_sleep_told_twice_does_not() {
+        let at = |seconds| Timestamp::from_micros(0) + Duration::from_secs(seconds);
+        let second = |kind| StepWrite { kind, ..open(Wait::For(Duration::from_secs(1))) };
+        for (kind, again) in [(StepKind::Step, at(6)), (StepKind::Sleep, at(1))] {
+            let write = second(kind);
+            let first = StepRecord::after(None, &write, at(0)).unwrap();
+            let repeated = StepRecord::after(Some(&first), &write, at(0)).unwrap();
+            assert_eq!(repeated.due(), Some(at(1)), "the answer was lost: {kind}");
+            let later = StepRecord::after(Some(&first), &write, at(5)).unwrap();
+            assert_eq!(later.due(), Some(again), "{kind}");
+        }
+    }
+
+    #[test]
+    fn nobody_records_the_input_of_a_function() {
+        let input = StepWrite { call: Call(0), kind: StepKind::Input, ..open(Wait::Forever) };
+        assert_eq!(StepRecord::after(None, &input, Timestamp::from_micros(0)), None);
+    }
+
+    #[test]
     fn nothing_waits_beyond_the_year_9999() {
         assert_eq!(UNTIL_MAX.to_string(), "9999-12-30T22:00:00Z");
         let now = Timestamp::from_micros(0);

@@ -155,6 +155,8 @@ async fn what_undoes_a_step_is_tried_again_and_what_is_undone_is_not() {
     let effects = Effects::default();
     let order = function(&effects, async |ctx, effects| {
         let first = ctx.step("first", async || Ok::<_, TaskError>(()));
+        // Said before what it is for.
+        let first = first.undo_retry(RetryPolicy::fixed(SECOND).attempts(3));
         let stubborn = effects.clone();
         let first = first.compensate(async move |()| {
             stubborn.note("try");
@@ -163,7 +165,7 @@ async fn what_undoes_a_step_is_tried_again_and_what_is_undone_is_not() {
                 _ => Err(TaskError::new("not now")),
             }
         });
-        first.undo_retry(RetryPolicy::fixed(SECOND).attempts(3)).await?;
+        first.await?;
         effects.step(&ctx, "second").await?;
         Err(no("sold out"))
     });
