@@ -124,7 +124,7 @@ name! {
     StepName, "step name", NAME_BYTES_MAX
 }
 name! {
-    /// The name of a lane of ready tasks.
+    /// The name of a route of ready tasks.
     QueueName, "queue name", NAME_BYTES_MAX
 }
 name! {

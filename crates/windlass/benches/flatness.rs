@@ -177,17 +177,17 @@ impl Bench {
         let row = self.client.query_one(
             "select l.id, l.level_id, w.last_claim, d.id, clock_timestamp()::text,
                 coalesce((select max(m.tag) from windlass.marks m), 0)
-             from windlass.lanes l, windlass.pulses w, windlass.definitions d",
+             from windlass.routes l, windlass.pulses w, windlass.definitions d",
             &[],
         );
         let row = row.await?;
-        let (lane, level, last): (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
+        let (route, level, last): (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
         let (definition, now, floor): (i32, &str, i64) = (row.get(3), row.get(4), row.get(5));
         let worker = self.worker.id;
         let front = i64::MIN;
         let claim = |from: i64| {
             format!(
-                "claim('{{{lane}}}', '{{{from}}}', '{{{BATCH}}}', '{worker}', {last} + 1, now())"
+                "claim('{{{route}}}', '{{{from}}}', '{{{BATCH}}}', '{worker}', {last} + 1, now())"
             )
         };
         let list = |value: &dyn Fn(usize) -> String| {
@@ -200,7 +200,7 @@ impl Bench {
             list(&|n| format!("00000000-0000-0000-0000-{n:012}")),
             same(0),
             same(definition),
-            same(lane),
+            same(route),
             same(level),
             list(&|n| (1 + n % 10).to_string()),
             same(0),

@@ -21,7 +21,7 @@ const SETTINGS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; s
 /// Off the queue, leased, and noted in the history.
 const CLAIM: &str = "
 with picked as materialized (
-    select r.ctid as place from windlass.ready r order by r.lane_id, r.tag, r.seq
+    select r.ctid as place from windlass.ready r order by r.route_id, r.tag, r.seq
     limit $1 for update skip locked
 ),
 taken as (
@@ -30,9 +30,9 @@ taken as (
 ),
 leased as (
     insert into windlass.leases (
-        run_id, idx, worker_id, claim_seq, lane_id, tag, seq, fence, attempt, max_attempts
+        run_id, idx, worker_id, claim_seq, route_id, tag, seq, fence, attempt, max_attempts
     )
-    select t.run_id, t.idx, $2, 1, t.lane_id, t.tag, t.seq, t.fence + 1, t.attempt + 1,
+    select t.run_id, t.idx, $2, 1, t.route_id, t.tag, t.seq, t.fence + 1, t.attempt + 1,
         t.max_attempts
     from taken t
 ),

@@ -29,11 +29,11 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     // What is done once is not measured: registering the workflow, numbering the tenant.
     windlass.start(&workflow, ()).await?;
     let single = arguments.runs.div_ceil(100);
-    let one = lanes(&windlass, &workflow, 1, single, 1).await?;
+    let one = routes(&windlass, &workflow, 1, single, 1).await?;
     let many = arguments.runs / 10;
-    let concurrent = lanes(&windlass, &workflow, arguments.concurrent, many, 1).await?;
+    let concurrent = routes(&windlass, &workflow, arguments.concurrent, many, 1).await?;
     let batch = u32::try_from(START_BATCH)?;
-    let bulk = lanes(&windlass, &workflow, arguments.batches, arguments.runs, batch).await?;
+    let bulk = routes(&windlass, &workflow, arguments.batches, arguments.runs, batch).await?;
     let per_second = |runs: u32, time: Duration| f64::from(runs) / time.as_secs_f64();
     let mut report = Report::new("start");
     let unit = "per second";
@@ -45,20 +45,20 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     Ok(report)
 }
 
-/// Starts this many runs, in some lanes at once, in each of which one batch follows the
+/// Starts this many runs, in some routes at once, in each of which one batch follows the
 /// other; answers how long it took.
-async fn lanes(
+async fn routes(
     windlass: &Windlass,
     workflow: &Workflow<()>,
-    lanes: u32,
+    routes: u32,
     runs: u32,
     batch: u32,
 ) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
-    for lane in 0..lanes {
+    for route in 0..routes {
         let (windlass, workflow) = (windlass.clone(), workflow.clone());
-        let mut left = runs / lanes + u32::from(lane < runs % lanes);
+        let mut left = runs / routes + u32::from(route < runs % routes);
         tasks.spawn(async move {
             while left > 0 {
                 let size = left.min(batch);

@@ -25,7 +25,8 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     let free = drain(ground, "bench-free", backlog).await?;
     let holder = PostgresOptions::new(ground.url()).client().await?;
     // From here on no dead row is removed, in any table.
-    let hold = "begin isolation level repeatable read; select count(*) from windlass.settings";
+    let hold = "set idle_in_transaction_session_timeout = 0;
+        begin isolation level repeatable read; select count(*) from windlass.settings";
     holder.batch_execute(hold).await?;
     let held = drain(ground, "bench-held", backlog).await?;
     holder.batch_execute("rollback").await?;

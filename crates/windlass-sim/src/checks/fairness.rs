@@ -9,11 +9,11 @@ use super::Evidence;
 use crate::seed::RunFile;
 
 /// A queue and a priority: within it tenants take turns.
-type LaneKey = (QueueName, Priority);
+type RouteKey = (QueueName, Priority);
 
-/// The ready tasks of a lane, and who waits since when.
+/// The ready tasks of a route, and who waits since when.
 #[derive(Default)]
-struct Lane {
+struct Route {
     ready: BTreeMap<Tenant, BTreeSet<TaskId>>,
     /// For each tenant with ready tasks: the claims of each other tenant since it
     /// was served last or began to wait.
@@ -59,18 +59,18 @@ pub(super) fn turns_are_bounded(evidence: &Evidence<'_>, violations: &mut Vec<Vi
     }
     let bound = bound(evidence);
     let mut handed_back: BTreeSet<TaskId> = BTreeSet::new();
-    let mut lanes: BTreeMap<LaneKey, Lane> = BTreeMap::new();
+    let mut routes: BTreeMap<RouteKey, Route> = BTreeMap::new();
     for (_, file, task, event) in merged(evidence) {
         let Some(definition) = evidence.definition(file) else { continue };
         let spec = definition.task(task.index);
         let key = (spec.queue.clone(), file.run.priority.plus(spec.priority));
-        let lane = lanes.entry(key).or_default();
+        let route = routes.entry(key).or_default();
         let tenant = &file.run.tenant;
         if event.from == TaskState::Ready {
-            lane.leave(tenant, task, event.to == TaskState::Cancelled);
+            route.leave(tenant, task, event.to == TaskState::Cancelled);
         }
         if event.to == TaskState::Ready {
-            lane.enter(tenant, task);
+            route.enter(tenant, task);
             if matches!(event.kind, TaskEventKind::Released { .. }) {
                 handed_back.insert(task);
             }
@@ -78,7 +78,7 @@ pub(super) fn turns_are_bounded(evidence: &Evidence<'_>, violations: &mut Vec<Vi
         let is_claim = matches!(event.kind, TaskEventKind::Started { .. });
         let was_handed_back = event.from == TaskState::Ready && handed_back.remove(&task);
         if is_claim && !was_handed_back {
-            for (waiting, count, limit) in lane.count_claim(tenant, &bound) {
+            for (waiting, count, limit) in route.count_claim(tenant, &bound) {
                 let queue = &spec.queue;
                 let text = format!(
                     "{waiting} waits in queue {queue:?} while others have {count} turns, the \
@@ -90,7 +90,7 @@ pub(super) fn turns_are_bounded(evidence: &Evidence<'_>, violations: &mut Vec<Vi
     }
 }
 
-impl Lane {
+impl Route {
     fn enter(&mut self, tenant: &Tenant, task: TaskId) {
         let tasks = self.ready.entry(tenant.clone()).or_default();
         if tasks.is_empty() {

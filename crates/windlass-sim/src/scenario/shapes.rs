@@ -112,7 +112,7 @@ fn tasks(dice: &mut Dice) -> Vec<TaskPlan> {
         Shape::Chain => dice.count(2..=8),
         Shape::Wide => dice.count(5..=22),
     };
-    let has_lanes = dice.chance(0.3);
+    let has_routes = dice.chance(0.3);
     let mut tasks: Vec<TaskPlan> = Vec::new();
     for place in 0..count {
         let parents = match shape {
@@ -123,7 +123,7 @@ fn tasks(dice: &mut Dice) -> Vec<TaskPlan> {
             Shape::Wide => vec![0],
         };
         let mut task = task(dice, parents, &tasks);
-        if has_lanes {
+        if has_routes {
             task.queue = dice.pick(&["red", "red", "blue"]);
             task.priority = dice.pick(&[0, 0, 10]);
         }

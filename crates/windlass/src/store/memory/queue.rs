@@ -1,8 +1,8 @@
 //! The ready tasks, in the order in which they are claimed.
 //!
-//! A queue has a lane for each priority, and each lane its own virtual time: if
-//! the lanes shared one, a newcomer in a low lane would be tagged behind all that
-//! the high lane has served and wait behind the low lane's whole backlog.
+//! A queue has a route for each priority, and each route its own virtual time: if
+//! the routes shared one, a newcomer in a low route would be tagged behind all that
+//! the high route has served and wait behind the low route's whole backlog.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,11 +22,11 @@ pub(super) struct Place {
     slot: Slot,
 }
 
-/// The order within a lane: by tag, then by age.
+/// The order within a route: by tag, then by age.
 type Slot = (Tag, u64);
 
 #[derive(Default)]
-struct Lane {
+struct Route {
     virtual_time: Tag,
     tenants: HashMap<Tenant, BTreeSet<Slot>>,
     ready: BTreeMap<HandlerKey, BTreeMap<Slot, (TaskId, Tenant)>>,
@@ -45,7 +45,7 @@ pub(super) struct Entry {
 /// All queues of a store.
 #[derive(Default)]
 pub(super) struct ReadyQueues {
-    lanes: BTreeMap<QueueName, BTreeMap<Reverse<Priority>, Lane>>,
+    routes: BTreeMap<QueueName, BTreeMap<Reverse<Priority>, Route>>,
     phases: HashMap<Tenant, Phase>,
     age: u64,
     planted: Planted,
@@ -60,14 +60,14 @@ impl ReadyQueues {
     pub(super) fn push(&mut self, entry: Entry) -> Place {
         let Entry { task, queue, priority, tenant, handler, weight } = entry;
         let phase = self.see(&tenant);
-        let lane = self.lanes.entry(queue.clone()).or_default();
-        let lane = lane.entry(Reverse(priority)).or_default();
-        let last = lane.tenants.get(&tenant).and_then(|slots| slots.last()).map(|slot| slot.0);
+        let route = self.routes.entry(queue.clone()).or_default();
+        let route = route.entry(Reverse(priority)).or_default();
+        let last = route.tenants.get(&tenant).and_then(|slots| slots.last()).map(|slot| slot.0);
         let virtual_time = if self.planted.has(PlantedBug::TagFromUnclaimedMaximum) {
-            let largest = lane.tenants.values().filter_map(|slots| slots.last()).max();
-            largest.map_or(lane.virtual_time, |slot| slot.0)
+            let largest = route.tenants.values().filter_map(|slots| slots.last()).max();
+            largest.map_or(route.virtual_time, |slot| slot.0)
         } else {
-            lane.virtual_time
+            route.virtual_time
         };
         self.age += 1;
         let slot = (next_tag(last, virtual_time, weight, phase), self.age);
@@ -84,29 +84,29 @@ impl ReadyQueues {
 
     /// Puts a task that was taken back where it stood.
     pub(super) fn put_back(&mut self, task: TaskId, place: &Place) {
-        let lane = self.lanes.entry(place.queue.clone()).or_default();
-        let lane = lane.entry(Reverse(place.priority)).or_default();
-        lane.tenants.entry(place.tenant.clone()).or_default().insert(place.slot);
+        let route = self.routes.entry(place.queue.clone()).or_default();
+        let route = route.entry(Reverse(place.priority)).or_default();
+        route.tenants.entry(place.tenant.clone()).or_default().insert(place.slot);
         let waiting = (task, place.tenant.clone());
-        lane.ready.entry(place.handler.clone()).or_default().insert(place.slot, waiting);
+        route.ready.entry(place.handler.clone()).or_default().insert(place.slot, waiting);
     }
 
     /// Takes a task off its queue without having served it.
     pub(super) fn withdraw(&mut self, place: &Place) {
-        let lanes = self.lanes.get_mut(&place.queue);
-        if let Some(lane) = lanes.and_then(|lanes| lanes.get_mut(&Reverse(place.priority))) {
-            lane.remove(&place.tenant, &place.handler, place.slot);
+        let routes = self.routes.get_mut(&place.queue);
+        if let Some(route) = routes.and_then(|routes| routes.get_mut(&Reverse(place.priority))) {
+            route.remove(&place.tenant, &place.handler, place.slot);
         }
     }
 
     /// Takes the next task of a queue that one of the handlers can run.
     pub(super) fn pop(&mut self, queue: &QueueName, handlers: &[HandlerKey]) -> Option<TaskId> {
-        let lanes = self.lanes.get_mut(queue)?;
-        lanes.values_mut().find_map(|lane| lane.pop(handlers))
+        let routes = self.routes.get_mut(queue)?;
+        routes.values_mut().find_map(|route| route.pop(handlers))
     }
 }
 
-impl Lane {
+impl Route {
     fn pop(&mut self, handlers: &[HandlerKey]) -> Option<TaskId> {
         let first = |handler| {
             let (slot, waiting) = self.ready.get(handler)?.first_key_value()?;

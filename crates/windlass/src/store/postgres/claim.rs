@@ -1,4 +1,4 @@
-//! Claims: which lanes to look at, from where on, and what the worker is told.
+//! Claims: which routes to look at, from where on, and what the worker is told.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use super::floors::{Found, Front, Look};
 use super::handout::{Facts, Named, Questions};
 use super::history::write_history;
 use super::leases::{Life, limit_leases};
-use super::names::{Lane, LaneKey};
+use super::names::{Route, RouteKey};
 use super::pool::{Params, Tx};
 use super::statements as sql;
 use super::time::At;
@@ -28,7 +28,7 @@ use crate::store::{ClaimRequest, Claimed, StoreError};
 pub(super) struct Taken {
     pub(super) id: TaskId,
     pub(super) definition: i32,
-    pub(super) lane: i32,
+    pub(super) route: i32,
     pub(super) tenant: i32,
     pub(super) slot: (i64, i64),
     pub(super) fence: Fence,
@@ -41,7 +41,7 @@ impl Taken {
         Taken {
             id: task_id(row),
             definition: row.get("definition_id"),
-            lane: row.get("lane_id"),
+            route: row.get("route_id"),
             tenant: row.get("tenant_id"),
             slot: (row.get("tag"), row.get("seq")),
             fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
@@ -51,9 +51,9 @@ impl Taken {
     }
 }
 
-/// One look at the lanes, to take what stands there.
+/// One look at the routes, to take what stands there.
 struct Grab {
-    lanes: Vec<i32>,
+    routes: Vec<i32>,
     floors: Vec<i64>,
     counts: Vec<i64>,
     wanted: Vec<Wanted>,
@@ -65,33 +65,33 @@ struct Grab {
 impl Grab {
     /// The parameters of [`sql::CLAIM`].
     fn params(&self) -> [&(dyn ToSql + Sync); 6] {
-        let Grab { lanes, floors, counts, worker, seq, now, .. } = self;
-        [lanes, floors, counts, worker, seq, now]
+        let Grab { routes, floors, counts, worker, seq, now, .. } = self;
+        [routes, floors, counts, worker, seq, now]
     }
 
     /// What it has brought.
     fn catch(&self, rows: &[Row], took: Duration) -> Catch {
         let taken: Vec<Taken> = rows.iter().map(Taken::of).collect();
-        let left = |(lane, wanted): (&i32, &Wanted)| {
-            let count = taken.iter().filter(|one| one.lane == *lane).count();
+        let left = |(route, wanted): (&i32, &Wanted)| {
+            let count = taken.iter().filter(|one| one.route == *route).count();
             Left { is_dry: wanted.is_all || count < wanted.count, first: wanted.first }
         };
-        let left = self.lanes.iter().zip(&self.wanted).map(left).collect();
+        let left = self.routes.iter().zip(&self.wanted).map(left).collect();
         Catch { floors: self.floors.clone(), took, taken, left }
     }
 }
 
-/// What one look at the lanes has brought.
+/// What one look at the routes has brought.
 struct Catch {
-    /// From where on it looked in each lane.
+    /// From where on it looked in each route.
     floors: Vec<i64>,
     took: Duration,
     taken: Vec<Taken>,
-    /// What is left in each lane.
+    /// What is left in each route.
     left: Vec<Left>,
 }
 
-/// What is left in a lane, as far as a look saw.
+/// What is left in a route, as far as a look saw.
 struct Left {
     /// Whether it is nothing that is not in the hands of others.
     is_dry: bool,
@@ -99,16 +99,16 @@ struct Left {
     first: Option<i64>,
 }
 
-/// How many to take of a lane.
+/// How many to take of a route.
 struct Wanted {
     count: usize,
-    /// Whether the lane has no more.
+    /// Whether the route has no more.
     is_all: bool,
     /// The tag of what stands first in it, if that was looked at.
     first: Option<i64>,
 }
 
-/// Something that stands in a lane.
+/// Something that stands in a route.
 struct Standing<T> {
     queue: QueueName,
     order: (std::cmp::Reverse<Priority>, (i64, i64)),
@@ -169,20 +169,20 @@ impl PostgresStore {
     async fn claim_once(&self, request: &ClaimRequest) -> Result<Option<Vec<Claimed>>, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
-        let lanes = self.names.serving(&request.queues, &request.handlers);
-        let levels = self.levels_to_read(&lanes);
+        let routes = self.names.serving(&request.queues, &request.handlers);
+        let levels = self.levels_to_read(&routes);
         let params: Params<'_> = &[&levels];
         let mut also = Vec::new();
         if !levels.is_empty() {
             also.push((&sql::VIRTUAL_TIMES, params));
         }
-        // With one lane there is nothing to choose. What is taken before it is known whether
+        // With one route there is nothing to choose. What is taken before it is known whether
         // the worker may have it stays where it is if not: all of it is rolled back.
-        let early = match lanes.as_slice() {
+        let early = match routes.as_slice() {
             [_] if request.limit > 0 => {
                 let all = Wanted { count: request.limit, is_all: false, first: None };
-                let floors = self.floors_of(&lanes, Found::Nothing);
-                Some(self.grab(request, &lanes, floors, vec![all])?)
+                let floors = self.floors_of(&routes, Found::Nothing);
+                Some(self.grab(request, &routes, floors, vec![all])?)
             }
             _ => None,
         };
@@ -205,12 +205,12 @@ impl PostgresStore {
             return Ok(Some(Vec::new()));
         }
         let times = times.into_iter().flatten().map(|row| (row.get(0), row.get(1))).collect();
-        let mut taken = self.take(&tx, request, &lanes, &times, early).await?;
+        let mut taken = self.take(&tx, request, &routes, &times, early).await?;
         let is_short = taken.len() < request.limit;
-        if is_short && self.names.read_lanes(&tx, taken.is_empty()).await? {
+        if is_short && self.names.read_routes(&tx, taken.is_empty()).await? {
             let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
-            let lanes = self.names.serving(&request.queues, &request.handlers);
-            taken.extend(self.take(&tx, &rest, &lanes, &times, None).await?);
+            let routes = self.names.serving(&request.queues, &request.handlers);
+            taken.extend(self.take(&tx, &rest, &routes, &times, None).await?);
         }
         let taken_at = taken.iter().map(|one| one.at).max();
         let begins = taken_at.filter(|_| !holds);
@@ -245,11 +245,11 @@ impl PostgresStore {
         &self,
         tx: &Tx<'_>,
         request: &ClaimRequest,
-        lanes: &[(LaneKey, Lane)],
+        routes: &[(RouteKey, Route)],
         virtual_times: &HashMap<i32, i64>,
         mut early: Option<Catch>,
     ) -> Result<Vec<Taken>, Fault> {
-        if lanes.is_empty() || request.limit == 0 {
+        if routes.is_empty() || request.limit == 0 {
             return Ok(Vec::new());
         }
         let mut looked: Vec<i64> = Vec::new();
@@ -258,7 +258,7 @@ impl PostgresStore {
             let early = early.take();
             let floors = match &early {
                 Some(catch) => catch.floors.clone(),
-                None => self.floors_of(lanes, found),
+                None => self.floors_of(routes, found),
             };
             // The second look is of use where it begins before the first.
             let is_lower = looked.is_empty() || floors.iter().zip(&looked).any(|(a, b)| a < b);
@@ -266,20 +266,20 @@ impl PostgresStore {
                 let rest = request.limit - taken.len();
                 let catch = match early {
                     Some(catch) => catch,
-                    None => self.take_from(tx, request, lanes, floors, rest).await?,
+                    None => self.take_from(tx, request, routes, floors, rest).await?,
                 };
                 let (floors, took) = (&catch.floors, catch.took);
-                for (((_, lane), from), left) in lanes.iter().zip(floors).zip(&catch.left) {
-                    let tags = catch.taken.iter().filter(|one| one.lane == lane.id);
+                for (((_, route), from), left) in routes.iter().zip(floors).zip(&catch.left) {
+                    let tags = catch.taken.iter().filter(|one| one.route == route.id);
                     let last = tags.map(|one| one.slot.0).max();
-                    // What comes stands behind virtual time. Of a lane that is dry, nothing is
+                    // What comes stands behind virtual time. Of a route that is dry, nothing is
                     // left up to it: others took it. One whose turn did not come still has
                     // its first.
-                    let time = virtual_times.get(&lane.level).copied();
+                    let time = virtual_times.get(&route.level).copied();
                     let first = left.first.zip(time).map(|(first, time)| first.min(time));
                     let at = last.max(time.filter(|_| left.is_dry)).or(first);
                     if left.is_dry || at.is_some() {
-                        let look = Look { front: Front::Lane(lane.id), from: *from, took };
+                        let look = Look { front: Front::Route(route.id), from: *from, took };
                         let at = at.map_or(*from, |tag| tag.max(*from));
                         self.floors.learn(look, at, left.is_dry);
                     }
@@ -288,10 +288,10 @@ impl PostgresStore {
                 looked = catch.floors;
             }
         }
-        let key_of: HashMap<i32, &LaneKey> =
-            lanes.iter().map(|(key, lane)| (lane.id, key)).collect();
+        let key_of: HashMap<i32, &RouteKey> =
+            routes.iter().map(|(key, route)| (route.id, key)).collect();
         let standing = taken.into_iter().filter_map(|one| {
-            let key = key_of.get(&one.lane)?;
+            let key = key_of.get(&one.route)?;
             let order = (std::cmp::Reverse(key.priority), one.slot);
             Some(Standing { queue: key.queue.clone(), order, item: one })
         });
@@ -302,29 +302,29 @@ impl PostgresStore {
         &self,
         tx: &Tx<'_>,
         request: &ClaimRequest,
-        lanes: &[(LaneKey, Lane)],
+        routes: &[(RouteKey, Route)],
         floors: Vec<i64>,
         limit: usize,
     ) -> Result<Catch, Fault> {
         let began = Instant::now();
-        let wanted = match lanes {
+        let wanted = match routes {
             [_] => vec![Wanted { count: limit, is_all: false, first: None }],
-            _ => self.choose(tx, request, lanes, &floors, limit).await?,
+            _ => self.choose(tx, request, routes, &floors, limit).await?,
         };
-        let grab = self.grab(request, lanes, floors, wanted)?;
+        let grab = self.grab(request, routes, floors, wanted)?;
         let rows = tx.query(&sql::CLAIM, &grab.params()).await?;
         Ok(grab.catch(&rows, began.elapsed()))
     }
 
-    fn floors_of(&self, lanes: &[(LaneKey, Lane)], found: Found) -> Vec<i64> {
-        let floor = |(_, lane): &(LaneKey, Lane)| self.floors.get(Front::Lane(lane.id), found);
-        lanes.iter().map(floor).collect()
+    fn floors_of(&self, routes: &[(RouteKey, Route)], found: Found) -> Vec<i64> {
+        let floor = |(_, route): &(RouteKey, Route)| self.floors.get(Front::Route(route.id), found);
+        routes.iter().map(floor).collect()
     }
 
     fn grab(
         &self,
         request: &ClaimRequest,
-        lanes: &[(LaneKey, Lane)],
+        routes: &[(RouteKey, Route)],
         floors: Vec<i64>,
         wanted: Vec<Wanted>,
     ) -> Result<Grab, Fault> {
@@ -335,7 +335,7 @@ impl PostgresStore {
             StoreError::Conflict(text)
         })?;
         Ok(Grab {
-            lanes: lanes.iter().map(|(_, lane)| lane.id).collect(),
+            routes: routes.iter().map(|(_, route)| route.id).collect(),
             floors,
             counts,
             wanted,
@@ -345,44 +345,44 @@ impl PostgresStore {
         })
     }
 
-    /// The levels whose virtual times are of use: of lanes that were dry before, or are to be
+    /// The levels whose virtual times are of use: of routes that were dry before, or are to be
     /// swept.
-    fn levels_to_read(&self, lanes: &[(LaneKey, Lane)]) -> Vec<i32> {
+    fn levels_to_read(&self, routes: &[(RouteKey, Route)]) -> Vec<i32> {
         let is_wanted =
             |front| self.floors.is_dry(front) || self.floors.get(front, Found::Nothing) == i64::MIN;
-        let wanted = lanes.iter().filter(|(_, lane)| is_wanted(Front::Lane(lane.id)));
-        let levels: BTreeSet<i32> = wanted.map(|(_, lane)| lane.level).collect();
+        let wanted = routes.iter().filter(|(_, route)| is_wanted(Front::Route(route.id)));
+        let levels: BTreeSet<i32> = wanted.map(|(_, route)| route.level).collect();
         levels.into_iter().collect()
     }
 
-    /// How many to take of each lane, by looking at what stands first in each.
+    /// How many to take of each route, by looking at what stands first in each.
     async fn choose(
         &self,
         tx: &Tx<'_>,
         request: &ClaimRequest,
-        lanes: &[(LaneKey, Lane)],
+        routes: &[(RouteKey, Route)],
         floors: &[i64],
         limit: usize,
     ) -> Result<Vec<Wanted>, Fault> {
-        let ids: Vec<i32> = lanes.iter().map(|(_, lane)| lane.id).collect();
+        let ids: Vec<i32> = routes.iter().map(|(_, route)| route.id).collect();
         let each = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = tx.query(&sql::CANDIDATES, &[&ids, &floors, &each]).await?;
-        let key_of: HashMap<i32, &LaneKey> =
-            lanes.iter().map(|(key, lane)| (lane.id, key)).collect();
+        let key_of: HashMap<i32, &RouteKey> =
+            routes.iter().map(|(key, route)| (route.id, key)).collect();
         let standing = rows.iter().filter_map(|row| {
-            let lane: i32 = row.get("lane_id");
-            let key = key_of.get(&lane)?;
+            let route: i32 = row.get("route_id");
+            let key = key_of.get(&route)?;
             let order = (std::cmp::Reverse(key.priority), (row.get("tag"), row.get("seq")));
-            Some(Standing { queue: key.queue.clone(), order, item: lane })
+            Some(Standing { queue: key.queue.clone(), order, item: route })
         });
         let mut counts: HashMap<i32, usize> = HashMap::new();
-        for lane in in_turn(request, standing.collect(), limit) {
-            *counts.entry(lane).or_default() += 1;
+        for route in in_turn(request, standing.collect(), limit) {
+            *counts.entry(route).or_default() += 1;
         }
-        let wanted = |lane: &i32| {
-            let seen = rows.iter().filter(|row| row.get::<_, i32>("lane_id") == *lane);
+        let wanted = |route: &i32| {
+            let seen = rows.iter().filter(|row| row.get::<_, i32>("route_id") == *route);
             let tags: Vec<i64> = seen.map(|row| row.get("tag")).collect();
-            let count = counts.get(lane).copied().unwrap_or_default();
+            let count = counts.get(route).copied().unwrap_or_default();
             let is_all = count == tags.len() && tags.len() < limit;
             Wanted { count, is_all, first: tags.into_iter().min() }
         };

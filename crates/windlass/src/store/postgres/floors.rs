@@ -1,6 +1,6 @@
 //! Where looking begins.
 //!
-//! Tasks are taken from the front of lanes, timers and staged runs, and leave dead rows
+//! Tasks are taken from the front of routes, timers and staged runs, and leave dead rows
 //! there. An old snapshot anywhere in the database keeps those, and a look from the front
 //! would take longer and longer. So a look begins behind what was taken, and from the front
 //! only now and then: a transaction may commit something in front of what was taken
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a lane in which enough was found is swept from the front nevertheless.
+/// How often a route in which enough was found is swept from the front nevertheless.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 
 /// A sweep that took long is repeated after this many times as long: looking at dead rows
@@ -30,8 +30,8 @@ const CHEAP_LOOK: Duration = Duration::from_millis(5);
 /// What is taken from the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Front {
-    /// The ready tasks of a lane, by tag.
-    Lane(i32),
+    /// The ready tasks of a route, by tag.
+    Route(i32),
     /// Timers, by microseconds.
     Timers,
     /// Runs that wait for their admission, by number.
@@ -66,7 +66,7 @@ impl Look {
     fn rest(self) -> Duration {
         let rest = (self.took * SWEEP_REST).min(SWEEP_REST_MAX);
         match self.front {
-            Front::Lane(_) => rest,
+            Front::Route(_) => rest,
             Front::Timers | Front::Staged if self.is_dear() => rest,
             Front::Timers | Front::Staged => Duration::ZERO,
         }
@@ -172,22 +172,22 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_is_swept_when_too_little_is_found_and_the_last_sweep_was_cheap() {
+    fn a_route_is_swept_when_too_little_is_found_and_the_last_sweep_was_cheap() {
         let floors = Floors::default();
-        let look = Look { front: Front::Lane(1), from: i64::MIN, took: Duration::ZERO };
+        let look = Look { front: Front::Route(1), from: i64::MIN, took: Duration::ZERO };
         floors.learn(look, 7, false);
-        assert_eq!(floors.get(Front::Lane(1), Found::Nothing), 7);
-        assert_eq!(floors.get(Front::Lane(1), Found::TooLittle), i64::MIN);
-        assert_eq!(floors.get(Front::Lane(2), Found::Nothing), i64::MIN);
+        assert_eq!(floors.get(Front::Route(1), Found::Nothing), 7);
+        assert_eq!(floors.get(Front::Route(1), Found::TooLittle), i64::MIN);
+        assert_eq!(floors.get(Front::Route(2), Found::Nothing), i64::MIN);
     }
 
     #[test]
     fn a_task_that_is_put_back_lowers_the_floor() {
         let floors = Floors::default();
-        let look = Look { front: Front::Lane(1), from: i64::MIN, took: Duration::ZERO };
+        let look = Look { front: Front::Route(1), from: i64::MIN, took: Duration::ZERO };
         floors.learn(look, 7, false);
-        floors.lower(Front::Lane(1), 3);
-        floors.lower(Front::Lane(1), 5);
-        assert_eq!(floors.get(Front::Lane(1), Found::Nothing), 3);
+        floors.lower(Front::Route(1), 3);
+        floors.lower(Front::Route(1), 5);
+        assert_eq!(floors.get(Front::Route(1), Found::Nothing), 3);
     }
 }

@@ -240,14 +240,14 @@ impl Work {
             return Ok(());
         }
         let mut carried = Carried::default();
-        let (mut definitions, mut lanes, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut definitions, mut routes, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
         let (mut tags, mut ages) = (Vec::new(), Vec::new());
         for id in &self.moves.put_back {
             let (run, task) = self.get(*id)?;
             let place = task.place.ok_or_else(|| corrupt(*id, "nobody knows where it stood"))?;
             carried.push(run, *id, task);
             definitions.push(run.definition_id);
-            lanes.push(place.lane);
+            routes.push(place.route);
             tenants.push(run.tenant.as_str());
             tags.push(place.tag);
             ages.push(place.seq);
@@ -258,7 +258,7 @@ impl Work {
                 carried.runs,
                 carried.indices,
                 definitions,
-                lanes,
+                routes,
                 tenants,
                 tags,
                 ages,
@@ -285,15 +285,15 @@ impl Work {
             if task.state != TaskState::Ready {
                 continue;
             }
-            let key = run.lane_key(id.index);
-            match (names.lane(&key), names.tenant(&run.tenant)) {
-                (Some(lane), Some(tenant)) => {
+            let key = run.route_key(id.index);
+            match (names.route(&key), names.tenant(&run.tenant)) {
+                (Some(route), Some(tenant)) => {
                     carried.push(run, *id, task);
-                    places.push(run.definition_id, lane.id, lane.level, tenant);
+                    places.push(run.definition_id, route.id, route.level, tenant);
                 }
-                (lane, tenant) => {
-                    if lane.is_none() {
-                        unnamed.lanes.insert(key);
+                (route, tenant) => {
+                    if route.is_none() {
+                        unnamed.routes.insert(key);
                     }
                     if tenant.is_none() && !unnamed.tenants.contains(&run.tenant) {
                         unnamed.tenants.push(run.tenant.clone());
@@ -315,12 +315,12 @@ impl Work {
         writes.push(&sql::LOCK_TURNS, params![turns]);
         let place = (
             alike(&places.definitions),
-            alike(&places.lanes),
+            alike(&places.routes),
             alike(&places.levels),
             alike(&places.tenants),
         );
         if let (
-            (Some(&definition), Some(&lane), Some(&level), Some(&tenant)),
+            (Some(&definition), Some(&route), Some(&level), Some(&tenant)),
             Some(Shared { fence, attempt, max_attempts, answered_fence, answered_verb }),
         ) = (place, carried.alike())
         {
@@ -328,7 +328,7 @@ impl Work {
                 carried.runs,
                 carried.indices,
                 definition,
-                lane,
+                route,
                 level,
                 tenant,
                 fence,
@@ -344,7 +344,7 @@ impl Work {
             carried.runs,
             carried.indices,
             places.definitions,
-            places.lanes,
+            places.routes,
             places.levels,
             places.tenants,
             carried.fences,
@@ -362,15 +362,15 @@ impl Work {
 #[derive(Default)]
 struct Places {
     definitions: Vec<i32>,
-    lanes: Vec<i32>,
+    routes: Vec<i32>,
     levels: Vec<i32>,
     tenants: Vec<i32>,
 }
 
 impl Places {
-    fn push(&mut self, definition: i32, lane: i32, level: i32, tenant: i32) {
+    fn push(&mut self, definition: i32, route: i32, level: i32, tenant: i32) {
         self.definitions.push(definition);
-        self.lanes.push(lane);
+        self.routes.push(route);
         self.levels.push(level);
         self.tenants.push(tenant);
     }

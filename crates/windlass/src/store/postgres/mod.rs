@@ -257,7 +257,7 @@ impl PostgresStore {
         let rows = committed.map_err(flush::stray_row)?;
         for id in &work.moves.put_back {
             if let Some(place) = work.task(*id).and_then(|task| task.place) {
-                self.floors.lower(Front::Lane(place.lane), place.tag);
+                self.floors.lower(Front::Route(place.route), place.tag);
             }
         }
         match news {

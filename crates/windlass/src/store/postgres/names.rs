@@ -1,4 +1,4 @@
-//! Numbers for names: tenants, levels, lanes and definitions, which never change theirs.
+//! Numbers for names: tenants, levels, routes and definitions, which never change theirs.
 //!
 //! A verb that meets a name without a number gives up with [`Unnamed`], the number is made
 //! in a transaction of its own, and the verb is repeated. So no verb holds the lock of a
@@ -22,22 +22,22 @@ use crate::store::{HandlerKey, StoreError};
 /// How many tenants and how many definitions are remembered before all are forgotten.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// How soon a claim that found nothing looks for lanes that others made, and how soon one that
+/// How soon a claim that found nothing looks for routes that others made, and how soon one that
 /// found too little.
-const LANES_LOOKED_UP_EVERY: [Duration; 2] =
+const ROUTES_LOOKED_UP_EVERY: [Duration; 2] =
     [Duration::from_millis(10), Duration::from_millis(100)];
 
-/// What a lane is for.
+/// What a route is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct LaneKey {
+pub(super) struct RouteKey {
     pub(super) queue: QueueName,
     pub(super) priority: Priority,
     pub(super) handler: HandlerKey,
 }
 
-/// The numbers of a lane.
+/// The numbers of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lane {
+pub(super) struct Route {
     pub(super) id: i32,
     pub(super) level: i32,
 }
@@ -47,12 +47,12 @@ pub(super) struct Lane {
 pub(super) struct Unnamed {
     /// In the order in which they were met, which is that of their numbers.
     pub(super) tenants: Vec<Tenant>,
-    pub(super) lanes: BTreeSet<LaneKey>,
+    pub(super) routes: BTreeSet<RouteKey>,
 }
 
 impl Unnamed {
     pub(super) fn is_empty(&self) -> bool {
-        self.tenants.is_empty() && self.lanes.is_empty()
+        self.tenants.is_empty() && self.routes.is_empty()
     }
 }
 
@@ -63,8 +63,8 @@ pub(super) struct Names(RwLock<Known>);
 struct Known {
     tenants: HashMap<Tenant, i32>,
     tenant_names: HashMap<i32, Tenant>,
-    lanes: BTreeMap<LaneKey, Lane>,
-    lanes_read: Option<Instant>,
+    routes: BTreeMap<RouteKey, Route>,
+    routes_read: Option<Instant>,
     definitions: HashMap<i32, Arc<Definition>>,
 }
 
@@ -86,49 +86,49 @@ impl Names {
         self.read(|known| known.tenants.get(tenant).copied())
     }
 
-    pub(super) fn lane(&self, key: &LaneKey) -> Option<Lane> {
-        self.read(|known| known.lanes.get(key).copied())
+    pub(super) fn route(&self, key: &RouteKey) -> Option<Route> {
+        self.read(|known| known.routes.get(key).copied())
     }
 
-    /// The lanes that serve some queues and handlers.
+    /// The routes that serve some queues and handlers.
     pub(super) fn serving(
         &self,
         queues: &[QueueName],
         handlers: &[HandlerKey],
-    ) -> Vec<(LaneKey, Lane)> {
+    ) -> Vec<(RouteKey, Route)> {
         self.read(|known| {
             let serves =
-                |key: &LaneKey| queues.contains(&key.queue) && handlers.contains(&key.handler);
-            let lanes = known.lanes.iter().filter(|(key, _)| serves(key));
-            lanes.map(|(key, lane)| (key.clone(), *lane)).collect()
+                |key: &RouteKey| queues.contains(&key.queue) && handlers.contains(&key.handler);
+            let routes = known.routes.iter().filter(|(key, _)| serves(key));
+            routes.map(|(key, route)| (key.clone(), *route)).collect()
         })
     }
 
-    /// How many lanes are known. Their numbers would not tell whether there are others: a
+    /// How many routes are known. Their numbers would not tell whether there are others: a
     /// smaller one may be committed later.
-    pub(super) fn lane_count(&self) -> i64 {
-        self.read(|known| i64::try_from(known.lanes.len()).unwrap_or(i64::MAX))
+    pub(super) fn route_count(&self) -> i64 {
+        self.read(|known| i64::try_from(known.routes.len()).unwrap_or(i64::MAX))
     }
 
-    /// Reads the lanes anew if that was not done just now. Answers whether there are more.
-    pub(super) async fn read_lanes(&self, tx: &Tx<'_>, is_urgent: bool) -> Result<bool, Fault> {
-        let [urgent, other] = LANES_LOOKED_UP_EVERY;
+    /// Reads the routes anew if that was not done just now. Answers whether there are more.
+    pub(super) async fn read_routes(&self, tx: &Tx<'_>, is_urgent: bool) -> Result<bool, Fault> {
+        let [urgent, other] = ROUTES_LOOKED_UP_EVERY;
         let every = if is_urgent { urgent } else { other };
-        let is_fresh = |known: &Known| known.lanes_read.is_some_and(|read| read.elapsed() < every);
+        let is_fresh = |known: &Known| known.routes_read.is_some_and(|read| read.elapsed() < every);
         if self.read(is_fresh) {
             return Ok(false);
         }
-        let rows = tx.query(&sql::LANES, &[]).await?;
-        self.remember_lanes(&rows)
+        let rows = tx.query(&sql::ROUTES, &[]).await?;
+        self.remember_routes(&rows)
     }
 
-    fn remember_lanes(&self, rows: &[Row]) -> Result<bool, Fault> {
-        let lanes = rows.iter().map(lane_of).collect::<Result<Vec<_>, _>>()?;
+    fn remember_routes(&self, rows: &[Row]) -> Result<bool, Fault> {
+        let routes = rows.iter().map(route_of).collect::<Result<Vec<_>, _>>()?;
         Ok(self.write(|known| {
-            let before = known.lanes.len();
-            known.lanes.extend(lanes);
-            known.lanes_read = Some(Instant::now());
-            known.lanes.len() > before
+            let before = known.routes.len();
+            known.routes.extend(routes);
+            known.routes_read = Some(Instant::now());
+            known.routes.len() > before
         }))
     }
 
@@ -163,9 +163,9 @@ impl Names {
             let all = [(&sql::MAKE_TENANTS, params), (&sql::TENANTS_BY_NAME, params)];
             [_, tenants] = tx.query_all(all).await?;
         }
-        let mut lanes = Vec::new();
-        if !unnamed.lanes.is_empty() {
-            let keys = || unnamed.lanes.iter();
+        let mut routes = Vec::new();
+        if !unnamed.routes.is_empty() {
+            let keys = || unnamed.routes.iter();
             let queues: Vec<&str> = keys().map(|key| key.queue.as_str()).collect();
             let priorities: Vec<i16> = keys().map(|key| key.priority.get()).collect();
             let workflows: Vec<&str> = keys().map(|key| key.handler.workflow.as_str()).collect();
@@ -173,12 +173,13 @@ impl Names {
                 keys().map(|key| key.handler.version.get().cast_signed()).collect();
             let levels: Params<'_> = &[&queues, &priorities];
             let params: Params<'_> = &[&queues, &priorities, &workflows, &versions];
-            let all = [(&sql::MAKE_LEVELS, levels), (&sql::MAKE_LANES, params), (&sql::LANES, &[])];
-            [_, _, lanes] = tx.query_all(all).await?;
+            let all =
+                [(&sql::MAKE_LEVELS, levels), (&sql::MAKE_ROUTES, params), (&sql::ROUTES, &[])];
+            [_, _, routes] = tx.query_all(all).await?;
         }
         tx.commit(Writes::default()).await?;
         self.remember_tenants(&tenants)?;
-        self.remember_lanes(&lanes)?;
+        self.remember_routes(&routes)?;
         Ok(())
     }
 
@@ -244,9 +245,9 @@ impl Names {
     }
 }
 
-fn lane_of(row: &Row) -> Result<(LaneKey, Lane), Fault> {
+fn route_of(row: &Row) -> Result<(RouteKey, Route), Fault> {
     let id: i32 = row.get("id");
-    let wrong = |error: String| corrupt("lane", id, error);
+    let wrong = |error: String| corrupt("route", id, error);
     let queue = QueueName::new(row.get::<_, &str>("queue")).map_err(|e| wrong(e.to_string()))?;
     let workflow =
         WorkflowName::new(row.get::<_, &str>("workflow")).map_err(|e| wrong(e.to_string()))?;
@@ -254,7 +255,7 @@ fn lane_of(row: &Row) -> Result<(LaneKey, Lane), Fault> {
     let version = Version::new(version).ok_or_else(|| wrong("its version is 0".to_owned()))?;
     let priority = Priority::try_from(row.get::<_, i16>("priority")).map_err(wrong)?;
     let handler = HandlerKey { workflow, version };
-    Ok((LaneKey { queue, priority, handler }, Lane { id, level: row.get("level_id") }))
+    Ok((RouteKey { queue, priority, handler }, Route { id, level: row.get("level_id") }))
 }
 
 fn corrupt(what: &str, id: i32, error: impl std::fmt::Display) -> Fault {

@@ -37,18 +37,18 @@ impl Peeks {
 impl PostgresStore {
     /// Whether there is surely nothing for a worker that expects nothing.
     pub(super) async fn finds_nothing(&self, request: &ClaimRequest) -> Result<bool, Fault> {
-        let lanes = self.names.serving(&request.queues, &request.handlers);
-        let ids: Vec<i32> = lanes.iter().map(|(_, lane)| lane.id).collect();
-        let floor = |id: &i32| self.floors.get(Front::Lane(*id), Found::Nothing);
+        let routes = self.names.serving(&request.queues, &request.handlers);
+        let ids: Vec<i32> = routes.iter().map(|(_, route)| route.id).collect();
+        let floor = |id: &i32| self.floors.get(Front::Route(*id), Found::Nothing);
         let floors: Vec<i64> = ids.iter().map(floor).collect();
-        let known = self.names.lane_count();
+        let known = self.names.route_count();
         let worker = request.worker.as_uuid();
         let rows = self.read(&sql::PEEK, &[worker, &ids, &floors, &known]).await?;
         let Some(row) = rows.first() else { return Ok(false) };
         let last_claim = ClaimSeq(row.get::<_, i64>("last_claim").cast_unsigned());
         let is_new = last_claim < request.seq && !self.peeks.has(request);
         let may_claim = row.get::<_, bool>("is_live") && is_new;
-        let is_any = row.get::<_, bool>("has_tasks") || row.get("has_lanes");
+        let is_any = row.get::<_, bool>("has_tasks") || row.get("has_routes");
         let is_none = may_claim && !is_any;
         if is_none {
             self.peeks.all().insert(request.worker, request.seq);

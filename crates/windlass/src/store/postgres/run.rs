@@ -18,7 +18,7 @@ use windlass_core::{
 
 use uuid::Uuid;
 
-use super::names::LaneKey;
+use super::names::RouteKey;
 use crate::store::{HandlerKey, Refusal, StoreError};
 
 pub(super) struct Run {
@@ -86,7 +86,7 @@ pub(super) enum Narrow {
 /// A place in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    pub(super) lane: i32,
+    pub(super) route: i32,
     pub(super) tag: i64,
     pub(super) seq: i64,
 }
@@ -188,10 +188,10 @@ impl Run {
         HandlerKey { workflow: self.definition.name().clone(), version: self.definition.version() }
     }
 
-    /// The lane that a task of this run waits in.
-    pub(super) fn lane_key(&self, index: TaskIndex) -> LaneKey {
+    /// The route that a task of this run waits in.
+    pub(super) fn route_key(&self, index: TaskIndex) -> RouteKey {
         let spec = self.definition.task(index);
-        LaneKey {
+        RouteKey {
             queue: spec.queue.clone(),
             priority: self.priority.plus(spec.priority),
             handler: self.handler_key(),

@@ -197,9 +197,9 @@ sql!(CLAIM, "claim.sql", [INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID, INT8, TIMEST
 sql!(CANDIDATES, "candidates.sql", [INT4_ARRAY, INT8_ARRAY, INT8]);
 sql!(PEEK, "peek.sql", [UUID, INT4_ARRAY, INT8_ARRAY, INT8]);
 sql!(VIRTUAL_TIMES, "virtual_times.sql", [INT4_ARRAY]);
-sql!(LANES, "lanes.sql", []);
+sql!(ROUTES, "routes.sql", []);
 sql!(MAKE_LEVELS, "make_levels.sql", [TEXT_ARRAY, INT2_ARRAY]);
-sql!(MAKE_LANES, "make_lanes.sql", [TEXT_ARRAY, INT2_ARRAY, TEXT_ARRAY, INT4_ARRAY]);
+sql!(MAKE_ROUTES, "make_routes.sql", [TEXT_ARRAY, INT2_ARRAY, TEXT_ARRAY, INT4_ARRAY]);
 sql!(MAKE_TENANTS, "make_tenants.sql", [TEXT_ARRAY]);
 sql!(TENANTS_BY_NAME, "tenants_by_name.sql", [TEXT_ARRAY]);
 sql!(TENANTS_BY_ID, "tenants_by_id.sql", [INT4_ARRAY]);

@@ -137,7 +137,7 @@ impl PostgresStore {
         let taken = |row: &Row| Taken {
             id: task_id(row),
             definition: row.get("definition_id"),
-            lane: 0,
+            route: 0,
             tenant: row.get("tenant_id"),
             slot: (0, 0),
             fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),

@@ -323,8 +323,8 @@ fn task_of(row: &Row) -> Result<Task, String> {
 
 /// Where a task stands or stood, if the row says so.
 fn place(row: &Row) -> Option<Place> {
-    row.get::<_, Option<i32>>("lane_id").map(|lane| Place {
-        lane,
+    row.get::<_, Option<i32>>("route_id").map(|route| Place {
+        route,
         tag: row.get("tag"),
         seq: row.get("seq"),
     })

@@ -34,7 +34,7 @@ pub(crate) async fn a_tasks_priority_is_relative_to_its_runs(bench: &Bench<'_>) 
     );
 }
 
-pub(crate) async fn priorities_beyond_the_limit_are_one_lane(bench: &Bench<'_>) {
+pub(crate) async fn priorities_beyond_the_limit_are_one_route(bench: &Bench<'_>) {
     bench.register("w", "a^100").await;
     bench.register("v", "b^90").await;
     let with = |workflow, number| NewRun { priority: priority(number), ..bench.new_run(workflow) };

@@ -122,7 +122,7 @@ macro_rules! store_contract_cases {
             claims {
                 the_larger_priority_goes_first
                 a_tasks_priority_is_relative_to_its_runs
-                priorities_beyond_the_limit_are_one_lane
+                priorities_beyond_the_limit_are_one_route
                 a_tenants_tasks_of_one_priority_go_oldest_first
                 priority_goes_before_fairness_and_fairness_before_age
                 a_poll_finds_what_there_is_and_uses_its_number

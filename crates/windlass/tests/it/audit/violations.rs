@@ -492,8 +492,8 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
     violation(
         &["G18.place"],
         "returned",
-        "update windlass.ready q set lane_id = a.id
-         from windlass.lanes a
+        "update windlass.ready q set route_id = a.id
+         from windlass.routes a
          where a.workflow = 'fresh' and q.run_id = pg_temp.run('returned')",
     ),
     violation(

@@ -14,7 +14,7 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    /// Writes runs of the first task of the definition and the lane that are there.
+    /// Writes runs of the first task of the definition and the route that are there.
     pub(crate) async fn write(self, client: &Client) -> Result<(), tokio_postgres::Error> {
         let Fill { finished, ready, tenants } = self;
         let all = finished + ready;
@@ -31,14 +31,14 @@ select n,
     n > {finished} as is_ready,
     t.id as tenant_id, t.name as tenant,
     n / {tenants} as turn,
-    d.id as definition_id, d.workflow, d.version, l.id as lane_id, l.level_id
+    d.id as definition_id, d.workflow, d.version, l.id as route_id, l.level_id
 from generate_series(1, {all}) n
 join (
     select t.id, t.name, row_number() over (order by t.id) - 1 as number
     from windlass.tenants t where t.name like 'filled %'
 ) t on t.number = n % {tenants},
     (select * from windlass.definitions order by id limit 1) d,
-    (select * from windlass.lanes order by id limit 1) l
+    (select * from windlass.routes order by id limit 1) l
 order by n;
 
 insert into windlass.runs
@@ -63,9 +63,9 @@ cross join (values
 where not f.is_ready or h.number = 1
 order by f.n, h.number;
 
-insert into windlass.ready (run_id, idx, definition_id, lane_id, level_id, tenant_id, tag, seq,
+insert into windlass.ready (run_id, idx, definition_id, route_id, level_id, tenant_id, tag, seq,
     fence, attempt, max_attempts)
-select f.id, 0, f.definition_id, f.lane_id, f.level_id, f.tenant_id,
+select f.id, 0, f.definition_id, f.route_id, f.level_id, f.tenant_id,
     (f.turn + 1) * 1048576::bigint + f.tenant_id, nextval('windlass.ready_seq'), 0, 0, 3
 from filled f where f.is_ready;
 commit;"

@@ -23,7 +23,7 @@ struct Bench {
     client: Client,
     store: PostgresStore,
     worker: Worker,
-    lane: i32,
+    route: i32,
 }
 
 impl Bench {
@@ -38,9 +38,9 @@ impl Bench {
         let fill = Fill { finished: 1, ready, tenants: 50 };
         fill.write(&client).await.expect("it can be filled");
         client.batch_execute("vacuum analyze").await.expect("it can be vacuumed");
-        let lane = client.query_one("select id from windlass.lanes", &[]).await;
-        let lane = lane.expect("there is one lane").get(0);
-        Bench { database, client, store, worker, lane }
+        let route = client.query_one("select id from windlass.routes", &[]).await;
+        let route = route.expect("there is one route").get(0);
+        Bench { database, client, store, worker, route }
     }
 
     /// Opens a snapshot that keeps all rows until the session is dropped.
@@ -66,10 +66,11 @@ impl Bench {
     /// A claim as the store makes it, from virtual time on; `None` for the front. Of three,
     /// the cheapest: whatever else the server does meanwhile makes none cheaper.
     async fn claim(&self, count: usize, from: Option<i64>) -> u64 {
-        let (lane, worker) = (self.lane, self.worker.id);
+        let (route, worker) = (self.route, self.worker.id);
         let from = from.unwrap_or(i64::MIN);
-        let claim =
-            format!("claim('{{{lane}}}', '{{{from}}}', '{{{count}}}', '{worker}', 1000000, now())");
+        let claim = format!(
+            "claim('{{{route}}}', '{{{from}}}', '{{{count}}}', '{worker}', 1000000, now())"
+        );
         let mut least = u64::MAX;
         for _ in 0..3 {
             least = least.min(self.buffers(&claim).await);
@@ -158,7 +159,7 @@ async fn timers_that_are_past_are_not_looked_at_again() {
     }
 }
 
-/// Another process has taken everything, and this one finds its lane empty.
+/// Another process has taken everything, and this one finds its route empty.
 #[tokio::test]
 async fn a_store_that_finds_nothing_does_not_look_at_dead_rows_each_time() {
     let bench = Bench::new(10_000).await;
@@ -176,10 +177,10 @@ async fn a_store_that_finds_nothing_does_not_look_at_dead_rows_each_time() {
     .await;
 }
 
-/// What is more urgent has enough for every claim, and others have worked in the lane that
+/// What is more urgent has enough for every claim, and others have worked in the route that
 /// is less so.
 #[tokio::test]
-async fn a_lane_whose_turn_does_not_come_is_not_looked_at_from_the_front_each_time() {
+async fn a_route_whose_turn_does_not_come_is_not_looked_at_from_the_front_each_time() {
     let bench = Bench::new(10_000).await;
     let _old = bench.old_snapshot().await;
     let sql = "

@@ -300,22 +300,22 @@ async fn silent(database: &TestDatabase) -> PostgresStore {
 /// A number that was given out earlier may be committed later: whoever looks only for larger
 /// ones never sees it.
 #[tokio::test]
-async fn polls_see_a_lane_that_was_committed_behind_a_newer_one() {
+async fn polls_see_a_route_that_was_committed_behind_a_newer_one() {
     let database = TestDatabase::new().await;
     let (starter, there) = (silent(&database).await, silent(&database).await);
     let [y, z, x] = ["y", "z", "x"].map(|name| workflow(name, &["a"]));
     start(&starter, &y).await;
     let worker = Worker::join(&there, &x).await;
-    // Another process gives the lane of x its number, and has not committed.
+    // Another process gives the route of x its number, and has not committed.
     let other = database.client().await;
-    let insert = "begin; insert into windlass.lanes (level_id, workflow, version)
+    let insert = "begin; insert into windlass.routes (level_id, workflow, version)
                   select v.id, 'x', 1 from windlass.levels v";
     other.batch_execute(insert).await.expect("it can be made");
     start(&starter, &z).await;
-    assert_eq!(worker.claim(&there, 1).await.len(), 0, "it reads the lanes of y and z");
+    assert_eq!(worker.claim(&there, 1).await.len(), 0, "it reads the routes of y and z");
     other.batch_execute("commit").await.expect("it can be committed");
     start(&starter, &x).await;
-    // Longer than the lanes that were read are taken for all there are.
+    // Longer than the routes that were read are taken for all there are.
     tokio::time::sleep(Duration::from_millis(20)).await;
     let poll = ClaimRequest { is_poll: true, ..worker.request(1) };
     assert_eq!(there.claim(poll).await.expect("claiming works").len(), 1);

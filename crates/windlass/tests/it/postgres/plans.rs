@@ -51,7 +51,7 @@ const PLANS: &[(&str, &[&str])] = &[
             "tenants by tenants_pkey: id",
         ],
     ),
-    ("put_back", &["lanes by lanes_pkey: id", "tenants by tenants_name_key: name"]),
+    ("put_back", &["routes by routes_pkey: id", "tenants by tenants_name_key: name"]),
     ("schedule", &[]),
     ("delete_ready", &["ready by place", "ready by ready_pkey: idx run_id"]),
     ("delete_leases", &["leases by leases_pkey: idx run_id", "leases by place"]),
@@ -79,16 +79,16 @@ const PLANS: &[(&str, &[&str])] = &[
             "marks by marks_pkey: level_id tag worker_id",
             "marks by place",
             "ready by place",
-            "ready by ready_order: lane_id tag",
+            "ready by ready_order: route_id tag",
         ],
     ),
-    ("candidates", &["ready by ready_order: lane_id tag"]),
+    ("candidates", &["ready by ready_order: route_id tag"]),
     (
         "peek",
         &[
-            "lanes by lanes_workflow_version_level_id_key:",
+            "routes by routes_workflow_version_level_id_key:",
             "pulses by pulses_pkey: worker_id",
-            "ready by ready_order: lane_id tag",
+            "ready by ready_order: route_id tag",
             "workers by workers_pkey: id",
         ],
     ),
@@ -248,7 +248,7 @@ impl Statement {
     }
 }
 
-/// Which columns an index condition is on: `((lane_id = k.lane_id) AND (tag >= $1))`, or
+/// Which columns an index condition is on: `((route_id = k.route_id) AND (tag >= $1))`, or
 /// `(ROW(a, b) < ROW($1, $2))`.
 fn columns(condition: &str) -> String {
     let is_name =
@@ -343,9 +343,9 @@ async fn full() -> (TestDatabase, Client) {
         with taken as (
             delete from windlass.ready where seq % 3 <> 0 returning *
         ), leased as (
-            insert into windlass.leases (run_id, idx, worker_id, claim_seq, lane_id, tag, seq,
+            insert into windlass.leases (run_id, idx, worker_id, claim_seq, route_id, tag, seq,
                 fence, attempt, max_attempts)
-            select t.run_id, t.idx, w.id, t.seq, t.lane_id, t.tag, t.seq, 1, 1, t.max_attempts
+            select t.run_id, t.idx, w.id, t.seq, t.route_id, t.tag, t.seq, 1, 1, t.max_attempts
             from taken t, (select id from windlass.workers order by id limit 1) w
             where t.seq % 3 = 1
         )

@@ -197,9 +197,9 @@ create table windlass.levels (
     unique (queue, priority)
 );
 
--- A level and what a worker needs to serve it. Claims look at the lanes they can serve, so
+-- A level and what a worker needs to serve it. Claims look at the routes they can serve, so
 -- tasks that nobody present can run cost nobody anything.
-create table windlass.lanes (
+create table windlass.routes (
     id integer generated always as identity primary key,
     level_id integer not null references windlass.levels (id),
     workflow text not null,
@@ -220,7 +220,7 @@ create table windlass.ready (
     run_id uuid not null,
     idx integer not null,
     definition_id integer not null,
-    lane_id integer not null,
+    route_id integer not null,
     level_id integer not null,
     tenant_id integer not null,
     -- The place: by tag, then by age.
@@ -239,7 +239,7 @@ create table windlass.ready (
     autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
 );
 
-create index ready_order on windlass.ready (lane_id, tag, seq);
+create index ready_order on windlass.ready (route_id, tag, seq);
 create index ready_turns on windlass.ready (level_id, tenant_id, tag);
 
 create table windlass.leases (
@@ -247,12 +247,12 @@ create table windlass.leases (
     worker_id uuid not null,
     -- The number of the claim among those of the worker.
     claim_seq bigint not null,
-    -- Where it stood. What the lane and the run tell of that is not here.
+    -- Where it stood. What the route and the run tell of that is not here.
     tag bigint not null,
     seq bigint not null,
     fence bigint not null check (fence >= 1),
     idx integer not null,
-    lane_id integer not null,
+    route_id integer not null,
     attempt integer not null check (attempt >= 1),
     max_attempts integer not null,
     answered_fence bigint,

@@ -6,7 +6,7 @@
 -- A start writes the run, its input, its tasks (all of them pending), its first event and a
 -- row in `staged`. The engine takes it from there once the caller has committed: it moves
 -- the first tasks into the queues. A start touches no row that two starts share (no tenant,
--- lane or level), so an open transaction of a user keeps nobody waiting but those who start
+-- route or level), so an open transaction of a user keeps nobody waiting but those who start
 -- with the same key or id, who must wait to know whether it exists. It sends no NOTIFY: with
 -- one, commits queue up behind each other (docs/transactional-starts.md has the figures).
 --

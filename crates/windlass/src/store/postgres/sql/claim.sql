@@ -10,17 +10,17 @@
 -- largest finds it first, before the dead ones that an old snapshot keeps. The comparison of
 -- rows is one that only the primary key can serve.
 --
--- $1 int[]: lanes   $2 bigint[]: from which tag on to look in each   $3 bigint[]: how many to
+-- $1 int[]: routes   $2 bigint[]: from which tag on to look in each   $3 bigint[]: how many to
 -- take of each   $4 uuid: the worker, which the caller has locked   $5 bigint: the number of
 -- the claim   $6 timestamptz: the time, null for that of the clock. It is read when a task is
 -- taken, which is after whatever made it ready was committed.
 with picked as materialized (
     select q.place
-    from unnest($1::integer[], $2::bigint[], $3::bigint[]) as k (lane_id, floor, wanted)
+    from unnest($1::integer[], $2::bigint[], $3::bigint[]) as k (route_id, floor, wanted)
     cross join lateral (
         select r.ctid as place
         from windlass.ready r
-        where r.lane_id = k.lane_id and r.tag >= k.floor
+        where r.route_id = k.route_id and r.tag >= k.floor
         order by r.tag, r.seq
         limit k.wanted
         for update skip locked
@@ -30,16 +30,16 @@ with picked as materialized (
 taken as (
     delete from windlass.ready r
     where r.ctid = any(array(select picked.place from picked))
-    returning r.run_id, r.idx, r.definition_id, r.lane_id, r.level_id, r.tenant_id, r.tag, r.seq,
+    returning r.run_id, r.idx, r.definition_id, r.route_id, r.level_id, r.tenant_id, r.tag, r.seq,
         r.fence + 1 as fence, r.attempt + 1 as attempt, r.max_attempts,
         r.answered_fence, r.answered_verb, coalesce($6, clock_timestamp()) as at
 ),
 leased as (
     insert into windlass.leases (
-        run_id, idx, worker_id, claim_seq, lane_id, tag, seq, fence, attempt, max_attempts,
+        run_id, idx, worker_id, claim_seq, route_id, tag, seq, fence, attempt, max_attempts,
         answered_fence, answered_verb
     )
-    select t.run_id, t.idx, $4, $5, t.lane_id, t.tag, t.seq, t.fence, t.attempt, t.max_attempts,
+    select t.run_id, t.idx, $4, $5, t.route_id, t.tag, t.seq, t.fence, t.attempt, t.max_attempts,
         t.answered_fence, t.answered_verb
     from taken t
 ),
@@ -64,6 +64,6 @@ unmarked as (
     delete from windlass.marks
     where ctid = any(array(select m.place from moved m where m.place is not null))
 )
-select t.run_id, t.idx, t.definition_id, t.lane_id, t.tenant_id, t.tag, t.seq, t.fence, t.attempt,
+select t.run_id, t.idx, t.definition_id, t.route_id, t.tenant_id, t.tag, t.seq, t.fence, t.attempt,
     t.at
 from taken t;

@@ -5,19 +5,19 @@
 -- dead rows may be kept by an old snapshot. The arithmetic is that of
 -- `windlass_core::next_tag`, written out: a function of its own costs ten times as much.
 --
--- $1 uuid[], $2 int[]: the tasks   $3 int[]: definitions   $4 int[]: lanes
+-- $1 uuid[], $2 int[]: the tasks   $3 int[]: definitions   $4 int[]: routes
 -- $5 int[]: levels   $6 int[]: tenants   $7 bigint[]: fences   $8 int[]: attempts
 -- $9 int[]: the most attempts   $10 bigint[], $11 text[]: the newest answers
 with new as (
     select
-        k.run_id, k.idx, k.definition_id, k.lane_id, k.level_id, k.tenant_id,
+        k.run_id, k.idx, k.definition_id, k.route_id, k.level_id, k.tenant_id,
         k.fence, k.attempt, k.max_attempts, k.answered_fence, k.answered_verb, k.n,
         row_number() over (partition by k.level_id, k.tenant_id order by k.n) as turn
     from unnest(
         $1::uuid[], $2::integer[], $3::integer[], $4::integer[], $5::integer[], $6::integer[],
         $7::bigint[], $8::integer[], $9::integer[], $10::bigint[], $11::text[]
     ) with ordinality as k (
-        run_id, idx, definition_id, lane_id, level_id, tenant_id,
+        run_id, idx, definition_id, route_id, level_id, tenant_id,
         fence, attempt, max_attempts, answered_fence, answered_verb, n
     )
 ),
@@ -57,11 +57,11 @@ placed as (
     window turns as (partition by new.level_id, new.tenant_id)
 )
 insert into windlass.ready (
-    run_id, idx, definition_id, lane_id, level_id, tenant_id, tag, seq,
+    run_id, idx, definition_id, route_id, level_id, tenant_id, tag, seq,
     fence, attempt, max_attempts, answered_fence, answered_verb
 )
 select
-    p.run_id, p.idx, p.definition_id, p.lane_id, p.level_id, p.tenant_id, p.tag,
+    p.run_id, p.idx, p.definition_id, p.route_id, p.level_id, p.tenant_id, p.tag,
     nextval('windlass.ready_seq'),
     p.fence, p.attempt, p.max_attempts, p.answered_fence, p.answered_verb
 from (select placed.* from placed order by placed.n) p;

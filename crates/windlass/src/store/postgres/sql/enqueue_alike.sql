@@ -1,7 +1,7 @@
--- Gives tasks of one tenant, lane and definition that are alike their places in a queue, as
+-- Gives tasks of one tenant, route and definition that are alike their places in a queue, as
 -- `enqueue.sql` does. That is what a start and most finishes enqueue.
 --
--- $1 uuid[], $2 int[]: the tasks   $3 int: their definition   $4 int: the lane   $5 int: the level
+-- $1 uuid[], $2 int[]: the tasks   $3 int: their definition   $4 int: the route   $5 int: the level
 -- $6 int: the tenant   $7 bigint: the fence   $8 int: the attempt   $9 int: the most attempts
 -- $10 bigint, $11 text: the newest answer
 with turn as materialized (
@@ -27,7 +27,7 @@ with turn as materialized (
     where t.id = $6
 )
 insert into windlass.ready (
-    run_id, idx, definition_id, lane_id, level_id, tenant_id, tag, seq,
+    run_id, idx, definition_id, route_id, level_id, tenant_id, tag, seq,
     fence, attempt, max_attempts, answered_fence, answered_verb
 )
 select

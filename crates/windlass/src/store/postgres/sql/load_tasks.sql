@@ -27,7 +27,7 @@ select
     q.run_id is not null as is_ready,
     w.due,
     coalesce(w.is_waiting, false) as is_waiting,
-    coalesce(l.lane_id, q.lane_id) as lane_id,
+    coalesce(l.route_id, q.route_id) as route_id,
     coalesce(l.tag, q.tag) as tag,
     coalesce(l.seq, q.seq) as seq,
     t.failure::text as failure
@@ -40,14 +40,14 @@ left join lateral (
     offset 0
 ) t on true
 left join lateral (
-    select l.run_id, l.worker_id, l.claim_seq, l.lane_id, l.tag, l.seq, l.fence,
+    select l.run_id, l.worker_id, l.claim_seq, l.route_id, l.tag, l.seq, l.fence,
         l.attempt, l.answered_fence, l.answered_verb, l.has_checkpoint
     from windlass.leases l
     where l.run_id = k.run_id and l.idx = k.idx
     offset 0
 ) l on true
 left join lateral (
-    select q.run_id, q.lane_id, q.tag, q.seq, q.fence,
+    select q.run_id, q.route_id, q.tag, q.seq, q.fence,
         q.attempt, q.answered_fence, q.answered_verb
     from windlass.ready q
     where q.run_id = k.run_id and q.idx = k.idx

@@ -1,8 +1,8 @@
 -- Whether a worker that expects nothing could be given something: whether it is alive and may
--- claim, whether anything stands in its lanes, and whether there are lanes it does not know of.
+-- claim, whether anything stands in its routes, and whether there are routes it does not know of.
 --
--- $1 uuid: the worker   $2 int[]: lanes   $3 bigint[]: from which tag on to look in each
--- $4 bigint: how many lanes are known
+-- $1 uuid: the worker   $2 int[]: routes   $3 bigint[]: from which tag on to look in each
+-- $4 bigint: how many routes are known
 select
     coalesce((select w.state = 'live' from windlass.workers w where w.id = $1), false) as is_live,
     coalesce((
@@ -14,13 +14,13 @@ select
     ), 0) as last_claim,
     exists (
         select
-        from unnest($2::integer[], $3::bigint[]) as k (lane_id, floor)
+        from unnest($2::integer[], $3::bigint[]) as k (route_id, floor)
         cross join lateral (
             select 1
             from windlass.ready r
-            where r.lane_id = k.lane_id and r.tag >= k.floor
+            where r.route_id = k.route_id and r.tag >= k.floor
             order by r.tag, r.seq
             limit 1
         ) q
     ) as has_tasks,
-    (select count(*) from windlass.lanes) > $4 as has_lanes;
+    (select count(*) from windlass.routes) > $4 as has_routes;

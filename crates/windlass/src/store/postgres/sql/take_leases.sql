@@ -17,5 +17,5 @@ where l.ctid = any(array(
     ) p
     where current_setting('transaction_deferrable') = 'on'
 ))
-returning l.run_id, l.idx, l.worker_id, l.claim_seq, l.lane_id, l.tag, l.seq, l.fence,
+returning l.run_id, l.idx, l.worker_id, l.claim_seq, l.route_id, l.tag, l.seq, l.fence,
     l.attempt, l.answered_fence, l.answered_verb, l.has_checkpoint;

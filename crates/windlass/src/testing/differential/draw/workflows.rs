@@ -143,7 +143,7 @@ fn with_policies(dice: &mut Dice, task: TaskDraft) -> TaskDraft {
     }
 }
 
-/// Mostly none, so that tenants meet in the same lanes.
+/// Mostly none, so that tenants meet in the same routes.
 pub(super) fn any_priority(dice: &mut Dice) -> Priority {
     let number = match dice.count(0..20) {
         0..15 => 0,

@@ -61,7 +61,7 @@ const PRIVATE: &[&str] = &[
     "insert_history_alike",
     "insert_tasks",
     "insert_tasks_alike",
-    "lanes",
+    "routes",
     "next_due",
     "next_lease_end",
     "put_back",

@@ -39,7 +39,7 @@ async fn a_run_is_whole_when_the_caller_commits_and_waits_for_its_admission() {
     assert_eq!(events[0].at, run.created_at);
     let untouched = shop.count("windlass.ready").await
         + shop.count("windlass.tenants").await
-        + shop.count("windlass.lanes").await;
+        + shop.count("windlass.routes").await;
     assert_eq!(untouched, 0, "nothing that starts share is touched before the commit");
 }
 

@@ -12,7 +12,7 @@ select
             )
     end as problem
 from windlass.leases l
-left join windlass.lanes a on a.id = l.lane_id
+left join windlass.routes a on a.id = l.route_id
 left join (
     select m.level_id, max(m.tag) as tag from windlass.marks m group by m.level_id
 ) m on m.level_id = a.level_id

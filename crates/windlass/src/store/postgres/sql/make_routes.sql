@@ -1,13 +1,13 @@
--- Makes lanes known, whose levels are.
+-- Makes routes known, whose levels are.
 --
 -- $1 text[]: queues   $2 smallint[]: priorities   $3 text[]: workflows   $4 int[]: versions
-insert into windlass.lanes (level_id, workflow, version)
+insert into windlass.routes (level_id, workflow, version)
 select distinct v.id, k.workflow, k.version
 from unnest($1::text[], $2::smallint[], $3::text[], $4::integer[])
     as k (queue, priority, workflow, version)
 join windlass.levels v on v.queue = k.queue and v.priority = k.priority
 where not exists (
-    select from windlass.lanes l
+    select from windlass.routes l
     where l.workflow = k.workflow and l.version = k.version and l.level_id = v.id
 )
 order by v.id, k.workflow, k.version

@@ -1,6 +1,6 @@
--- All lanes. There are as many as combinations of queue, priority and version of a workflow
+-- All routes. There are as many as combinations of queue, priority and version of a workflow
 -- ever were.
 select l.id, l.level_id, v.queue, v.priority, l.workflow, l.version
-from windlass.lanes l
+from windlass.routes l
 join windlass.levels v on v.id = l.level_id
 order by l.id;
