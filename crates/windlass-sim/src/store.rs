@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass::store::{
     Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
-    Completion, Duty, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, LeaderRecord, Mandate,
-    NewRun, NewSignal, Outlook, Recording, Release, RunFilter, RunPage, RunRecord, Standing,
-    Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, ToUndo,
+    Completion, Duty, Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, LeaderRecord,
+    Mandate, NewRun, NewSignal, Outlook, Recording, Release, RunFilter, RunPage, RunRecord,
+    Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, ToUndo,
     WorkerFilter, WorkerLink, WorkerPage,
 };
 use windlass::testing::Process;
@@ -36,6 +36,14 @@ impl FaultyStore {
     /// The store as a site sees it.
     pub(crate) fn new(world: Arc<World>, site: SiteId, process: Option<Process>) -> Self {
         FaultyStore { world, site, process }
+    }
+
+    fn judge_claim(&self) {
+        let drained_at = self.world.sites.lock()[self.site.0].drained_at;
+        if let Some(at) = drained_at {
+            let text = format!("site {} claims, it was told to drain at {at:?}", self.site.0);
+            self.world.violate("G19 no claim after the drain", text);
+        }
     }
 
     /// Takes a request to the store and the answer back. `apply` is what the store
@@ -117,11 +125,7 @@ impl WorkerLink for FaultyStore {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-        let drained_at = self.world.sites.lock()[self.site.0].drained_at;
-        if let Some(at) = drained_at {
-            let text = format!("site {} claims, it was told to drain at {at:?}", self.site.0);
-            self.world.violate("G19 no claim after the drain", text);
-        }
+        self.judge_claim();
         self.deliver(Verb::Claim, request, |world, request| {
             Box::pin(async move {
                 let claimed = world.store.claim(request.clone()).await?;
@@ -149,6 +153,33 @@ impl WorkerLink for FaultyStore {
             self.remember_retries(&completions, &answers);
         }
         Ok(answers)
+    }
+
+    async fn finish_and_claim(
+        &self,
+        completions: Vec<Completion>,
+        next: ClaimRequest,
+    ) -> Result<Finished, StoreError> {
+        self.judge_claim();
+        let request = (completions.clone(), next);
+        let finished = self
+            .deliver(Verb::Finish, request, |world, (completions, next)| {
+                Box::pin(async move {
+                    let held = |c: &Completion| Held { task: c.task, fence: c.fence };
+                    let held: Vec<Held> = completions.iter().map(held).collect();
+                    let finish = world.store.finish_and_claim(completions.clone(), next.clone());
+                    let finished = finish.await?;
+                    world.note_answers(&held, &finished.answers);
+                    world.note_parks(&completions, &finished.answers).await;
+                    world.note_claim(&next, &finished.claimed);
+                    Ok(finished)
+                })
+            })
+            .await?;
+        if self.world.bug == Some(PlantedBug::BackoffInMemory) {
+            self.remember_retries(&completions, &finished.answers);
+        }
+        Ok(finished)
     }
 
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {

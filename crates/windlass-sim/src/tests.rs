@@ -37,7 +37,6 @@ fn planted_bugs_are_caught() {
         PlantedBug::HintsWithoutPolling,
         PlantedBug::SweepWithoutTerm,
         PlantedBug::RecordWithoutFence,
-        PlantedBug::WaitBegunAnew,
         PlantedBug::WokenSleepsAreOver,
         PlantedBug::ResultsByCall,
     ] {

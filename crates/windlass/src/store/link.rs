@@ -40,6 +40,22 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// judged alone, and one that cannot be stored does not keep the others back.
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError>;
 
+    /// Finishes tasks, and claims in the same operation if that made any ready: what follows a
+    /// task in its run begins without another commit. The claim is one like any other, by
+    /// priority, fairness and age; where it would have to wait for something, or its number
+    /// has been used, nothing is claimed. An error says nothing of either part: whoever hears
+    /// of none repeats the completions, and gives the claim up.
+    ///
+    /// A link that only finishes keeps no promise less.
+    async fn finish_and_claim(
+        &self,
+        completions: Vec<Completion>,
+        _next: ClaimRequest,
+    ) -> Result<Finished, StoreError> {
+        let answers = self.finish(completions).await?;
+        Ok(Finished { answers, claimed: Vec::new() })
+    }
+
     /// Hands tasks back that were claimed and not run; the attempt does not count.
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError>;
 
@@ -247,6 +263,15 @@ impl Completion {
             Decision::Skip | Decision::Fail(_) | Decision::Retry { .. } => false,
         }
     }
+}
+
+/// The answer to [`WorkerLink::finish_and_claim`].
+#[derive(Clone, Debug, Default)]
+pub struct Finished {
+    /// What became of the completions, in their order.
+    pub answers: Vec<Answer>,
+    /// The tasks that are leased to the worker by the claim.
+    pub claimed: Vec<Claimed>,
 }
 
 /// A task handed back.

@@ -33,8 +33,8 @@ pub use leaders::{
 };
 pub use link::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
-    HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ParentEnd, ProgressNote, Recording,
-    Refusal, Release, TakeSignal, Taken, ToUndo, WorkerLink,
+    Finished, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ParentEnd, ProgressNote,
+    Recording, Refusal, Release, TakeSignal, Taken, ToUndo, WorkerLink,
 };
 pub use memory::MemoryStore;
 pub use records::{

@@ -9,13 +9,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_core::{Decision, Failure, FailureCode, TaskName};
+use windlass_core::{ClaimSeq, Decision, Failure, FailureCode, TaskName, WorkerId};
 
 use super::call::{Pending, limited};
 use super::held::HeldTasks;
 use super::{Parts, Point};
 use crate::backoff::Backoff;
-use crate::store::{Answer, BATCH_MAX, Completion, Held, Refusal, Release, StoreError, batch_len};
+use crate::store::{
+    Answer, BATCH_MAX, ClaimRequest, Completion, Finished, Held, Refusal, Release, StoreError,
+    batch_len,
+};
 
 /// How many flushes may be under way.
 const FLUSHES_MAX: usize = 2;
@@ -26,7 +29,7 @@ const GATHERED_MIN: usize = 200;
 /// The most completions that wait for their answer before claiming pauses.
 const PARCELS_MAX: usize = BATCH_MAX;
 
-type Answers = Result<Vec<Answer>, StoreError>;
+type Answers = Result<Finished, StoreError>;
 
 pub(super) struct Outbox {
     finishes: Vec<Completion>,
@@ -43,6 +46,24 @@ pub(super) struct Outbox {
 struct Flush {
     call: Pending<Answers>,
     batch: Flushing,
+    next: Option<Onward>,
+}
+
+/// The claim that a flush carries beside completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Onward {
+    pub(super) worker: WorkerId,
+    pub(super) seq: ClaimSeq,
+    pub(super) limit: usize,
+    pub(super) began: Instant,
+}
+
+/// A flush that was answered.
+pub(super) struct Flushed {
+    pub(super) batch: Flushing,
+    pub(super) answers: Answers,
+    /// The claim that it carried.
+    pub(super) next: Option<Onward>,
 }
 
 /// What a flush carries.
@@ -88,13 +109,34 @@ impl Outbox {
         self.flushes.is_empty() && !self.has_parcels()
     }
 
-    /// Begins a flush if there is something to tell and it is time.
-    pub(super) fn begin(&mut self, now: Instant, parts: &Parts, held: &HeldTasks, limit: Duration) {
+    /// What a flush that is about to begin would finish; nothing if it is not time.
+    pub(super) fn next_finishes(&self, now: Instant) -> &[Completion] {
+        match self.is_due(now) && self.releases.is_empty() {
+            true => &self.finishes,
+            false => &[],
+        }
+    }
+
+    /// Whether there is something to tell and it is time.
+    fn is_due(&self, now: Instant) -> bool {
         let is_free = match self.flushes.len() {
             0 => true,
             under_way => under_way < FLUSHES_MAX && self.finishes.len() >= GATHERED_MIN,
         };
-        if !is_free || !self.has_parcels() || now < self.flush_at {
+        is_free && self.has_parcels() && now >= self.flush_at
+    }
+
+    /// Begins a flush if there is something to tell and it is time. If it tells completions, it
+    /// carries the claim along.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        parts: &Parts,
+        held: &HeldTasks,
+        limit: Duration,
+        next: Option<ClaimRequest>,
+    ) {
+        if !self.is_due(now) {
             return;
         }
         let link = Arc::clone(&parts.link);
@@ -102,8 +144,11 @@ impl Outbox {
             let batch: Vec<_> =
                 self.releases.drain(..self.releases.len().min(self.flush_max)).collect();
             let flushing = Flushing::Releases(batch.clone());
-            let call = limited(limit, async move { link.release(batch).await });
-            self.flushes.push(Flush { call, batch: flushing });
+            let call = limited(limit, async move {
+                let answers = link.release(batch).await?;
+                Ok(Finished { answers, claimed: Vec::new() })
+            });
+            self.flushes.push(Flush { call, batch: flushing, next: None });
             return;
         }
         let count = batch_len(self.finishes.iter().map(Completion::bytes), self.flush_max);
@@ -111,26 +156,42 @@ impl Outbox {
         let flushing = Flushing::Finishes(batch.clone());
         let names = if parts.probe.is_some() { names_of(&batch, held) } else { Vec::new() };
         let parts = parts.clone();
+        let carried = next.as_ref().map(|next| Onward {
+            worker: next.worker,
+            seq: next.seq,
+            limit: next.limit,
+            began: now,
+        });
         let call: Pending<Answers> = Box::pin(async move {
             for name in &names {
                 parts.reached(Point::BeforeCommit, name.as_str()).await;
             }
-            let answers = limited(limit, async move { link.finish(batch).await }).await;
+            let answers = limited(limit, async move {
+                match next {
+                    Some(next) => link.finish_and_claim(batch, next).await,
+                    None => {
+                        let answers = link.finish(batch).await?;
+                        Ok(Finished { answers, claimed: Vec::new() })
+                    }
+                }
+            });
+            let answers = answers.await;
             for name in &names {
                 parts.reached(Point::AfterCommit, name.as_str()).await;
             }
             answers
         });
-        self.flushes.push(Flush { call, batch: flushing });
+        self.flushes.push(Flush { call, batch: flushing, next: carried });
     }
 
     /// The next answers to a flush, and what it carried; never, if none is under way. Cancel
     /// safe.
-    pub(super) async fn answers(&mut self) -> (Flushing, Answers) {
+    pub(super) async fn answers(&mut self) -> Flushed {
         std::future::poll_fn(|context| {
             for place in 0..self.flushes.len() {
                 if let Poll::Ready(answers) = self.flushes[place].call.as_mut().poll(context) {
-                    return Poll::Ready((self.flushes.remove(place).batch, answers));
+                    let Flush { batch, next, .. } = self.flushes.remove(place);
+                    return Poll::Ready(Flushed { batch, answers, next });
                 }
             }
             Poll::Pending
@@ -143,7 +204,7 @@ impl Outbox {
     pub(super) fn settle(
         &mut self,
         batch: Flushing,
-        answers: Answers,
+        answers: Result<Vec<Answer>, StoreError>,
         held: &mut HeldTasks,
         jitter: f64,
     ) -> Result<(), StoreError> {

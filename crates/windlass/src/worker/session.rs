@@ -4,6 +4,8 @@
 //! and one heartbeat under way. Handlers run in tokio tasks of their own, so one
 //! that computes for long does not hold up the heartbeat.
 
+mod claims;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,27 +15,21 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use windlass_core::{ClaimSeq, Outcome, WorkerId, decide};
 
+use self::claims::CLAIM_MAX;
 use super::call::{Call, answer, limited};
 use super::drain::Drain;
 use super::held::{HeldTask, HeldTasks};
-use super::outbox::Outbox;
+use super::outbox::{Flushed, Outbox};
 use super::{Config, Gathers, Parts, attempt};
 use crate::backoff::Backoff;
 use crate::context::Attempt;
 use crate::error::Error;
 use crate::planted::PlantedBug;
 use crate::store::{
-    ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Hints,
+    Claimed, Completion, Finished, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Hints,
     ProgressNote, Release, StoreError,
 };
 use crate::workflow::Registration;
-
-/// How many times longer a worker waits between looks that find nothing, at most, while hints
-/// of other processes are heard.
-const HEARD: u32 = 5;
-
-/// The most tasks of one claim.
-const CLAIM_MAX: usize = 1_000;
 
 /// A worker without tasks says that it lives once in so many looks for some. Nothing depends
 /// on it but what people are shown.
@@ -67,6 +63,8 @@ pub(crate) struct Session {
     hints: Hints,
     claim: Call<Result<Vec<Claimed>, StoreError>>,
     claim_began: Instant,
+    /// The claim that a flush carries.
+    carried: Option<ClaimSeq>,
     claim_seq: ClaimSeq,
     settled: ClaimSeq,
     claim_limit: usize,
@@ -122,6 +120,7 @@ impl Session {
             hints,
             claim: None,
             claim_began: now,
+            carried: None,
             claim_seq: ClaimSeq(0),
             settled: ClaimSeq(0),
             claim_limit: 0,
@@ -255,6 +254,7 @@ impl Session {
         tracing::warn!(worker = %self.worker, %error, "lost the lease");
         self.held.lose_all();
         self.claim = None;
+        self.carried = None;
         self.beat = None;
         self.beat_notes.clear();
         self.lost_claim = None;
@@ -285,7 +285,7 @@ impl Session {
     }
 
     fn is_done(&self) -> bool {
-        self.claim.is_none()
+        !self.is_claiming()
             && self.running.is_empty()
             && self.outbox.is_done()
             && self.lost_claim.is_none()
@@ -320,34 +320,21 @@ impl Session {
     fn begin_calls(&mut self, now: Instant, is_draining: bool) {
         let keeps_claiming = self.parts.planted.has(PlantedBug::DrainKeepsClaiming);
         let may_claim = !is_draining || (keeps_claiming && !self.held.is_empty());
-        if may_claim && self.claim.is_none() && self.has_room() && now >= self.look_at {
+        let may_claim = may_claim && !self.is_claiming() && self.has_room();
+        if may_claim && now >= self.look_at {
             self.begin_claim(now);
         }
-        self.outbox.begin(now, &self.parts, &self.held, self.call_limit());
+        let next = (may_claim && !self.is_claiming() && self.leads_on(now)).then(|| {
+            let next = self.next_claim();
+            self.carried = Some(next.seq);
+            next
+        });
+        self.outbox.begin(now, &self.parts, &self.held, self.call_limit(), next);
         let stops_beating = is_draining && self.parts.planted.has(PlantedBug::DrainStopsHeartbeat);
         let is_beat_due = self.needs_beat() && now >= self.beat_at || now >= self.sign_at;
         if self.beat.is_none() && is_beat_due && !stops_beating {
             self.begin_beat(now);
         }
-    }
-
-    fn begin_claim(&mut self, now: Instant) {
-        self.hints.take();
-        self.claim_began = now;
-        self.claim_seq = self.claim_seq.next();
-        let is_greedy = self.parts.planted.has(PlantedBug::ClaimsOverSlots);
-        let busy = if is_greedy { 0 } else { self.running.len() };
-        self.claim_limit = (self.config.slots - busy).min(self.claim_max);
-        let request = ClaimRequest {
-            worker: self.worker,
-            seq: self.claim_seq,
-            queues: Arc::clone(&self.config.queues),
-            handlers: Arc::clone(&self.handlers),
-            limit: self.claim_limit,
-            is_poll: self.is_polling,
-        };
-        let link = Arc::clone(&self.parts.link);
-        self.claim = Some(limited(self.call_limit(), async move { link.claim(request).await }));
     }
 
     fn begin_beat(&mut self, now: Instant) {
@@ -369,7 +356,7 @@ impl Session {
     /// When the loop must look again even if nothing happens.
     fn wake_at(&self, drain: Option<&Drain>, now: Instant) -> Option<Instant> {
         let polls = !self.parts.planted.has(PlantedBug::HintsWithoutPolling);
-        let look = drain.is_none() && self.claim.is_none() && self.has_room() && polls;
+        let look = drain.is_none() && !self.is_claiming() && self.has_room() && polls;
         let times = [
             look.then_some(self.look_at),
             (!self.outbox.is_flushing() && self.outbox.has_parcels())
@@ -386,14 +373,22 @@ impl Session {
     /// Waits for one thing to happen and reacts to it. The error is that of a lost
     /// lease.
     async fn wait(&mut self, is_draining: bool, wake_at: Option<Instant>) -> Option<StoreError> {
-        let awaits_hint = !is_draining && self.claim.is_none() && self.has_room();
+        let awaits_hint = !is_draining && !self.is_claiming() && self.has_room();
         tokio::select! {
             biased;
             () = self.draining.cancelled(), if !is_draining => None,
-            (batch, answers) = self.outbox.answers() => {
+            Flushed { batch, answers, next } = self.outbox.answers() => {
                 self.parts.pulse.heard(&answers);
+                let (answers, claimed) = match answers {
+                    Ok(Finished { answers, claimed }) => (Ok(answers), Some(claimed)),
+                    Err(error) => (Err(error), None),
+                };
                 let jitter = self.rng.f64();
-                self.outbox.settle(batch, answers, &mut self.held, jitter).err()
+                let settled = self.outbox.settle(batch, answers, &mut self.held, jitter);
+                if let Some(next) = next {
+                    self.on_carried(next, claimed, is_draining);
+                }
+                settled.err()
             }
             Some(ended) = self.running.join_next_with_id() => {
                 self.on_ended(ended);
@@ -426,47 +421,6 @@ impl Session {
                 None
             }
             () = sleep_until_some(wake_at) => None,
-        }
-    }
-
-    fn on_claimed(
-        &mut self,
-        claimed: Result<Vec<Claimed>, StoreError>,
-        is_draining: bool,
-    ) -> Option<StoreError> {
-        self.settled = self.claim_seq;
-        let now = Instant::now();
-        match claimed {
-            Ok(claimed) => {
-                self.claim_backoff.reset();
-                self.claim_max = (self.claim_max * 2).min(CLAIM_MAX);
-                let is_full = claimed.len() == self.claim_limit;
-                let pause = self.poll_pause(claimed.is_empty());
-                self.look_at = if is_full { now } else { now + pause };
-                // Sooner, never later: a heartbeat that every claim put off would never
-                // name the tasks that the worker does not know of.
-                if !claimed.is_empty() {
-                    self.beat_at = self.beat_at.min(self.claim_began + self.config.lease / 3);
-                }
-                // A lease begins with a worker's first task; heartbeats keep it.
-                if self.held.is_empty() {
-                    self.renew(self.claim_began);
-                }
-                for claimed in claimed {
-                    self.begin_task(claimed, is_draining);
-                }
-                None
-            }
-            Err(error @ StoreError::LeaseLost(_)) => Some(error),
-            Err(error) => {
-                let pause = self.claim_backoff.next_pause();
-                self.claim_max = (self.claim_limit / 2).max(1);
-                tracing::warn!(%error, ?pause, "claim failed");
-                self.look_at = now + self.jittered(pause);
-                self.lost_claim = Some(self.claim_seq);
-                self.beat_at = now;
-                None
-            }
         }
     }
 
@@ -561,18 +515,6 @@ impl Session {
                 None
             }
         }
-    }
-
-    /// How long to wait for hints before the next look: longer each time that nothing was found,
-    /// if hints are heard.
-    fn poll_pause(&mut self, is_empty: bool) -> Duration {
-        let poll = self.config.poll;
-        self.is_polling = is_empty;
-        self.poll_pause = match is_empty && self.parts.link.hears_hints() {
-            true => self.poll_pause.saturating_mul(2).clamp(poll, poll.saturating_mul(HEARD)),
-            false => poll,
-        };
-        self.jittered(self.poll_pause)
     }
 
     /// Three quarters of the time to all of it, so that workers do not march in step.

@@ -1,14 +1,14 @@
 //! What a worker does when its link to the store misbehaves.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
-    Heartbeat, HeartbeatAnswer, Held, Hello, Hints, MemoryStore, Recording, Refusal, Release,
-    StoreError, TakeSignal, Taken, ToUndo, WorkerLink,
+    Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, MemoryStore, Recording, Refusal,
+    Release, StoreError, TakeSignal, Taken, ToUndo, WorkerLink,
 };
 use windlass::testing::History;
 use windlass::{Ctx, RetryPolicy, RunState, TaskError, Windlass, WorkerId, Workflow};
@@ -39,6 +39,8 @@ enum Mood {
     Terse,
     /// Every heartbeat is answered that the lease is lost.
     Forgetful,
+    /// The answer to the next completion that claims something is lost.
+    Unheard,
     /// More than this many tasks are too much for one claim or one flush.
     Weak(usize),
 }
@@ -54,6 +56,8 @@ enum Verb {
 struct MoodyLink {
     store: Arc<MemoryStore>,
     mood: Mutex<Mood>,
+    /// How many claims gave something.
+    claims: AtomicUsize,
 }
 
 impl MoodyLink {
@@ -114,6 +118,7 @@ impl WorkerLink for MoodyLink {
         self.pass(Some(Verb::Claim)).await?;
         self.lift(request.limit)?;
         let mut claimed = self.store.claim(request.clone()).await?;
+        self.claims.fetch_add(usize::from(!claimed.is_empty()), Ordering::SeqCst);
         if !claimed.is_empty() && self.was(Mood::Twice) {
             claimed = self.store.claim(request).await?;
         } else if !claimed.is_empty() && self.mood() == Mood::Deaf {
@@ -152,9 +157,26 @@ impl WorkerLink for MoodyLink {
             | Mood::Slow(_)
             | Mood::Twice
             | Mood::Deaf
+            | Mood::Unheard
             | Mood::Forgetful
             | Mood::Weak(_) => self.store.finish(completions).await,
         }
+    }
+
+    async fn finish_and_claim(
+        &self,
+        completions: Vec<Completion>,
+        next: ClaimRequest,
+    ) -> Result<Finished, StoreError> {
+        if !matches!(self.mood(), Mood::Sound | Mood::Unheard) {
+            let answers = self.finish(completions).await?;
+            return Ok(Finished { answers, claimed: Vec::new() });
+        }
+        let finished = self.store.finish_and_claim(completions, next).await?;
+        if !finished.claimed.is_empty() && self.was(Mood::Unheard) {
+            return Err(StoreError::Unavailable("lost".to_owned()));
+        }
+        Ok(finished)
     }
 
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
@@ -227,7 +249,7 @@ impl WorkerLink for MoodyLink {
 fn moody(mood: Mood) -> (Windlass, Arc<MoodyLink>) {
     let store = Arc::new(MemoryStore::new());
     let windlass = Windlass::with_store(store.clone());
-    (windlass, Arc::new(MoodyLink { store, mood: Mutex::new(mood) }))
+    (windlass, Arc::new(MoodyLink { store, mood: Mutex::new(mood), claims: AtomicUsize::new(0) }))
 }
 
 /// A workflow of one task with two attempts that takes a time and echoes its input.
@@ -239,6 +261,21 @@ fn echo(takes: Duration) -> Workflow<String> {
         Ok::<_, TaskError>(ctx.input().clone())
     });
     builder.build().expect("one task is a workflow")
+}
+
+/// A workflow of tasks in a row, of one attempt each.
+fn chain(length: usize) -> Workflow<()> {
+    let mut builder = Workflow::<()>::builder("chain");
+    let mut last = None;
+    for number in 0..length {
+        let task = builder.task(&format!("t{number}")).retry(RetryPolicy::none());
+        let task = match &last {
+            Some(last) => task.after(last),
+            None => task,
+        };
+        last = Some(task.run(async |_: Ctx<()>| Ok::<_, TaskError>(())));
+    }
+    builder.build().expect("a chain is a workflow")
 }
 
 async fn words(run: &windlass::RunHandle) -> Vec<&'static str> {
@@ -257,6 +294,30 @@ async fn an_outcome_that_cannot_be_stored_fails_its_task_and_no_other() {
     assert_eq!(words(&poison).await, ["queued", "started", "failed"]);
     let failure = poison.tasks().await.unwrap()[0].failure.clone().unwrap();
     assert_eq!(failure.to_string(), "payload: the outcome cannot be stored");
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_follows_a_task_begins_without_another_claim() {
+    let (windlass, link) = moody(Mood::Sound);
+    let chain = chain(5);
+    let worker = windlass.worker().register(&chain).through(link.clone()).spawn().unwrap();
+    let run = windlass.start(&chain, ()).await.unwrap();
+    assert_eq!(run.wait().await.unwrap().state, RunState::Succeeded);
+    assert_eq!(link.claims.load(Ordering::SeqCst), 1);
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_whose_answer_is_lost_costs_what_follows_no_attempt() {
+    let (windlass, link) = moody(Mood::Unheard);
+    let chain = chain(3);
+    let worker = windlass.worker().register(&chain).through(link.clone()).spawn().unwrap();
+    let run = windlass.start(&chain, ()).await.unwrap();
+    assert_eq!(run.wait_timeout(60 * SECOND).await.unwrap().state, RunState::Succeeded);
+    let history = History::new(run.history().await.unwrap());
+    assert_eq!(history.of("t0"), ["queued", "started", "succeeded"]);
+    assert_eq!(history.of("t1"), ["queued", "started", "released", "started", "succeeded"]);
     worker.drain().await.unwrap();
 }
 

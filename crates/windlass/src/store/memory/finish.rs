@@ -8,7 +8,19 @@ use crate::planted::PlantedBug;
 use crate::store::{Answer, Checkpoint, Completion, Held, Refusal, Release, StoreError};
 
 impl State {
-    pub(super) fn finish(&mut self, completion: Completion) -> Result<Answer, StoreError> {
+    pub(super) fn finish_all(
+        &mut self,
+        completions: Vec<Completion>,
+    ) -> Result<Vec<Answer>, StoreError> {
+        let limit = self.shared.payload_limit;
+        let finish = |completion: Completion| match completion.is_over(limit) {
+            true => Ok(Answer::Refused(Refusal::Invalid)),
+            false => self.finish(completion),
+        };
+        completions.into_iter().map(finish).collect()
+    }
+
+    fn finish(&mut self, completion: Completion) -> Result<Answer, StoreError> {
         let mut held = Held { task: completion.task, fence: completion.fence };
         let is_parked = matches!(completion.decision, Decision::Park(_));
         if is_parked {
@@ -134,7 +146,7 @@ impl Run {
                     }
                     None => self.enqueue(shared, id.index),
                 }
-                shared.wakes.work = true;
+                shared.wakes.work.push(id);
             }
         }
         Ok(())

@@ -80,6 +80,25 @@ impl State {
         Ok(taken)
     }
 
+    /// Claims behind completions that made tasks ready, if the worker may.
+    pub(super) fn claim_next(&mut self, next: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        let is_served = |task: &TaskId| {
+            let run = self.runs.get(&task.run);
+            run.is_some_and(|run| {
+                let queue = &run.definition.task(task.index).queue;
+                next.queues.contains(queue) && next.handlers.contains(&run.handler_key())
+            })
+        };
+        let has_work = self.shared.wakes.work.iter().any(is_served);
+        if !has_work || self.shared.live_worker(next.worker).is_none() {
+            return Ok(Vec::new());
+        }
+        let taken = self.take_ready(next)?;
+        // Nobody else need hear of them.
+        self.shared.wakes.work.retain(|task| !taken.contains(task));
+        self.lease(next, taken)
+    }
+
     /// Leases the tasks that were taken to the worker.
     pub(super) fn lease(
         &mut self,

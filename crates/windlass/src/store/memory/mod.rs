@@ -33,8 +33,8 @@ pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
 use super::{
     Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
-    Completion, Duty, Heartbeat, HeartbeatAnswer, Held, Hello, HintSender, Hints, LeaderRecord,
-    Mandate, NewRun, NewSignal, Outlook, Recording, Refusal, Release, RunFilter, RunPage,
+    Completion, Duty, Finished, Heartbeat, HeartbeatAnswer, Held, Hello, HintSender, Hints,
+    LeaderRecord, Mandate, NewRun, NewSignal, Outlook, Recording, Release, RunFilter, RunPage,
     RunRecord, Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord,
     ToUndo, WorkerFilter, WorkerLink, WorkerPage, check_batch,
 };
@@ -137,7 +137,7 @@ impl MemoryStore {
     fn send_hints(&self, wakes: Wakes) {
         let Wakes { work, timers, runs, leaders } = wakes;
         for (is_owed, sender) in [
-            (work, &self.work),
+            (!work.is_empty(), &self.work),
             (timers, &self.timers),
             (runs, &self.runs),
             (leaders, &self.leaders),
@@ -182,13 +182,19 @@ impl WorkerLink for MemoryStore {
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
         check_batch(completions.len())?;
+        self.transact(|state| state.finish_all(completions))
+    }
+
+    async fn finish_and_claim(
+        &self,
+        completions: Vec<Completion>,
+        next: ClaimRequest,
+    ) -> Result<Finished, StoreError> {
+        check_batch(completions.len())?;
+        check_batch(next.limit)?;
         self.transact(|state| {
-            let limit = state.shared.payload_limit;
-            let finish = |completion: Completion| match completion.is_over(limit) {
-                true => Ok(Answer::Refused(Refusal::Invalid)),
-                false => state.finish(completion),
-            };
-            completions.into_iter().map(finish).collect()
+            let answers = state.finish_all(completions)?;
+            Ok(Finished { answers, claimed: state.claim_next(&next)? })
         })
     }
 

@@ -216,7 +216,7 @@ impl Run {
         let place = shared.ready.push(entry);
         self.task(index).place = Some(place);
         self.limit_wait(shared, index);
-        shared.wakes.work = true;
+        shared.wakes.work.push(self.task_id(index));
     }
 
     /// From now on a task may wait for a worker as long as its definition says.

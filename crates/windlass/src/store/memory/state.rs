@@ -88,7 +88,8 @@ pub(crate) struct Activity {
 /// Which hints the verb under way owes.
 #[derive(Default)]
 pub(super) struct Wakes {
-    pub(super) work: bool,
+    /// What can be claimed since.
+    pub(super) work: Vec<TaskId>,
     pub(super) timers: bool,
     pub(super) runs: bool,
     pub(super) leaders: bool,

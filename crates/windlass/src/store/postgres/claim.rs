@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
-use windlass_core::{Fence, Priority, QueueName, TaskId, Timestamp};
+use windlass_core::{Fence, Priority, QueueName, TaskId, Timestamp, WorkerId};
 
 use super::PostgresStore;
 use super::fault::Fault;
@@ -16,7 +16,7 @@ use super::handout::{Facts, Named, Questions};
 use super::history::write_history;
 use super::leases::{Life, limit_leases};
 use super::names::{Route, RouteKey};
-use super::pool::{Params, Tx};
+use super::pool::{Ask, Params, Tx};
 use super::statements as sql;
 use super::time::At;
 use super::work::task_id;
@@ -51,8 +51,56 @@ impl Taken {
     }
 }
 
+/// What a claim can ask before it is known whether the worker may have anything.
+pub(super) struct Opening {
+    pub(super) routes: Vec<(RouteKey, Route)>,
+    /// The levels whose virtual times are of use.
+    pub(super) levels: Vec<i32>,
+    /// With one route there is nothing to choose. What is taken before it is known whether the
+    /// worker may have it stays where it is if not: all of it is rolled back.
+    pub(super) early: Option<Grab>,
+}
+
+impl Opening {
+    /// The statements to send, by their parameters.
+    pub(super) fn asks<'a>(&self, levels: Params<'a>, early: Option<Params<'a>>) -> Vec<Ask<'a>> {
+        let times = (!self.levels.is_empty()).then_some((&sql::VIRTUAL_TIMES, levels));
+        times.into_iter().chain(early.map(|early| (&sql::CLAIM, early))).collect()
+    }
+
+    /// What they have brought: virtual times, and tasks.
+    pub(super) fn read(
+        &self,
+        mut rows: Vec<Vec<Row>>,
+        took: Duration,
+    ) -> (HashMap<i32, i64>, Option<Catch>) {
+        let early = self.early.as_ref();
+        let catch = early.zip(early.and_then(|_| rows.pop()));
+        let catch = catch.map(|(early, rows)| early.catch(&rows, took));
+        let times = rows.into_iter().flatten().map(|row| (row.get(0), row.get(1))).collect();
+        (times, catch)
+    }
+}
+
+/// Tasks that were taken for a worker, which is told of them once they are its own.
+pub(super) struct Handout {
+    names: Named,
+    taken: Vec<Taken>,
+    questions: Questions,
+    /// How many of the last statements answer them.
+    count: usize,
+    /// Whether whoever takes tasks away may have to look sooner.
+    is_to_watch: bool,
+}
+
+/// The answer to a claim was lost.
+pub(super) fn lost(request: &ClaimRequest) -> StoreError {
+    let ClaimRequest { worker, seq, .. } = request;
+    StoreError::Unavailable(format!("the answer to claim {} of worker {worker} was lost", seq.0))
+}
+
 /// One look at the routes, to take what stands there.
-struct Grab {
+pub(super) struct Grab {
     routes: Vec<i32>,
     floors: Vec<i64>,
     counts: Vec<i64>,
@@ -64,7 +112,7 @@ struct Grab {
 
 impl Grab {
     /// The parameters of [`sql::CLAIM`].
-    fn params(&self) -> [&(dyn ToSql + Sync); 6] {
+    pub(super) fn params(&self) -> [&(dyn ToSql + Sync); 6] {
         let Grab { routes, floors, counts, worker, seq, now, .. } = self;
         [routes, floors, counts, worker, seq, now]
     }
@@ -82,7 +130,7 @@ impl Grab {
 }
 
 /// What one look at the routes has brought.
-struct Catch {
+pub(super) struct Catch {
     /// From where on it looked in each route.
     floors: Vec<i64>,
     took: Duration,
@@ -158,9 +206,7 @@ impl PostgresStore {
             None => {
                 // The commit of an earlier try took place. What it took the worker does not
                 // know of: it must hear that, and say so in a heartbeat.
-                let ClaimRequest { worker, seq, .. } = request;
-                let text = format!("the answer to claim {} of worker {worker} was lost", seq.0);
-                Err(StoreError::Unavailable(text).into())
+                Err(lost(request).into())
             }
         }
     }
@@ -169,15 +215,39 @@ impl PostgresStore {
     async fn claim_once(&self, request: &ClaimRequest) -> Result<Option<Vec<Claimed>>, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
+        let opening = self.opening(request)?;
+        let early = opening.early.as_ref().map(Grab::params);
+        let levels: Params<'_> = &[&opening.levels];
+        let also = opening.asks(levels, early.as_ref().map(|early| early.as_slice()));
+        let began = Instant::now();
+        let (life, now, rows) = self.lock_worker_and(&tx, request.worker, &also).await?;
+        let (times, early) = opening.read(rows, began.elapsed());
+        let Some(mut life) = life.filter(Life::is_live) else {
+            self.peeks.forget(request.worker);
+            return Err(StoreError::LeaseLost(request.worker).into());
+        };
+        if request.seq <= life.last_claim || self.peeks.has(request) {
+            return Ok(None);
+        }
+        if life.is_late(now) {
+            return Ok(Some(Vec::new()));
+        }
+        let mut taken = self.take(&tx, request, &opening.routes, &times, early).await?;
+        let is_short = taken.len() < request.limit;
+        if is_short && self.names.read_routes(&tx, taken.is_empty()).await? {
+            let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
+            let routes = self.names.serving(&request.queues, &request.handlers);
+            taken.extend(self.take(&tx, &rest, &routes, &times, None).await?);
+        }
+        let mut writes = Writes::default();
+        let handout = self.hand_out(&tx, request, &mut life, now, taken, &mut writes).await?;
+        let rows = tx.commit(writes).await?;
+        Ok(Some(self.handed_out(request.worker, handout, rows)))
+    }
+
+    pub(super) fn opening(&self, request: &ClaimRequest) -> Result<Opening, Fault> {
         let routes = self.names.serving(&request.queues, &request.handlers);
         let levels = self.levels_to_read(&routes);
-        let params: Params<'_> = &[&levels];
-        let mut also = Vec::new();
-        if !levels.is_empty() {
-            also.push((&sql::VIRTUAL_TIMES, params));
-        }
-        // With one route there is nothing to choose. What is taken before it is known whether
-        // the worker may have it stays where it is if not: all of it is rolled back.
         let early = match routes.as_slice() {
             [_] if request.limit > 0 => {
                 let all = Wanted { count: request.limit, is_all: false, first: None };
@@ -186,62 +256,60 @@ impl PostgresStore {
             }
             _ => None,
         };
-        let params = early.as_ref().map(Grab::params);
-        also.extend(params.iter().map(|params| (&sql::CLAIM, params.as_slice())));
-        let began = Instant::now();
-        let (life, now, mut times) = self.lock_worker_and(&tx, request.worker, &also).await?;
-        let took = began.elapsed();
-        let rows = params.and_then(|_| times.pop());
-        let early = early.as_ref().zip(rows).map(|(early, rows)| early.catch(&rows, took));
-        let Some(mut life) = life.filter(Life::is_live) else {
-            self.peeks.forget(request.worker);
-            return Err(StoreError::LeaseLost(request.worker).into());
-        };
-        if request.seq <= life.last_claim || self.peeks.has(request) {
-            return Ok(None);
-        }
-        let holds = life.holds_tasks();
-        if holds && life.lease_until <= now {
-            return Ok(Some(Vec::new()));
-        }
-        let times = times.into_iter().flatten().map(|row| (row.get(0), row.get(1))).collect();
-        let mut taken = self.take(&tx, request, &routes, &times, early).await?;
-        let is_short = taken.len() < request.limit;
-        if is_short && self.names.read_routes(&tx, taken.is_empty()).await? {
-            let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
-            let routes = self.names.serving(&request.queues, &request.handlers);
-            taken.extend(self.take(&tx, &rest, &routes, &times, None).await?);
-        }
+        Ok(Opening { routes, levels, early })
+    }
+
+    /// Writes down that tasks which were taken are a worker's, and asks what it must know of
+    /// them. The last statements.
+    pub(super) async fn hand_out(
+        &self,
+        tx: &Tx<'_>,
+        request: &ClaimRequest,
+        life: &mut Life,
+        now: Timestamp,
+        taken: Vec<Taken>,
+        writes: &mut Writes<'_>,
+    ) -> Result<Handout, Fault> {
         let taken_at = taken.iter().map(|one| one.at).max();
-        let begins = taken_at.filter(|_| !holds);
+        let begins = taken_at.filter(|_| !life.holds_tasks());
         life.last_claim = request.seq;
         if let Some(at) = begins {
             life.lease_until = at + life.lease;
         }
-        let names = self.names_of(&tx, &taken).await?;
-        let mut writes = Writes::default();
-        life.beat(&mut writes);
+        let names = self.names_of(tx, &taken).await?;
+        life.beat(writes);
         let at = taken_at.unwrap_or(now);
-        write_history(&mut writes, at, &names.started(&taken, request.worker))?;
-        let is_limited = limit_leases(&mut writes, at, &names.limited(&taken));
-        let questions = Questions::of(&names, &taken);
-        let count = questions.ask(&mut writes);
-        let mut rows = tx.commit(writes).await?;
-        self.peeks.forget(request.worker);
-        self.firsts.remember(taken.iter().filter(|one| names.is_first(one)).map(|one| one.id));
+        write_history(writes, at, &names.started(&taken, request.worker))?;
+        let is_limited = limit_leases(writes, at, &names.limited(&taken));
         // Whoever reaps looks at least so often, and sees longer leases in time.
-        if is_limited || begins.is_some() && life.lease < LOOK_PAUSE_MAX {
+        let is_short = begins.is_some() && life.lease < LOOK_PAUSE_MAX;
+        let questions = Questions::of(&names, &taken);
+        let count = questions.ask(writes);
+        Ok(Handout { names, taken, questions, count, is_to_watch: is_limited || is_short })
+    }
+
+    /// What the worker is told, once that is committed.
+    pub(super) fn handed_out(
+        &self,
+        worker: WorkerId,
+        handout: Handout,
+        mut rows: Vec<Vec<Row>>,
+    ) -> Vec<Claimed> {
+        let Handout { names, taken, questions, count, is_to_watch } = handout;
+        self.peeks.forget(worker);
+        self.firsts.remember(taken.iter().filter(|one| names.is_first(one)).map(|one| one.id));
+        if is_to_watch {
             self.hint_timers();
         }
         let answers = rows.split_off(rows.len().saturating_sub(count));
-        Ok(Some(Facts::of(names, &questions, &answers).tell_all(&taken)))
+        Facts::of(names, &questions, &answers).tell_all(&taken)
     }
 
     /// Takes tasks off their queues and leases them, in the order in which they are to be
     /// handed out.
     ///
     /// Virtual times were read before, and the first look may have been made.
-    async fn take(
+    pub(super) async fn take(
         &self,
         tx: &Tx<'_>,
         request: &ClaimRequest,

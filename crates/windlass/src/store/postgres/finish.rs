@@ -7,42 +7,62 @@ use windlass_core::{Decision, Parking, TaskId, TaskState};
 use super::PostgresStore;
 use super::fault::Fault;
 use super::journal::Parked;
+use super::onward::Next;
 use super::pool::{Ask, Params, Tx};
 use super::run::{Run, Verb};
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
 use super::work::{Leases, Work, sorted_ids};
-use crate::store::{Answer, Completion, Held, Refusal, Release};
+use crate::store::{Answer, Completion, Finished, Held, Refusal, Release};
 
 impl PostgresStore {
+    /// One of the tries of a call.
+    pub(super) async fn finish_try(
+        &self,
+        completions: &[Completion],
+        next: &Next<'_>,
+    ) -> Result<Finished, Fault> {
+        match next.lost() {
+            None => self.finish_once(completions, Some(next)).await,
+            Some(lost) => {
+                self.finish_once(completions, None).await?;
+                Err(lost.into())
+            }
+        }
+    }
+
     pub(super) async fn finish_once(
         &self,
         completions: &[Completion],
-    ) -> Result<Vec<Answer>, Fault> {
+        next: Option<&Next<'_>>,
+    ) -> Result<Finished, Fault> {
         let mut connection = self.pool.get().await?;
         let held = completions.iter().map(|one| Held { task: one.task, fence: one.fence });
         let mut firsts = self.firsts.take(held);
         let refusable: BTreeSet<TaskId> =
             completions.iter().filter(|one| may_be_refused(one)).map(|one| one.task).collect();
         firsts.retain(|held| !refusable.contains(&held.task));
-        if !firsts.is_empty()
-            && let Some(answers) = self.finish_in(connection.begin(), completions, &firsts).await?
-        {
-            return Ok(answers);
+        if !firsts.is_empty() || next.is_some() {
+            let tx = connection.begin();
+            if let Some(finished) = self.finish_in(tx, completions, &firsts, next).await? {
+                return Ok(finished);
+            }
         }
         // With none of them, nothing can turn out to be otherwise.
-        Ok(self.finish_in(connection.begin(), completions, &[]).await?.unwrap_or_default())
+        let finished = self.finish_in(connection.begin(), completions, &[], None).await?;
+        Ok(finished.unwrap_or_default())
     }
 
-    /// `None` if one of those that should be claimed for the first time is not, or if a run was
-    /// written ahead and becomes something else.
+    /// `None` if one of those that should be claimed for the first time is not, if a run was
+    /// written ahead and becomes something else, or if the worker may not have what follows.
     async fn finish_in(
         &self,
         tx: Tx<'_>,
         completions: &[Completion],
         firsts: &[Held],
-    ) -> Result<Option<Vec<Answer>>, Fault> {
+        next: Option<&Next<'_>>,
+    ) -> Result<Option<Finished>, Fault> {
         let leases = Leases::of(firsts);
         let params = leases.params();
         let take: Ask<'_> = (&sql::TAKE_LEASES, &params);
@@ -103,8 +123,11 @@ impl PostgresStore {
         if !work.runs.values().all(Run::is_as_ahead) {
             return Ok(None);
         }
-        self.conclude(tx, &mut work).await?;
-        Ok(Some(answers))
+        let claimed = match next.filter(|_| !work.moves.enqueued.is_empty()) {
+            Some(next) => self.conclude_and_claim(tx, &mut work, next).await?,
+            None => self.conclude(tx, &mut work).await.map(|()| Some(Vec::new()))?,
+        };
+        Ok(claimed.map(|claimed| Finished { answers, claimed }))
     }
 
     pub(super) async fn release_once(&self, releases: &[Release]) -> Result<Vec<Answer>, Fault> {

@@ -69,7 +69,11 @@ impl Alive {
 
 impl Life {
     /// A locked worker, of the rows of [`sql::LOCK_WORKER`] and [`sql::PULSES`].
-    fn of(worker: WorkerId, rows: &[Row], pulses: &[Row]) -> Result<Option<Life>, Fault> {
+    pub(super) fn of(
+        worker: WorkerId,
+        rows: &[Row],
+        pulses: &[Row],
+    ) -> Result<Option<Life>, Fault> {
         let Some(row) = rows.first() else { return Ok(None) };
         let state = Alive::of(worker, row.get("state"))?;
         let lease = Duration::from_micros(row.get::<_, i64>("lease_micros").unsigned_abs());
@@ -124,6 +128,11 @@ impl Life {
 
     pub(super) fn holds_tasks(&self) -> bool {
         self.holds_tasks
+    }
+
+    /// Whether its tasks may be taken away, and more of them are not given to it.
+    pub(super) fn is_late(&self, now: Timestamp) -> bool {
+        self.holds_tasks && self.lease_until <= now
     }
 
     /// Writes a sign of life.

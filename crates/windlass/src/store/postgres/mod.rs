@@ -31,6 +31,7 @@ mod listen;
 mod migrate;
 mod names;
 mod notify;
+mod onward;
 mod options;
 mod peek;
 mod plan;

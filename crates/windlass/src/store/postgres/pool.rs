@@ -453,6 +453,21 @@ impl Tx<'_> {
         self.exchange(asks, End::Open).await
     }
 
+    /// Sends what is to be written and then asks, and waits for the rows of the questions.
+    pub(super) async fn write(
+        &self,
+        writes: &Writes<'_>,
+        asks: &[Ask<'_>],
+    ) -> Result<Vec<Vec<Row>>, Fault> {
+        let params = writes.params();
+        let mut all = writes.asks(&params);
+        let count = all.len();
+        all.extend(asks);
+        let mut rows = self.exchange(&all, End::Open).await?;
+        writes.check(&rows)?;
+        Ok(rows.split_off(count))
+    }
+
     /// Sends what is to be written and commits. If the answer is lost, whether it took place
     /// is not known. Answers the rows of each.
     pub(super) async fn commit(self, writes: Writes<'_>) -> Result<Vec<Vec<Row>>, Fault> {

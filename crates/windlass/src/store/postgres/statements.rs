@@ -273,6 +273,7 @@ sql!(
 sql!(BEGIN_DRAIN, "begin_drain.sql", [UUID]);
 sql!(LIST_WORKERS, "list_workers.sql", [BOOL, TIMESTAMPTZ, UUID, INT8]);
 sql!(LOCK_WORKER, "lock_worker.sql", [UUID]);
+sql!(LOCK_FREE_WORKER, "lock_free_worker.sql", [UUID]);
 sql!(PULSES, "pulses.sql", [UUID_ARRAY]);
 sql!(BEAT, "beat.sql", [UUID, INT8, TIMESTAMPTZ, INT8, INT8]);
 sql!(SET_WORKER_STATE, "set_worker_state.sql", [UUID, TEXT, TIMESTAMPTZ]);

@@ -8,11 +8,12 @@ use windlass_core::{Call, PayloadLimit, TaskId, WorkerId};
 
 use super::PostgresStore;
 use super::fault::{self, Fault, Remedy};
+use super::onward::Next;
 use super::repeat::{repeat, without_unsound};
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
-    Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Recording, Refusal, Release, Store, StoreError,
-    TakeSignal, Taken, ToUndo, WorkerLink, check_batch,
+    Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Recording, Refusal, Release, Store,
+    StoreError, TakeSignal, Taken, ToUndo, WorkerLink, check_batch,
 };
 
 /// Calls a verb for a batch, and for each item alone if something in the batch cannot be stored:
@@ -65,7 +66,17 @@ fn tell_unstorable(fault: &Fault, what: &str) {
 
 impl PostgresStore {
     async fn finish_together(&self, completions: &[Completion]) -> Result<Vec<Answer>, Fault> {
-        repeat!(self.finish_once(completions))
+        let finished: Result<Finished, Fault> =
+            async { repeat!(self.finish_once(completions, None)) }.await;
+        finished.map(|finished| finished.answers)
+    }
+
+    async fn finish_onward(
+        &self,
+        completions: &[Completion],
+        next: &Next<'_>,
+    ) -> Result<Finished, Fault> {
+        repeat!(self.finish_try(completions, next))
     }
 
     async fn release_together(&self, releases: &[Release]) -> Result<Vec<Answer>, Fault> {
@@ -101,6 +112,22 @@ impl WorkerLink for PostgresStore {
         check_batch(completions.len())?;
         let is_large = |one: &Completion| one.is_over(self.payload_limit);
         or_alone!(self.finish_together(completions), is_large, "a completion")
+    }
+
+    async fn finish_and_claim(
+        &self,
+        completions: Vec<Completion>,
+        next: ClaimRequest,
+    ) -> Result<Finished, StoreError> {
+        check_batch(completions.len())?;
+        check_batch(next.limit)?;
+        if !completions.iter().any(|one| one.is_over(self.payload_limit)) {
+            match self.finish_onward(&completions, &Next::new(&next)).await {
+                Err(fault) if cannot_be_stored(&fault) => {}
+                other => return Ok(other?),
+            }
+        }
+        Ok(Finished { answers: self.finish(completions).await?, claimed: Vec::new() })
     }
 
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {

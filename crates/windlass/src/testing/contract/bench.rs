@@ -328,7 +328,11 @@ pub(crate) struct Worker<'a> {
     seq: AtomicU64,
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    pub(crate) fn bench(&self) -> &'a Bench<'a> {
+        self.bench
+    }
+
     pub(crate) fn hello(&self, lease: Duration) -> Hello {
         Hello {
             worker: self.id,

@@ -33,6 +33,7 @@ mod finishes;
 mod leaders;
 mod leases;
 mod lists;
+mod onward;
 mod registers;
 mod releases;
 mod retries;
@@ -164,6 +165,16 @@ macro_rules! store_contract_cases {
                 the_last_two_siblings_finished_at_once_end_the_run
                 a_batch_of_completions_has_a_limit
                 a_finish_counts_while_nobody_took_the_task_away
+            }
+            onward {
+                what_follows_a_task_comes_with_the_answer_to_it
+                where_nothing_becomes_ready_nothing_is_claimed
+                what_stands_before_it_is_claimed_before_it
+                completions_count_where_the_claim_does_not
+                one_that_comes_twice_finishes_and_claims_once
+                what_a_refused_completion_would_have_led_to_is_not_claimed
+                a_lease_begins_with_what_follows_if_nothing_else_is_held
+                a_worker_that_is_late_is_given_nothing_more
             }
             releases {
                 a_release_gives_the_attempt_back

@@ -12,8 +12,8 @@ use windlass_core::{
 
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
-    Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Recording, Release, StoreError, TakeSignal,
-    Taken, ToUndo, WorkerLink,
+    Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Recording, Release, StoreError,
+    TakeSignal, Taken, ToUndo, WorkerLink,
 };
 use crate::testing::Process;
 use crate::testing::script::Watch;
@@ -286,6 +286,20 @@ impl WorkerLink for CrashLink {
         let finish = async {
             self.places.note_finished(&completions);
             self.link.finish(completions).await
+        };
+        self.around(LinkCall::Finish, Vec::new(), finish).await
+    }
+
+    async fn finish_and_claim(
+        &self,
+        completions: Vec<Completion>,
+        next: ClaimRequest,
+    ) -> Result<Finished, StoreError> {
+        let finish = async {
+            self.places.note_finished(&completions);
+            let finished = self.link.finish_and_claim(completions, next).await?;
+            self.places.note_claimed(&finished.claimed);
+            Ok(finished)
         };
         self.around(LinkCall::Finish, Vec::new(), finish).await
     }

@@ -16,6 +16,7 @@
 
 mod functions;
 mod leaders;
+mod onward;
 mod pairs;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,92 @@
+//! A claim that follows completions in their transaction: what a task made ready begins without
+//! another commit.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use windlass_core::TaskId;
+
+use super::PostgresStore;
+use super::claim::{Grab, lost};
+use super::fault::Fault;
+use super::flush::stray_row;
+use super::leases::Life;
+use super::pool::{Ask, Params, Tx};
+use super::statements as sql;
+use super::work::Work;
+use super::writes::Writes;
+use crate::store::{ClaimRequest, Claimed, StoreError};
+
+/// A claim that follows completions in their transaction.
+pub(super) struct Next<'a> {
+    request: &'a ClaimRequest,
+    /// Whether its commit was sent: if the answer is lost, it may have taken place.
+    is_sent: AtomicBool,
+}
+
+impl<'a> Next<'a> {
+    pub(super) fn new(request: &'a ClaimRequest) -> Self {
+        Next { request, is_sent: AtomicBool::new(false) }
+    }
+
+    /// What the worker must hear if an earlier try may have taken tasks that it does not know
+    /// of, and say so in a heartbeat.
+    pub(super) fn lost(&self) -> Option<StoreError> {
+        self.is_sent.load(Ordering::Relaxed).then(|| lost(self.request))
+    }
+}
+
+impl PostgresStore {
+    /// Finishes what a verb has changed, and claims in its transaction some of what that made
+    /// ready. `None` if the worker may not have it, and all is to be rolled back.
+    pub(super) async fn conclude_and_claim(
+        &self,
+        tx: Tx<'_>,
+        work: &mut Work,
+        next: &Next<'_>,
+    ) -> Result<Option<Vec<Claimed>>, Fault> {
+        let request = next.request;
+        self.undo_ended(&tx, work).await?;
+        let opening = self.opening(request)?;
+        let is_served = |task: &TaskId| {
+            let run = work.runs.get(&task.run);
+            let key = run.map(|run| run.route_key(task.index));
+            opening.routes.iter().any(|(route, _)| Some(route) == key.as_ref())
+        };
+        let writes = work.writes(&self.names)?;
+        if !work.moves.enqueued.iter().any(is_served) {
+            self.conclude_with(tx, work, writes).await?;
+            return Ok(Some(Vec::new()));
+        }
+        let worker = request.worker.as_uuid();
+        let workers = vec![*worker];
+        let (lock, pulses): (Params<'_>, Params<'_>) = (&[worker], &[&workers]);
+        // A worker that someone has locked is not waited for: its run is locked here, and
+        // workers come before runs.
+        let mut asks: Vec<Ask<'_>> =
+            vec![(&sql::LOCK_FREE_WORKER, lock), (&sql::PULSES, pulses), (&sql::CLOCK, &[])];
+        let early = opening.early.as_ref().map(Grab::params);
+        let levels: Params<'_> = &[&opening.levels];
+        asks.extend(opening.asks(levels, early.as_ref().map(|early| early.as_slice())));
+        let began = Instant::now();
+        let mut rows = tx.write(&writes, &asks).await.map_err(stray_row)?;
+        drop(writes);
+        let (times, early) = opening.read(rows.split_off(3), began.elapsed());
+        let now = self.now_of(&rows[2])?;
+        let life = Life::of(request.worker, &rows[0], &rows[1])?.filter(Life::is_live);
+        let is_new = |life: &Life| request.seq > life.last_claim && !self.peeks.has(request);
+        let Some(mut life) = life.filter(|life| is_new(life) && !life.is_late(now)) else {
+            return Ok(None);
+        };
+        let taken = self.take(&tx, request, &opening.routes, &times, early).await?;
+        let are_taken: BTreeSet<TaskId> = taken.iter().map(|one| one.id).collect();
+        // Nobody else need hear of them.
+        work.moves.enqueued.retain(|task| !are_taken.contains(task));
+        let mut writes = Writes::default();
+        let handout = self.hand_out(&tx, request, &mut life, now, taken, &mut writes).await?;
+        next.is_sent.store(true, Ordering::Relaxed);
+        let rows = self.conclude_with(tx, work, writes).await?;
+        Ok(Some(self.handed_out(request.worker, handout, rows)))
+    }
+}
