@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 use windlass::store::postgres::{AuditOptions, PostgresOptions, audit, migrate};
-use windlass::{Ctx, TaskError, Windlass, WorkerHandle, Workflow};
+use windlass::{Ctx, RunState, TaskError, Windlass, WorkerHandle, Workflow};
 
 use super::pooler::Pooler;
 use super::server::Server;
@@ -136,7 +136,8 @@ async fn listeners_that_die_or_hear_nothing_keep_nobody_from_working() {
     let client = database.client().await;
     let load = Load::begin(&options, 2, 300).await;
     let engine = Windlass::connect(deaf).await.expect("the database is there");
-    let also = engine.worker().register(&pair(&load.ran)).spawn().expect("it is set up right");
+    let pair = pair(&load.ran);
+    let also = engine.worker().register(&pair).spawn().expect("it is set up right");
     let kill = "select count(pg_terminate_backend(pid)) from pg_stat_activity
                 where datname = current_database() and query = 'listen windlass'";
     for part in [0.2, 0.4, 0.6] {
@@ -145,6 +146,14 @@ async fn listeners_that_die_or_hear_nothing_keep_nobody_from_working() {
         assert!(killed.get::<_, i64>(0) <= 4, "only those who listen");
     }
     load.end(&client, &options).await;
+    // Nobody is left but the one that hears nothing, and nobody of its process starts these.
+    let other = Windlass::connect(options).await.expect("the database is there");
+    for _ in 0..2 {
+        let run = other.start(&pair, ()).await.expect("it can be started");
+        // It looks ten times as often; what else wakes it comes later.
+        let run = run.wait_timeout(PATIENCE / 9).await.expect("it looks for what nobody tells");
+        assert_eq!(run.state, RunState::Succeeded);
+    }
     also.drain().await.expect("it has no reason to give up");
 }
 
