@@ -11,19 +11,19 @@ use windlass::{RunState, TaskState};
 
 #[allow(dead_code, reason = "its `main` is not run here")]
 #[path = "../../examples/agent.rs"]
-mod agent;
+pub(crate) mod agent;
 #[allow(dead_code, reason = "its `main` is not run here")]
 #[path = "../../examples/nightly_report.rs"]
-mod nightly_report;
+pub(crate) mod nightly_report;
 #[allow(dead_code, reason = "its `main` is not run here")]
 #[path = "../../examples/onboarding.rs"]
-mod onboarding;
+pub(crate) mod onboarding;
 #[allow(dead_code, reason = "its `main` is not run here")]
 #[path = "../../examples/order.rs"]
-mod order;
+pub(crate) mod order;
 #[allow(dead_code, reason = "its `main` is not run here")]
 #[path = "../../examples/saga.rs"]
-mod saga;
+pub(crate) mod saga;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
 
+mod cases;
+mod everywhere;
+mod link;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
