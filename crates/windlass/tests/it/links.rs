@@ -268,7 +268,7 @@ fn chain(length: usize) -> Workflow<()> {
     let mut builder = Workflow::<()>::builder("chain");
     let mut last = None;
     for number in 0..length {
-        let task = builder.task(&format!("t{number}")).retry(RetryPolicy::none());
+        let task = builder.task(format!("t{number}")).retry(RetryPolicy::none());
         let task = match &last {
             Some(last) => task.after(last),
             None => task,

@@ -1,17 +1,14 @@
 //! What one process changed is heard in another, and nothing depends on it.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio_postgres::Client;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
 use windlass::store::{Hints, Store, WorkerLink};
 
 use super::driver::{Worker, start, succeed, workflow};
+use super::warnings::Warnings;
 use crate::database::TestDatabase;
 
 /// How long a test waits for something that must come.
@@ -156,43 +153,4 @@ async fn an_address_to_listen_on_that_does_not_exist_keeps_nobody_from_working()
     let texts = warnings.texts();
     assert!(texts[0].contains("Connection refused"), "{texts:?}");
     assert!(!texts[0].contains("secret"), "{texts:?}");
-}
-
-/// What was logged as a warning, on this thread.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Warnings {
-    fn texts(&self) -> Vec<String> {
-        self.0.lock().expect("no panic").clone()
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN && metadata.target().starts_with("windlass")
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().expect("no panic").push(text.0);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
-        self.0.push_str(&format!("{value:?} "));
-    }
 }

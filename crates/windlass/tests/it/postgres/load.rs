@@ -4,32 +4,49 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Barrier;
 use tokio_postgres::Client;
 use windlass::store::postgres::{AuditOptions, PostgresOptions, audit, migrate};
 use windlass::{Ctx, RunState, TaskError, Windlass, WorkerHandle, Workflow};
 
+use super::bouncer::PgBouncer;
 use super::pooler::Pooler;
 use super::server::Server;
+use super::warnings::Warnings;
 use crate::database::TestDatabase;
 
 /// How long everything together may take.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// How many tasks each worker runs at once.
+const SLOTS: usize = 4;
+
 /// Two tasks, one after the other, that count how often they ran.
 fn pair(ran: &Arc<AtomicUsize>) -> Workflow<()> {
-    let handler = || {
+    pair_after(ran, None)
+}
+
+/// The same; the first ones all wait until as many as are to meet have begun.
+fn pair_after(ran: &Arc<AtomicUsize>, meeting: Option<&Arc<Barrier>>) -> Workflow<()> {
+    let handler = |meeting: Option<Arc<Barrier>>| {
         let ran = Arc::clone(ran);
         move |_: Ctx<()>| {
             ran.fetch_add(1, Ordering::Relaxed);
-            async {
-                tokio::time::sleep(Duration::from_millis(2)).await;
+            let meeting = meeting.clone();
+            async move {
+                match meeting {
+                    Some(meeting) => {
+                        meeting.wait().await;
+                    }
+                    None => tokio::time::sleep(Duration::from_millis(2)).await,
+                }
                 Ok::<_, TaskError>(())
             }
         }
     };
     let mut pair = Workflow::<()>::builder("pair");
-    let first = pair.task("first").run(handler());
-    pair.task("second").after(&first).run(handler());
+    let first = pair.task("first").run(handler(meeting.cloned()));
+    pair.task("second").after(&first).run(handler(None));
     pair.build().expect("the workflow is right")
 }
 
@@ -44,15 +61,25 @@ impl Load {
     async fn begin(options: &PostgresOptions, workers: usize, runs: usize) -> Load {
         let ran = Arc::new(AtomicUsize::new(0));
         let workflow = pair(&ran);
+        Load::of(&workflow, ran, options, workers, runs).await
+    }
+
+    async fn of(
+        workflow: &Workflow<()>,
+        ran: Arc<AtomicUsize>,
+        options: &PostgresOptions,
+        workers: usize,
+        runs: usize,
+    ) -> Load {
         let engine = Windlass::connect(options.clone()).await.expect("the database is there");
-        let starts: Vec<_> = (0..runs).map(|_| engine.start(&workflow, ())).collect();
+        let starts: Vec<_> = (0..runs).map(|_| engine.start(workflow, ())).collect();
         for started in engine.start_all(starts).await.expect("the database is there") {
             started.expect("it can be started");
         }
         let mut load = Load { workers: Vec::new(), ran, runs };
         for _ in 0..workers {
             let engine = Windlass::connect(options.clone()).await.expect("there is room");
-            let worker = engine.worker().register(&workflow).slots(4).spawn();
+            let worker = engine.worker().register(workflow).slots(SLOTS).spawn();
             load.workers.push(worker.expect("the worker is set up right"));
         }
         load
@@ -101,15 +128,34 @@ impl Load {
 mod long {
     use super::*;
 
+    /// Every slot of every worker is needed at once: a worker that finds no connection, or
+    /// whose claim is lost, keeps all others waiting.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     #[ignore = "long"]
     async fn two_hundred_workers_share_a_backlog() {
-        let settings = vec![("max_connections", "450".to_owned())];
+        const WORKERS: usize = 200;
+        // Each store has one connection and a listener, and one store is nobody's worker.
+        const SESSIONS_MAX: usize = 2 * (WORKERS + 1);
+        let settings = vec![("max_connections", (SESSIONS_MAX + 20).to_string())];
         let server = Server::start_with(settings).await;
         let options = PostgresOptions::new(server.url()).max_connections(1);
         migrate(&options).await.expect("it can be migrated");
-        let load = Load::begin(&options, 200, 400).await;
-        load.end(&server.client().await, &options).await;
+        let client = server.client().await;
+        let ran = Arc::new(AtomicUsize::new(0));
+        let meeting = Arc::new(Barrier::new(WORKERS * SLOTS));
+        let workflow = pair_after(&ran, Some(&meeting));
+        let runs = WORKERS * SLOTS;
+        let load = Load::of(&workflow, Arc::clone(&ran), &options, WORKERS, runs).await;
+        load.until_done(1.0).await;
+        let sql = "select count(*) from pg_stat_activity where application_name = 'windlass'";
+        let sessions: i64 = client.query_one(sql, &[]).await.expect("it can be read").get(0);
+        let sessions = usize::try_from(sessions).expect("a count");
+        assert!(sessions <= SESSIONS_MAX, "{sessions} sessions");
+        load.end(&client, &options).await;
+        assert_eq!(ran.load(Ordering::Relaxed), 2 * runs, "nobody was taken for dead");
+        let sql = "select count(*) from windlass.task_rows where fence > 1";
+        let again: i64 = client.query_one(sql, &[]).await.expect("it can be read").get(0);
+        assert_eq!(again, 0, "no claim was lost");
     }
 }
 
@@ -169,4 +215,43 @@ async fn answers_that_a_pooler_loses_are_asked_for_again() {
     }
     let direct = PostgresOptions::new(database.url());
     load.end(&database.client().await, &direct).await;
+}
+
+#[tokio::test]
+async fn a_real_pooler_loses_nothing_and_is_told_from_a_server() {
+    let database = TestDatabase::new().await;
+    let Some(bouncer) = PgBouncer::start(&database.url()) else { return };
+    let unannounced = Windlass::connect(PostgresOptions::new(bouncer.url())).await;
+    let error = unannounced.expect_err("it keeps no settings").to_string();
+    assert!(error.contains("`PostgresOptions::pooled`"), "{error}");
+
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let options = PostgresOptions::new(bouncer.url()).pooled(true);
+    // A session that the pooler lets listen, and that will never hear anything.
+    let deaf = options.clone().listen_url(bouncer.url());
+    let load = Load::begin(&deaf, 4, 300).await;
+    let client = database.client().await;
+    let sessions = "select count(*) from pg_stat_activity where datname = current_database()
+                    and backend_type = 'client backend' and pid <> pg_backend_pid()";
+    for part in [0.2, 0.4, 0.6] {
+        load.until_done(part).await;
+        let sessions: i64 = client.query_one(sessions, &[]).await.expect("it can be read").get(0);
+        assert!((1..=PgBouncer::SERVERS).contains(&sessions), "{sessions} sessions");
+    }
+    let began = Instant::now();
+    while warnings.texts().iter().all(|text| !text.contains("not listening for changes")) {
+        assert!(began.elapsed() < PATIENCE, "{:?}", warnings.texts());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    load.until_done(1.0).await;
+    // What another process starts is found by those who hear nothing.
+    let other = Windlass::connect(options).await.expect("the pooler is there");
+    for _ in 0..2 {
+        let run = other.start(&pair(&load.ran), ()).await.expect("it can be started");
+        let run = run.wait_timeout(PATIENCE / 9).await.expect("it is looked for");
+        assert_eq!(run.state, RunState::Succeeded);
+    }
+    let direct = PostgresOptions::new(database.url());
+    Load { runs: load.runs + 2, ..load }.end(&client, &direct).await;
 }

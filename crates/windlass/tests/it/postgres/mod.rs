@@ -13,6 +13,7 @@ use windlass_core::Timestamp;
 
 use crate::database::TestDatabase;
 
+mod bouncer;
 mod connections;
 mod contract;
 mod driver;
@@ -34,6 +35,7 @@ mod role;
 mod server;
 mod tls;
 mod transactional;
+mod warnings;
 
 /// The most tasks that are audited after a case: the whole of a large run takes seconds.
 const AUDITED_TASKS_MAX: i64 = 2_000;
