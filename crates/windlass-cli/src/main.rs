@@ -10,6 +10,7 @@ mod database;
 mod demo;
 #[cfg(unix)]
 mod dev;
+mod doctor;
 mod leaders;
 mod migrate;
 #[cfg(unix)]
@@ -56,6 +57,9 @@ enum Command {
 
     /// Check on a live database what Windlass guarantees.
     Audit(audit::Arguments),
+
+    /// Look at a live database and say what hurts, where it comes from and what mends it.
+    Doctor(doctor::Arguments),
 
     /// Show who does which background duty.
     Leaders(leaders::Arguments),
@@ -104,6 +108,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Dev(arguments) => runtime()?.block_on(dev::run(arguments)),
         Command::Migrate(arguments) => runtime()?.block_on(migrate::run(arguments)),
         Command::Audit(arguments) => Ok(runtime()?.block_on(audit::run(arguments))),
+        Command::Doctor(arguments) => Ok(runtime()?.block_on(doctor::run(arguments))),
         Command::Leaders(arguments) => {
             runtime()?.block_on(leaders::run(arguments)).map(|()| ExitCode::SUCCESS)
         }

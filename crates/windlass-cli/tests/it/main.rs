@@ -11,6 +11,8 @@ mod demo;
 #[cfg(unix)]
 mod dev;
 #[cfg(unix)]
+mod doctor;
+#[cfg(unix)]
 mod functions;
 #[cfg(unix)]
 mod migrate;

@@ -15,6 +15,7 @@ mod children;
 mod claim;
 mod control;
 mod deadlines;
+mod doctor;
 mod election;
 mod fault;
 pub(crate) mod fenced;
@@ -70,6 +71,9 @@ use windlass_core::{
 pub use self::audit::{
     AuditOptions, AuditReport, CheckResult, EXAMPLE_CHARS_MAX, EXAMPLES_MAX, Severity, Verdict,
     audit,
+};
+pub use self::doctor::{
+    DoctorOptions, DoctorReport, Examined, FINDINGS_MAX, Finding, FindingSeverity, doctor,
 };
 use self::election::Election;
 use self::fault::{Fault, Remedy};

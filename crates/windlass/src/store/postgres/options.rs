@@ -239,6 +239,11 @@ impl PostgresOptions {
         if self.listens { self.session_target() } else { Ok(None) }
     }
 
+    /// Whether the address to listen on was said.
+    pub(super) fn has_listen_url(&self) -> bool {
+        self.listen_url.is_some()
+    }
+
     /// The address for sessions that last, if there is one.
     pub(super) fn session_target(&self) -> Result<Option<Target>, Error> {
         let url = match &self.listen_url {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Barrier;
 use tokio_postgres::Client;
-use windlass::store::postgres::{AuditOptions, PostgresOptions, audit, migrate};
+use windlass::store::postgres::{
+    AuditOptions, DoctorOptions, PostgresOptions, audit, doctor, migrate,
+};
 use windlass::{Ctx, RunState, TaskError, Windlass, WorkerHandle, Workflow};
 
 use super::bouncer::PgBouncer;
@@ -224,6 +226,11 @@ async fn a_real_pooler_loses_nothing_and_is_told_from_a_server() {
     let unannounced = Windlass::connect(PostgresOptions::new(bouncer.url())).await;
     let error = unannounced.expect_err("it keeps no settings").to_string();
     assert!(error.contains("`PostgresOptions::pooled`"), "{error}");
+    let unannounced = PostgresOptions::new(bouncer.url());
+    let report = doctor(&unannounced, &DoctorOptions::new()).await.expect("it can be reached");
+    let seen = report.findings().find(|(check, _)| check.id == "server.pooler");
+    let (_, seen) = seen.expect("it is seen by the doctor");
+    assert!(seen.problem.contains("it drops the settings of a session"), "{seen:?}");
 
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());

@@ -16,6 +16,7 @@ use crate::database::TestDatabase;
 mod bouncer;
 mod connections;
 mod contract;
+mod doctor;
 mod driver;
 mod early;
 mod explain;

@@ -16,7 +16,7 @@ pub(super) enum Reach {
 
 /// One check: a statement that gives one row for each thing it looks at, with a `problem`
 /// that is null if all is well. Its first line is `-- id: title`.
-pub(super) struct Check {
+pub(in super::super) struct Check {
     pub(super) text: &'static str,
     pub(super) severity: Severity,
     pub(super) reach: Reach,
@@ -46,13 +46,18 @@ impl Check {
     }
 
     /// Its name, such as `G8.open-tasks`.
-    pub(super) fn id(&self) -> &'static str {
+    pub(in super::super) fn id(&self) -> &'static str {
         self.first_line().0
     }
 
     /// What must be true.
-    pub(super) fn title(&self) -> &'static str {
+    pub(in super::super) fn title(&self) -> &'static str {
         self.first_line().1
+    }
+
+    /// Whether it looks at the schema only, and at no row.
+    pub(super) fn is_of_schema(&self) -> bool {
+        self.guarantee() == "schema" || self.id() == "G12.index"
     }
 
     /// The guarantee it belongs to: its name up to the point.

@@ -22,11 +22,15 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 use windlass_core::Timestamp;
 
-use checks::{CHECKS, Check, Reach};
+use checks::{CHECKS, Reach};
 use functions::Expected;
 use template::Template;
 
+pub(super) use checks::Check;
 pub use report::{AuditReport, CheckResult, Severity, Verdict};
+#[cfg(test)]
+pub(super) use schema::INDEXES;
+pub(super) use template::{body, header, interval};
 
 use super::address::Target;
 use super::check::{check_version, lacking, refused};
@@ -222,8 +226,22 @@ async fn prepare(
     Ok(check_version(snapshot.query_typed_one(sql, &[]).await?.get(0), name))
 }
 
+/// The checks that look at the schema and at no row.
+pub(super) fn schema_checks() -> impl Iterator<Item = &'static Check> {
+    CHECKS.iter().filter(|check| check.is_of_schema())
+}
+
+/// Makes one of them, in a transaction that is there.
+pub(super) async fn check_schema(
+    tx: &Transaction<'_>,
+    check: &Check,
+) -> Result<CheckResult, tokio_postgres::Error> {
+    let template = Template::new(&AuditOptions::new(), None, Expected::look_up(tx).await?);
+    run(tx, check, &template).await
+}
+
 /// A timeout as PostgreSQL is told it, where 0 is none.
-fn millis(timeout: Duration) -> i32 {
+pub(super) fn millis(timeout: Duration) -> i32 {
     let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
     if timeout.is_zero() { 0 } else { millis.max(1) }
 }

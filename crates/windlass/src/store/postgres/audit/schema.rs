@@ -126,7 +126,7 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
 ];
 
 /// Every index of the schema that no constraint made, with its relation, sorted.
-pub(super) const INDEXES: &[(&str, &str)] = &[
+pub(in super::super) const INDEXES: &[(&str, &str)] = &[
     ("children", "children_of"),
     ("children", "children_open"),
     ("deadlines", "deadlines_due"),

@@ -88,12 +88,12 @@ impl Template {
 }
 
 /// The comments that a statement begins with.
-pub(super) fn header(query: &str) -> &str {
+pub(in super::super) fn header(query: &str) -> &str {
     query.split_at(header_length(query)).0
 }
 
 /// A statement without the comments that it begins with.
-pub(super) fn body(query: &str) -> &str {
+pub(in super::super) fn body(query: &str) -> &str {
     query.split_at(header_length(query)).1.trim_end()
 }
 
@@ -106,7 +106,7 @@ fn timestamp(time: Timestamp) -> String {
 }
 
 /// An interval; one that is longer than anything waits would leave PostgreSQL's calendar.
-fn interval(time: Duration) -> String {
+pub(in super::super) fn interval(time: Duration) -> String {
     format!("{} * interval '1 microsecond'", time.min(WAIT_MAX).as_micros())
 }
 

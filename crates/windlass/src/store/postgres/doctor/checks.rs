@@ -1,0 +1,156 @@
+//! The list of checks that are statements, and what is filled into them.
+
+use std::time::Duration;
+
+use super::super::audit::interval;
+use super::super::options::PostgresOptions;
+use super::DoctorOptions;
+
+/// Below these, settings hurt. The defaults of PostgreSQL and of a private server are above.
+const SHARED_BUFFERS_MIN: u64 = 32 << 20;
+const MAX_WAL_SIZE_MIN: u64 = 256 << 20;
+const MAX_LOCKS_MIN: u64 = 64;
+const STATEMENT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+const TRANSACTION_TIMEOUT_MIN: Duration = Duration::from_secs(30);
+
+/// A transaction that is open so many times as long as is warned about is critical.
+const LONG_TRANSACTION_FACTOR: u32 = 12;
+
+/// A slot or standby may keep what died in so many transactions: a busy engine makes some
+/// hundreds a second, so that is about an hour.
+const OLD_TRANSACTIONS: u32 = 1_000_000;
+
+/// So many dead rows are nothing, whatever the thresholds say.
+const DEAD_ROWS_MIN: u32 = 10_000;
+
+/// So many times the threshold of dead rows mean that autovacuum does not keep up.
+const DEAD_ROWS_FACTOR: u32 = 3;
+
+/// A file may be so many times as large as what is in it: room for one more version of each
+/// row, twice.
+const BLOAT_FACTOR: u32 = 4;
+
+/// A worker that says nothing for so long serves nobody; without tasks it speaks once a minute.
+const SEEN_MAX: Duration = Duration::from_secs(180);
+
+/// What a check needs to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// A server.
+    Server,
+    /// The schema, in the version of this program.
+    Schema,
+}
+
+/// One check: a statement that gives a row for each thing that it finds, with `severity`,
+/// `problem`, `cause` and `remedy`. Its first line is `-- id: title`.
+pub(super) struct Check {
+    pub(super) text: &'static str,
+    pub(super) needs: Needs,
+}
+
+impl Check {
+    const fn of_server(text: &'static str) -> Self {
+        Check { text, needs: Needs::Server }
+    }
+
+    const fn of_schema(text: &'static str) -> Self {
+        Check { text, needs: Needs::Schema }
+    }
+
+    /// Its name and what should be true.
+    pub(super) fn names(&self) -> (&'static str, &'static str) {
+        let line = self.text.lines().next().unwrap_or_default();
+        let line = line.strip_prefix("-- ").unwrap_or(line);
+        line.split_once(": ").unwrap_or((line, ""))
+    }
+}
+
+/// Every check that is a statement, in the order in which they are made and shown.
+pub(super) const CHECKS: &[Check] = &[
+    Check::of_server(include_str!("sql/server_settings.sql")),
+    Check::of_server(include_str!("sql/server_connections.sql")),
+    Check::of_server(include_str!("sql/server_sight.sql")),
+    Check::of_server(include_str!("sql/server_transactions.sql")),
+    Check::of_server(include_str!("sql/server_prepared.sql")),
+    Check::of_server(include_str!("sql/server_slots.sql")),
+    Check::of_server(include_str!("sql/server_notify.sql")),
+    Check::of_schema(include_str!("sql/tables_vacuum.sql")),
+    Check::of_schema(include_str!("sql/tables_bloat.sql")),
+    Check::of_schema(include_str!("sql/engine_leaders.sql")),
+    Check::of_schema(include_str!("sql/engine_leases.sql")),
+    Check::of_schema(include_str!("sql/engine_workers.sql")),
+    Check::of_schema(include_str!("sql/engine_timers.sql")),
+    Check::of_schema(include_str!("sql/engine_staged.sql")),
+    Check::of_schema(include_str!("sql/engine_unserved.sql")),
+];
+
+/// What stands for the placeholders `{name}` in the files. Nothing of it comes from users:
+/// statements are printed as they are run, so they have no parameters.
+pub(super) struct Limits(Vec<(&'static str, String)>);
+
+impl Limits {
+    pub(super) fn new(database: &PostgresOptions, options: &DoctorOptions) -> Self {
+        let millis = |time: Duration| time.as_millis().to_string();
+        Limits(vec![
+            ("late_after", interval(options.late_after)),
+            ("long_transaction", interval(options.long_transaction)),
+            ("long_transaction_factor", LONG_TRANSACTION_FACTOR.to_string()),
+            ("old_transactions", OLD_TRANSACTIONS.to_string()),
+            ("pool_size", database.max_connections.to_string()),
+            ("shared_buffers_min", SHARED_BUFFERS_MIN.to_string()),
+            ("max_wal_size_min", MAX_WAL_SIZE_MIN.to_string()),
+            ("max_locks_min", MAX_LOCKS_MIN.to_string()),
+            ("statement_timeout_min", millis(STATEMENT_TIMEOUT_MIN)),
+            ("transaction_timeout_min", millis(TRANSACTION_TIMEOUT_MIN)),
+            ("forever", i64::MAX.to_string()),
+            ("notify_queue_max", format!("{:?}", options.notify_queue_max)),
+            ("dead_rows_min", DEAD_ROWS_MIN.to_string()),
+            ("dead_rows_factor", DEAD_ROWS_FACTOR.to_string()),
+            ("bloat_min", options.bloat_min_bytes.to_string()),
+            ("bloat_factor", BLOAT_FACTOR.to_string()),
+            ("seen_max", interval(SEEN_MAX)),
+        ])
+    }
+
+    /// The statement of a file.
+    pub(super) fn fill(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (name, value)| {
+            text.replace(&format!("{{{name}}}"), value)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::audit::body;
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_to_fill_in() {
+        let limits = Limits::new(&PostgresOptions::new("postgres://h/d"), &DoctorOptions::new());
+        for check in CHECKS {
+            let query = limits.fill(check.text);
+            assert!(!body(&query).contains(['{', '}']), "{query}");
+        }
+    }
+
+    #[test]
+    fn every_limit_is_used() {
+        let limits = Limits::new(&PostgresOptions::new("postgres://h/d"), &DoctorOptions::new());
+        for (name, _) in &limits.0 {
+            let placeholder = format!("{{{name}}}");
+            assert!(CHECKS.iter().any(|check| check.text.contains(&placeholder)), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_check_has_a_name_and_says_what_should_be_true() {
+        for check in CHECKS {
+            let (id, title) = check.names();
+            assert!(id.contains('.') && !title.is_empty(), "{id}: {title}");
+            let needs_schema = !id.starts_with("server.");
+            assert_eq!(check.needs == Needs::Schema, needs_schema, "{id}");
+        }
+    }
+}
