@@ -36,6 +36,7 @@ mod role;
 mod server;
 mod tls;
 mod transactional;
+mod views;
 mod warnings;
 
 /// The most tasks that are audited after a case: the whole of a large run takes seconds.

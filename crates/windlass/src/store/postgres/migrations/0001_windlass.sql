@@ -539,6 +539,221 @@ cross join lateral unnest(string_to_array(
         E'\x06', E'\t{"worker":"'),
     E'\n')) with ordinality as l (line, n);
 
+-- For whoever looks after a database: docs/operations.md says what to do about what they show.
+-- Each costs what it shows, however much there is besides: it reads ends of indexes, and its
+-- counts stop at a limit.
+--
+-- Since when a task is ready is in the history of its run. The newest 100 entries are looked at;
+-- if none of them says so, it is the start of the run, which may be earlier.
+
+-- What waits in each queue, by priority.
+create view windlass.queue_lag as
+select
+    v.queue,
+    v.priority,
+    -- Counted up to 1,000 for each version of each workflow; `is_more` if one has more.
+    sum(least(c.ready, 1000))::bigint as ready,
+    bool_or(c.ready > 1000) as is_more,
+    -- How many tasks the tenant with the longest backlog has in it, if its weight is 1.
+    greatest(ceil((max(z.tag) - max(coalesce(m.tag, 0))) / 1048576.0), 0)::bigint as turns,
+    -- The tasks that are next, one of each version of each workflow: since when, at the longest.
+    min(coalesce(h.at, r.created_at)) as ready_since,
+    now() - min(coalesce(h.at, r.created_at)) as lag
+from windlass.levels v
+join windlass.routes t on t.level_id = v.id
+cross join lateral (
+    select q.run_id, q.idx
+    from windlass.ready q
+    where q.route_id = t.id
+    order by q.tag, q.seq
+    limit 1
+) a
+cross join lateral (
+    select q.tag
+    from windlass.ready q
+    where q.route_id = t.id
+    order by q.tag desc, q.seq desc
+    limit 1
+) z
+cross join lateral (
+    select count(*) as ready
+    from (
+        select 1 from windlass.ready q where q.route_id = t.id order by q.tag, q.seq limit 1001
+    ) n
+) c
+left join lateral (
+    select k.tag from windlass.marks k where k.level_id = v.id order by k.tag desc limit 1
+) m on true
+join windlass.runs r on r.id = a.run_id
+left join lateral (
+    select e.at
+    from (
+        select x.id, x.at, x.lines
+        from windlass.history x
+        where x.run_id = a.run_id
+        order by x.id desc
+        limit 100
+    ) e
+    where E'\n' || e.lines ~ format(E'\n%s(\x01| [a-z_]+ [a-z]+ ready )', a.idx)
+    order by e.id desc
+    limit 1
+) h on true
+group by v.id, v.queue, v.priority;
+
+-- The task that each tenant waits for the longest in each queue and priority: the next of its
+-- own. One look for each tenant that has something ready.
+create view windlass.oldest_ready as
+with recursive waiting (level_id, tenant_id) as (
+    (
+        select q.level_id, q.tenant_id
+        from windlass.ready q
+        order by q.level_id, q.tenant_id, q.tag
+        limit 1
+    )
+    union all
+    select n.level_id, n.tenant_id
+    from waiting w
+    cross join lateral (
+        select q.level_id, q.tenant_id
+        from windlass.ready q
+        where (q.level_id, q.tenant_id) > (w.level_id, w.tenant_id)
+        order by q.level_id, q.tenant_id, q.tag
+        limit 1
+    ) n
+)
+select
+    v.queue,
+    v.priority,
+    t.name as tenant,
+    r.workflow,
+    r.version,
+    a.run_id,
+    d.name as task,
+    a.attempt,
+    r.created_at as started_at,
+    coalesce(h.at, r.created_at) as ready_since,
+    now() - coalesce(h.at, r.created_at) as age
+from waiting w
+join windlass.levels v on v.id = w.level_id
+join windlass.tenants t on t.id = w.tenant_id
+cross join lateral (
+    select q.run_id, q.idx, q.definition_id, q.attempt
+    from windlass.ready q
+    where q.level_id = w.level_id and q.tenant_id = w.tenant_id
+    order by q.tag
+    limit 1
+) a
+join windlass.runs r on r.id = a.run_id
+join windlass.definition_tasks d on d.definition_id = a.definition_id and d.idx = a.idx
+left join lateral (
+    select e.at
+    from (
+        select x.id, x.at, x.lines
+        from windlass.history x
+        where x.run_id = a.run_id
+        order by x.id desc
+        limit 100
+    ) e
+    where E'\n' || e.lines ~ format(E'\n%s(\x01| [a-z_]+ [a-z]+ ready )', a.idx)
+    order by e.id desc
+    limit 1
+) h on true;
+
+-- The tasks whose lease, or whose visibility timeout, is over and that nobody has taken away.
+create view windlass.expired_leases as
+select
+    x.reason,
+    x.expired_at,
+    now() - x.expired_at as overdue,
+    l.run_id,
+    d.name as task,
+    l.attempt,
+    l.fence,
+    w.id as worker_id,
+    w.name as worker,
+    w.host,
+    w.pid,
+    w.state
+from (
+    select 'lease' as reason, o.run_id, o.idx, p.lease_until as expired_at
+    from windlass.workers k
+    cross join lateral (
+        select y.lease_until, y.oldest_claim
+        from windlass.pulses y
+        where y.worker_id = k.id
+        order by y.number desc
+        limit 1
+    ) p
+    join windlass.leases o on o.worker_id = k.id and o.claim_seq >= p.oldest_claim
+    where k.state <> 'dead' and p.lease_until < now()
+    union all
+    select 'visibility_timeout', o.run_id, o.idx, o.take_back_at
+    from windlass.leases o
+    where o.take_back_at is not null and o.take_back_at < now()
+) x
+join windlass.leases l on l.run_id = x.run_id and l.idx = x.idx
+join windlass.workers w on w.id = l.worker_id
+join windlass.runs r on r.id = l.run_id
+join windlass.definition_tasks d on d.definition_id = r.definition_id and d.idx = l.idx;
+
+-- What became of the newest 10,000 runs that were started within an hour, by the minute in which
+-- they were started and ended. Ends of runs that are older than those are not here; the oldest
+-- minute is whole only if the limit did not cut it.
+create view windlass.throughput_by_minute as
+with newest as (
+    select r.created_at, r.ended_at, r.state
+    from windlass.runs r
+    where r.created_at > now() - interval '1 hour'
+    order by r.created_at desc, uuid_send(r.id) desc
+    limit 10000
+)
+select
+    e.minute,
+    count(*) filter (where e.what = 'started') as started,
+    count(*) filter (where e.what = 'succeeded') as succeeded,
+    count(*) filter (where e.what = 'failed') as failed,
+    count(*) filter (where e.what = 'cancelled') as cancelled,
+    e.minute > c.oldest or c.runs < 10000 as is_whole
+from (
+    select date_trunc('minute', n.created_at) as minute, 'started' as what from newest n
+    union all
+    select date_trunc('minute', n.ended_at), n.state from newest n where n.ended_at is not null
+) e
+cross join (
+    select count(*) as runs, date_trunc('minute', min(n.created_at)) as oldest from newest n
+) c
+group by e.minute, c.oldest, c.runs;
+
+-- How much each worker that is not dead has to do.
+create view windlass.worker_load as
+select
+    w.id as worker_id,
+    w.name as worker,
+    w.host,
+    w.pid,
+    case when w.state = 'live' and w.is_draining then 'draining' else w.state end as state,
+    w.queues,
+    w.slots,
+    c.tasks,
+    round(100.0 * c.tasks / greatest(w.slots, 1))::integer as percent,
+    w.joined_at,
+    p.seen_at,
+    p.lease_until
+from windlass.workers w
+left join lateral (
+    select x.seen_at, x.lease_until, x.oldest_claim
+    from windlass.pulses x
+    where x.worker_id = w.id
+    order by x.number desc
+    limit 1
+) p on true
+cross join lateral (
+    select count(*) as tasks
+    from windlass.leases l
+    where l.worker_id = w.id and l.claim_seq >= coalesce(p.oldest_claim, 0)
+) c
+where w.state <> 'dead';
+
 -- Writes of users in transactions of their own, guarded by the fence of an attempt.
 --
 --     begin;
