@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decide::WorkerLost;
 use crate::id::{Priority, TaskIndex, Version};
+use crate::lane::{LIMITS_MAX, LaneLimit, Limit};
 use crate::name::{QueueName, TaskName, WorkflowName};
 use crate::retry::{RetryPolicy, WAIT_MAX};
 
@@ -91,6 +92,10 @@ pub struct TaskSpec {
     pub queue: QueueName,
     /// Its priority, relative to the run's.
     pub priority: Priority,
+    /// How many tasks with the same keys may be under way at once, sorted by the names of the
+    /// limits, which is the order in which slots are taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LaneLimit>,
 }
 
 /// A workflow that passed every check.
@@ -102,6 +107,8 @@ pub struct Definition {
     tasks: Vec<Arc<TaskSpec>>,
     children: Vec<Vec<TaskIndex>>,
     on_failure: Option<TaskIndex>,
+    /// How many limits the tasks before each one have, if any has one.
+    limits_before: Vec<usize>,
 }
 
 impl Definition {
@@ -140,6 +147,16 @@ impl Definition {
         self.on_failure
     }
 
+    /// Whether the number of its tasks that are under way at once is limited.
+    pub fn has_limits(&self) -> bool {
+        !self.limits_before.is_empty()
+    }
+
+    /// How many limits the tasks before this one have.
+    pub(crate) fn limits_before(&self, index: TaskIndex) -> usize {
+        self.limits_before.get(index.as_usize()).copied().unwrap_or_default()
+    }
+
     /// The index of the task with this name.
     pub fn index_of(&self, name: &str) -> Option<TaskIndex> {
         let position = self.tasks.iter().position(|task| task.name.as_str() == name)?;
@@ -167,6 +184,7 @@ impl Definition {
             on_worker_lost: task.on_worker_lost,
             queue: task.queue.as_str().to_owned(),
             priority: task.priority,
+            limits: task.limits.iter().map(LaneLimit::to_draft).collect(),
         };
         let tasks = self.tasks.iter().map(draft).collect();
         let name = self.name.as_str().to_owned();
@@ -223,6 +241,9 @@ pub struct TaskDraft {
     pub queue: String,
     /// Its priority, relative to the run's.
     pub priority: Priority,
+    /// How many tasks with the same keys may be under way at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Limit>,
 }
 
 impl TaskDraft {
@@ -241,6 +262,7 @@ impl TaskDraft {
             on_worker_lost: WorkerLost::default(),
             queue: crate::name::DEFAULT.to_owned(),
             priority: Priority::default(),
+            limits: Vec::new(),
         }
     }
 
@@ -309,7 +331,7 @@ impl DefinitionDraft {
         let mut on_failure: Option<TaskIndex> = None;
         for (position, draft) in self.tasks.iter().enumerate() {
             let wrong = |problem| self.wrong(draft, problem);
-            let spec = draft.check(&indices, &self.tasks).map_err(wrong)?;
+            let spec = draft.check(&self.name, &indices, &self.tasks).map_err(wrong)?;
             if spec.kind == TaskKind::OnFailure {
                 if let Some(first) = on_failure {
                     let first = self.tasks[first.as_usize()].name.clone();
@@ -324,8 +346,10 @@ impl DefinitionDraft {
             let path = cycle.iter().map(|i| self.tasks[i.as_usize()].name.clone()).collect();
             return Err(DefinitionError::Cycle { workflow: self.name, path });
         }
+        let limits_before = limits_before(&specs);
         let DefinitionDraft { version, timeout, .. } = self;
-        Ok(Definition { name, version, timeout, tasks: specs, children, on_failure })
+        let tasks = specs;
+        Ok(Definition { name, version, timeout, tasks, children, on_failure, limits_before })
     }
 
     fn check_sizes(&self) -> Result<(), DefinitionError> {
@@ -366,6 +390,7 @@ impl DefinitionDraft {
 impl TaskDraft {
     fn check(
         &self,
+        workflow: &str,
         indices: &HashMap<&str, TaskIndex>,
         tasks: &[TaskDraft],
     ) -> Result<TaskSpec, TaskProblem> {
@@ -430,8 +455,44 @@ impl TaskDraft {
             on_worker_lost: self.on_worker_lost,
             queue,
             priority: self.priority,
+            limits: self.check_limits(workflow)?,
         })
     }
+}
+
+impl TaskDraft {
+    fn check_limits(&self, workflow: &str) -> Result<Vec<LaneLimit>, TaskProblem> {
+        if self.limits.is_empty() {
+            return Ok(Vec::new());
+        }
+        if matches!(self.kind, TaskKind::Sleep(_)) {
+            return Err(TaskProblem::LimitedSleep);
+        }
+        let count = self.limits.len();
+        if count > LIMITS_MAX {
+            return Err(TaskProblem::TooManyLimits(count));
+        }
+        let limits = self.limits.iter().map(|limit| limit.check(workflow, &self.name));
+        let mut limits = limits.collect::<Result<Vec<_>, _>>().map_err(TaskProblem::Limit)?;
+        limits.sort_by(|one, other| one.name.cmp(&other.name));
+        match limits.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            Some(pair) => Err(TaskProblem::LimitTwice(pair[0].name.to_string())),
+            None => Ok(limits),
+        }
+    }
+}
+
+/// How many limits the tasks before each one have; nothing if none has any.
+fn limits_before(tasks: &[Arc<TaskSpec>]) -> Vec<usize> {
+    if tasks.iter().all(|task| task.limits.is_empty()) {
+        return Vec::new();
+    }
+    let count = |sum: &mut usize, task: &Arc<TaskSpec>| {
+        let before = *sum;
+        *sum += task.limits.len();
+        Some(before)
+    };
+    tasks.iter().scan(0, count).collect()
 }
 
 fn children_of(tasks: &[Arc<TaskSpec>]) -> Vec<Vec<TaskIndex>> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decide::Failure;
 use crate::id::{EventId, Fence, RunId, TaskIndex, WorkerId};
-use crate::name::TaskName;
+use crate::name::{LaneKey, LimitName, TaskName};
 use crate::state::{RunState, TaskState};
 use crate::time::Timestamp;
 
@@ -135,6 +135,13 @@ pub enum TaskEventKind {
         /// When it will be queued.
         until: Timestamp,
     },
+    /// Its turn came, but the lane is full: it waits there for a slot, or is skipped.
+    Blocked {
+        /// The limit.
+        limit: LimitName,
+        /// The lane of it.
+        key: Option<LaneKey>,
+    },
     /// A sleep began.
     Sleeping {
         /// When it ends.
@@ -171,7 +178,7 @@ pub enum TaskEventKind {
         /// When it goes on by itself, if it does.
         until: Option<Timestamp>,
     },
-    /// What the function waited for has come.
+    /// What it waited for has come: a signal, the end of a child, a slot in a lane.
     Resumed,
     /// The function begins afresh, with another input. Attempts count anew.
     Continued,
@@ -184,7 +191,7 @@ pub enum TaskEventKind {
         /// Why the task failed, if no attempt was left.
         failure: Option<Failure>,
     },
-    /// It does not run, by its trigger or its condition.
+    /// It does not run, by its trigger, its condition or a limit.
     Skipped,
     /// Its run was cancelled.
     Cancelled,
@@ -198,6 +205,7 @@ impl TaskEventKind {
         match self {
             TaskEventKind::Queued => "queued",
             TaskEventKind::Delayed { .. } => "delayed",
+            TaskEventKind::Blocked { .. } => "blocked",
             TaskEventKind::Sleeping { .. } => "sleeping",
             TaskEventKind::Woken => "woken",
             TaskEventKind::Started { .. } => "started",

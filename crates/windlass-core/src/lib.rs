@@ -13,6 +13,7 @@
 //! | [`progress`] | what follows for the rest of the run when a task ends? |
 //! | [`step`] | what does a durable function remember? |
 //! | [`fairness`] | whose turn is it? |
+//! | [`lane`] | how many with the same key may be under way at once? |
 //! | [`undo`] | how is what it did undone? |
 //! | [`event`] | how is it written down? |
 
@@ -21,6 +22,7 @@ pub mod definition;
 pub mod event;
 pub mod fairness;
 pub mod id;
+pub mod lane;
 pub mod name;
 pub mod payload;
 pub mod progress;
@@ -40,8 +42,10 @@ pub use id::{
     CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, SignalId, TaskId, TaskIndex, Term,
     Version, WorkerId,
 };
+pub use lane::{LaneId, LaneKeys, LaneLimit, Lanes, Limit, LimitScope, WhenFull};
 pub use name::{
-    IdempotencyKey, NameError, QueueName, StepName, TaskName, Tenant, WorkerName, WorkflowName,
+    IdempotencyKey, LaneKey, LimitName, NameError, QueueName, StepName, TaskName, Tenant,
+    WorkerName, WorkflowName,
 };
 pub use payload::{Payload, PayloadError, PayloadLimit};
 pub use progress::{Effect, ParentTally, Progress, RunCounters};

@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a workflow, task, queue or tenant, in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// The longest idempotency key, in bytes.
+/// The longest idempotency key and the longest lane key, in bytes.
 pub const KEY_BYTES_MAX: usize = 400;
+
+/// The longest name of a limit, in bytes: that of a workflow, a task and a field.
+pub const LIMIT_NAME_BYTES_MAX: usize = 3 * NAME_BYTES_MAX + 2;
 
 /// A name that cannot be used, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -134,6 +137,14 @@ name! {
 name! {
     /// Whoever must not be starved by, nor see, the others.
     Tenant, "tenant name", NAME_BYTES_MAX
+}
+name! {
+    /// The name of a limit on how many tasks are under way at once.
+    LimitName, "name of a limit", LIMIT_NAME_BYTES_MAX
+}
+name! {
+    /// What the tasks in one lane of a limit have in common.
+    LaneKey, "lane key", KEY_BYTES_MAX
 }
 name! {
     /// The caller's name for a start: one run per tenant, workflow and key.

@@ -15,7 +15,7 @@ pub enum TaskState {
     Pending,
     /// Waits for a time: a delay, a sleep or a retry's backoff.
     Scheduled,
-    /// Waits for something to happen: a signal, or the end of another run.
+    /// Waits for something to happen: a signal, the end of another run, or a slot in a lane.
     Waiting,
     /// Can be claimed.
     Ready,
@@ -106,6 +106,8 @@ pub enum TaskCommand {
     Queue,
     /// The parents ended as the trigger wants it, but a time must come first.
     Schedule,
+    /// Its turn came, but a lane that it needs is full.
+    Block,
     /// The time came: the task can be claimed.
     Promote,
     /// The time came: the task was a sleep and is over.
@@ -132,7 +134,7 @@ pub enum TaskCommand {
     Continue,
     /// The lease ran out and an attempt is left.
     Expire,
-    /// The trigger or the condition says that it does not run.
+    /// The trigger, the condition or a limit says that it does not run.
     Skip,
     /// Its run is cancelled.
     Cancel,
@@ -142,9 +144,10 @@ pub enum TaskCommand {
 
 impl TaskCommand {
     /// Every command.
-    pub const ALL: [TaskCommand; 18] = [
+    pub const ALL: [TaskCommand; 19] = [
         TaskCommand::Queue,
         TaskCommand::Schedule,
+        TaskCommand::Block,
         TaskCommand::Promote,
         TaskCommand::Wake,
         TaskCommand::Claim,
@@ -168,6 +171,7 @@ impl TaskCommand {
         match self {
             TaskCommand::Queue => "queue",
             TaskCommand::Schedule => "schedule",
+            TaskCommand::Block => "block",
             TaskCommand::Promote => "promote",
             TaskCommand::Wake => "wake",
             TaskCommand::Claim => "claim",
@@ -197,13 +201,16 @@ pub const TASK_TRANSITIONS: &[(TaskState, TaskCommand, TaskState)] = {
     &[
         (Pending, Do::Queue, Ready),
         (Pending, Do::Schedule, Scheduled),
+        (Pending, Do::Block, Waiting),
         (Pending, Do::Skip, Skipped),
         (Pending, Do::Cancel, Cancelled),
+        (Scheduled, Do::Block, Waiting),
         (Scheduled, Do::Promote, Ready),
         (Scheduled, Do::Wake, Succeeded),
         (Scheduled, Do::Cancel, Cancelled),
         (Waiting, Do::Promote, Ready),
         (Waiting, Do::Resume, Ready),
+        (Waiting, Do::Skip, Skipped),
         (Waiting, Do::Cancel, Cancelled),
         (Ready, Do::Claim, Running),
         (Ready, Do::Fail, Failed),
@@ -356,15 +363,22 @@ mod tests {
             S::Pending => &[
                 (Do::Queue, S::Ready),
                 (Do::Schedule, S::Scheduled),
+                (Do::Block, S::Waiting),
                 (Do::Skip, S::Skipped),
                 (Do::Cancel, S::Cancelled),
             ],
-            S::Scheduled => {
-                &[(Do::Promote, S::Ready), (Do::Wake, S::Succeeded), (Do::Cancel, S::Cancelled)]
-            }
-            S::Waiting => {
-                &[(Do::Promote, S::Ready), (Do::Resume, S::Ready), (Do::Cancel, S::Cancelled)]
-            }
+            S::Scheduled => &[
+                (Do::Block, S::Waiting),
+                (Do::Promote, S::Ready),
+                (Do::Wake, S::Succeeded),
+                (Do::Cancel, S::Cancelled),
+            ],
+            S::Waiting => &[
+                (Do::Promote, S::Ready),
+                (Do::Resume, S::Ready),
+                (Do::Skip, S::Skipped),
+                (Do::Cancel, S::Cancelled),
+            ],
             S::Ready => {
                 &[(Do::Claim, S::Running), (Do::Fail, S::Failed), (Do::Cancel, S::Cancelled)]
             }

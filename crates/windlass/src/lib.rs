@@ -72,9 +72,10 @@ pub use planted::PlantedBug;
 pub use run::RunHandle;
 pub use task_error::TaskError;
 pub use windlass_core::{
-    CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, PayloadLimit,
-    RetryPolicy, RunEvent, RunEventKind, RunId, RunState, TaskEvent, TaskEventKind, TaskName,
-    TaskState, Tenant, Term, Timestamp, Trigger, Version, WorkerId, WorkerLost, WorkflowName,
+    CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, Limit,
+    LimitScope, PayloadLimit, RetryPolicy, RunEvent, RunEventKind, RunId, RunState, TaskEvent,
+    TaskEventKind, TaskName, TaskState, Tenant, Term, Timestamp, Trigger, Version, WhenFull,
+    WorkerId, WorkerLost, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

@@ -219,6 +219,7 @@ impl Tally {
             TaskEventKind::Reset => self.resets += 1,
             TaskEventKind::Queued
             | TaskEventKind::Delayed { .. }
+            | TaskEventKind::Blocked { .. }
             | TaskEventKind::Sleeping { .. }
             | TaskEventKind::Woken
             | TaskEventKind::Succeeded

@@ -176,6 +176,7 @@ fn detail(event: &Event) -> String {
         | TaskEventKind::Parked { until: Some(until) } => {
             format!("for {}", seconds(until.since(event.at)))
         }
+        TaskEventKind::Blocked { limit, .. } => format!("by limit {limit}"),
         TaskEventKind::Started { worker } => format!("by worker {}", short(*worker)),
         TaskEventKind::LeaseExpired { worker, .. } => format!("of worker {}", short(*worker)),
         TaskEventKind::Skipped if task.from == TaskState::Running => "condition false".to_owned(),

@@ -107,6 +107,7 @@ fn task_line(at: Timestamp, task: &TaskEvent) -> Option<String> {
         TaskEventKind::Released { .. } => Some(format!("{name}: handed back")),
         TaskEventKind::Queued
         | TaskEventKind::Delayed { .. }
+        | TaskEventKind::Blocked { .. }
         | TaskEventKind::Sleeping { .. }
         | TaskEventKind::Woken
         | TaskEventKind::Started { .. }

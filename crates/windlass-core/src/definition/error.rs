@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{EDGES_MAX, TASKS_MAX};
 use crate::id::{Priority, Version};
+use crate::lane::{LIMITS_MAX, LimitError};
 use crate::name::NameError;
 use crate::retry::{RetryError, WAIT_MAX};
 use crate::undo::UNDO_SUFFIX;
@@ -98,6 +99,18 @@ pub enum TaskProblem {
     /// The time that it may wait for a worker is none, or too long.
     #[error("has a claim timeout of {0:?}, not within 1 µs to {WAIT_MAX:?}")]
     ClaimTimeout(Duration),
+    /// A limit of it makes no sense.
+    #[error(transparent)]
+    Limit(LimitError),
+    /// Nothing of a sleep is ever under way.
+    #[error("it is a sleep, which nothing limits")]
+    LimitedSleep,
+    /// There are more limits than may be.
+    #[error("has {0} limits, the most is {LIMITS_MAX}")]
+    TooManyLimits(usize),
+    /// Two limits have one name.
+    #[error("has two limits with the name {0:?}")]
+    LimitTwice(String),
     /// Its name or its queue's name cannot be used.
     #[error(transparent)]
     Name(NameError),

@@ -1,4 +1,5 @@
 //! Tests of the core through its public interface.
 
 mod definition;
+mod lane;
 mod progress;

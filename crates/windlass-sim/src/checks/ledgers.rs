@@ -49,6 +49,7 @@ pub(super) fn completions_are_handlers_own(
             TaskEventKind::Skipped
             | TaskEventKind::Queued
             | TaskEventKind::Delayed { .. }
+            | TaskEventKind::Blocked { .. }
             | TaskEventKind::Sleeping { .. }
             | TaskEventKind::Woken
             | TaskEventKind::Started { .. }
@@ -143,6 +144,7 @@ pub(super) fn attempts_are_used_up_before_a_task_fails(
             TaskEventKind::LeaseExpired { failure: None, .. }
             | TaskEventKind::Queued
             | TaskEventKind::Delayed { .. }
+            | TaskEventKind::Blocked { .. }
             | TaskEventKind::Sleeping { .. }
             | TaskEventKind::Woken
             | TaskEventKind::Started { .. }

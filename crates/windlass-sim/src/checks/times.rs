@@ -145,7 +145,7 @@ pub(super) fn timers_are_not_late(evidence: &Evidence<'_>, violations: &mut Vec<
                     // What a function waited for may have been due while it was at work.
                     *due = Some((*until).max(event.at));
                 }
-                TaskEventKind::Queued | TaskEventKind::Woken => {
+                TaskEventKind::Queued | TaskEventKind::Blocked { .. } | TaskEventKind::Woken => {
                     let Some(until) = due.take() else { continue };
                     let is_missed = was_swept_between(&truth.promotes, until, event.at);
                     let healed_at = evidence.staffed_at + VACANCY_MAX;

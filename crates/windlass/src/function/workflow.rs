@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{RetryPolicy, WorkerLost};
+use windlass_core::{Limit, RetryPolicy, WorkerLost};
 
 use crate::context::Ctx;
 use crate::error::Error;
@@ -146,6 +146,12 @@ where
     /// [their own policies](crate::function::Step::retry).
     pub fn retry(self, policy: RetryPolicy) -> Self {
         self.policy(move |task| task.retry(policy))
+    }
+
+    /// How many runs with the same key are under way at once, see [`Limit`]; it can be called
+    /// several times. A function keeps its slots while it sleeps and waits.
+    pub fn limit(self, limit: Limit) -> Self {
+        self.policy(move |task| task.limit(limit))
     }
 
     /// How long the function may be at work between two rests.

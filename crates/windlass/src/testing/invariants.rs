@@ -263,6 +263,7 @@ impl Walk<'_> {
             | TaskEventKind::Cancelled
             | TaskEventKind::Queued
             | TaskEventKind::Delayed { .. }
+            | TaskEventKind::Blocked { .. }
             | TaskEventKind::Sleeping { .. }
             | TaskEventKind::Resumed
             | TaskEventKind::Woken => {}
@@ -283,7 +284,7 @@ impl Walk<'_> {
             TaskEventKind::Released { until } | TaskEventKind::Parked { until } => {
                 task.until = *until;
             }
-            TaskEventKind::Queued | TaskEventKind::Woken => {
+            TaskEventKind::Queued | TaskEventKind::Blocked { .. } | TaskEventKind::Woken => {
                 if due.is_some_and(|due| at < due) {
                     self.violate(TIMERS, format!("{described}, due {due:?}"));
                 }
@@ -351,6 +352,7 @@ fn commands(kind: &TaskEventKind) -> &'static [TaskCommand] {
     match kind {
         TaskEventKind::Queued => &[TaskCommand::Queue, TaskCommand::Promote],
         TaskEventKind::Delayed { .. } | TaskEventKind::Sleeping { .. } => &[TaskCommand::Schedule],
+        TaskEventKind::Blocked { .. } => &[TaskCommand::Block],
         TaskEventKind::Woken => &[TaskCommand::Wake],
         TaskEventKind::Started { .. } => &[TaskCommand::Claim],
         TaskEventKind::Succeeded => &[TaskCommand::Succeed],

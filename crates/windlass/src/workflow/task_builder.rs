@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{Failure, RetryPolicy, TaskKind, TaskName, Trigger, WorkerLost};
+use windlass_core::{Failure, Limit, RetryPolicy, TaskKind, TaskName, Trigger, WorkerLost};
 
 use super::Task;
 use super::builder::{Node, WorkflowBuilder};
@@ -122,6 +122,14 @@ impl<'w, I, R> TaskBuilder<'w, I, R> {
     /// for [`Ctx::last_failure`].
     pub fn on_worker_lost(mut self, policy: WorkerLost) -> Self {
         self.node.draft.on_worker_lost = policy;
+        self
+    }
+
+    /// How many tasks with the same key are under way at once, see [`Limit`]. It can be called
+    /// several times: the task then needs a slot in its lane of each limit. Slots are taken
+    /// before the task becomes ready and kept until it has ended, through retries and sleeps.
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.node.draft.limits.push(limit);
         self
     }
 
@@ -343,6 +351,14 @@ impl<'w, I> OnFailureBuilder<'w, I> {
     /// for [`Ctx::last_failure`].
     pub fn on_worker_lost(mut self, policy: WorkerLost) -> Self {
         self.node.draft.on_worker_lost = policy;
+        self
+    }
+
+    /// How many tasks with the same key are under way at once, see [`Limit`]. It can be called
+    /// several times: the task then needs a slot in its lane of each limit. Slots are taken
+    /// before the task becomes ready and kept until it has ended, through retries and sleeps.
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.node.draft.limits.push(limit);
         self
     }
 

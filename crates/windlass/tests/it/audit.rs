@@ -44,7 +44,7 @@ async fn a_database_with_runs_in_all_states_is_clean() {
 async fn a_database_without_runs_is_clean() {
     let report = Story::empty().await.audit().await;
     assert!(found(&report).is_empty(), "{report:#?}");
-    assert_eq!(check(&report, "schema.indexes").checked, 17);
+    assert_eq!(check(&report, "schema.indexes").checked, 18);
 }
 
 #[tokio::test]
@@ -104,6 +104,11 @@ async fn completions_and_fences_that_are_not_right_are_found() {
 }
 
 #[tokio::test]
+async fn wrong_lanes_are_found() {
+    assert_all_found(&["G5", "G6"]).await;
+}
+
+#[tokio::test]
 async fn children_before_their_parents_and_wrong_counters_are_found() {
     assert_all_found(&["G7", "G8"]).await;
 }
@@ -148,7 +153,7 @@ async fn only_the_newest_runs_are_checked_if_they_are_asked_for() {
     assert_eq!((runs, events), (3, 5));
     let skipped =
         report.checks.iter().filter(|check| check.is_skipped).map(|check| check.id.as_str());
-    assert_eq!(skipped.collect::<Vec<_>>(), ["rows.without-run"]);
+    assert_eq!(skipped.collect::<Vec<_>>(), ["G5.slots", "G6.first", "rows.without-run"]);
 
     story.execute("update windlass.runs set created_at = created_at - interval '1 day'").await;
     let minute = story.options().started_within(Duration::from_secs(60));

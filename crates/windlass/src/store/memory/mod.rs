@@ -7,6 +7,7 @@
 mod children;
 mod control;
 mod finish;
+mod lanes;
 mod leaders;
 mod leases;
 mod mistakes;
@@ -119,6 +120,7 @@ impl MemoryStore {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.shared.now = state.shared.now.max(self.clock.now());
             let result = verb(&mut state);
+            state.settle_lanes();
             state.note_ends();
             let activity = state.shared.activity();
             self.activity.send_if_modified(|last| std::mem::replace(last, activity) != activity);
@@ -194,6 +196,7 @@ impl WorkerLink for MemoryStore {
         check_batch(next.limit)?;
         self.transact(|state| {
             let answers = state.finish_all(completions)?;
+            state.settle_lanes();
             Ok(Finished { answers, claimed: state.claim_next(&next)? })
         })
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    Call, Definition, Effect, Event, EventBody, Failure, Fence, IdempotencyKey, Payload, Priority,
-    Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, SignalId, StepName, StepRecord,
-    TaskCommand, TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState, Tenant,
-    Timestamp, WorkerId,
+    Call, Definition, Effect, Event, EventBody, Failure, Fence, IdempotencyKey, LaneKeys, Payload,
+    Priority, Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, SignalId, StepName,
+    StepRecord, TaskCommand, TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskState,
+    Tenant, Timestamp, WorkerId,
 };
 
 use super::queue::{Entry, Place};
@@ -21,6 +21,7 @@ pub(super) struct Run {
     pub(super) definition: Arc<Definition>,
     pub(super) tenant: Tenant,
     pub(super) input: Payload,
+    pub(super) lane_keys: LaneKeys,
     pub(super) key: Option<IdempotencyKey>,
     pub(super) priority: Priority,
     pub(super) metadata: BTreeMap<String, String>,
@@ -95,6 +96,8 @@ impl Run {
         definition: Arc<Definition>,
         shared: &mut Shared,
     ) -> Result<Run, StoreError> {
+        let lane_keys = LaneKeys::of(&definition, &new.input);
+        let lane_keys = lane_keys.map_err(|error| StoreError::Conflict(error.to_string()))?;
         let (progress, effects) = Progress::start(&definition);
         let tasks = definition.tasks().iter().map(|_| Task::new()).collect();
         let mut run = Run {
@@ -102,6 +105,7 @@ impl Run {
             definition,
             tenant: new.tenant,
             input: new.input,
+            lane_keys,
             key: new.key,
             priority: new.priority,
             metadata: new.metadata,
@@ -171,6 +175,7 @@ impl Run {
         shared.set_deadline(&mut task.claim_by, None);
         if to.is_final() {
             task.checkpoint = None;
+            shared.vacated.push(id);
         }
         shared.count_move(from, to);
         let (fence, attempt) = (task.fence, task.attempt);
@@ -232,6 +237,22 @@ impl Run {
         self.task(index).due = Some(shared.schedule(until, id));
     }
 
+    /// A task's turn has come: it becomes ready, or asks for the slots that it needs.
+    pub(super) fn queue(
+        &mut self,
+        shared: &mut Shared,
+        index: TaskIndex,
+        command: TaskCommand,
+    ) -> Result<(), StoreError> {
+        if !self.definition.task(index).limits.is_empty() {
+            shared.requests.push_back(self.task_id(index));
+            return Ok(());
+        }
+        self.move_task(shared, index, command, TaskEventKind::Queued)?;
+        self.enqueue(shared, index);
+        Ok(())
+    }
+
     /// A task's parents have ended as it wants: queue it, now or after a time.
     fn unblock(
         &mut self,
@@ -247,9 +268,7 @@ impl Run {
                 until
             }
             TaskKind::Handler | TaskKind::OnFailure if delay.is_zero() => {
-                self.move_task(shared, index, TaskCommand::Queue, TaskEventKind::Queued)?;
-                self.enqueue(shared, index);
-                return Ok(());
+                return self.queue(shared, index, TaskCommand::Queue);
             }
             TaskKind::Handler | TaskKind::OnFailure => {
                 let until = shared.now + delay;

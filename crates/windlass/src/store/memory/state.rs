@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    ClaimSeq, Definition, EventId, Fence, IdempotencyKey, PayloadLimit, RunId, RunState, TaskId,
-    TaskIndex, TaskState, Tenant, Timestamp, Version, Weight, WorkerId, WorkflowName,
+    ClaimSeq, Definition, EventId, Fence, IdempotencyKey, Lanes, PayloadLimit, RunId, RunState,
+    TaskId, TaskIndex, TaskState, Tenant, Timestamp, Version, Weight, WorkerId, WorkflowName,
 };
 
 use super::children::{Family, Notice};
@@ -52,6 +52,12 @@ pub(super) struct Shared {
     pub(super) take_backs: BTreeSet<(Timestamp, TaskId, Fence)>,
     /// What must have happened until when.
     pub(super) deadlines: BTreeSet<Deadline>,
+    /// Who has slots in the lanes of limits, and who waits.
+    pub(super) lanes: Lanes,
+    /// Tasks whose turn came in the verb under way and that need slots.
+    pub(super) requests: VecDeque<TaskId>,
+    /// Tasks that ended in the verb under way.
+    pub(super) vacated: Vec<TaskId>,
     /// The runs that ended in the verb under way.
     pub(super) ended: Vec<Ended>,
     /// What happened to runs that others must hear of.
@@ -133,6 +139,9 @@ impl State {
                 due: BTreeMap::new(),
                 take_backs: BTreeSet::new(),
                 deadlines: BTreeSet::new(),
+                lanes: Lanes::whole(),
+                requests: VecDeque::new(),
+                vacated: Vec::new(),
                 ended: Vec::new(),
                 notices: VecDeque::new(),
                 schedules: 0,

@@ -84,9 +84,7 @@ impl Run {
                 self.end_task(shared, id.index, TaskCommand::Wake, TaskEventKind::Woken)
             }
             TaskKind::Handler | TaskKind::OnFailure => {
-                self.move_task(shared, id.index, TaskCommand::Promote, TaskEventKind::Queued)?;
-                self.enqueue(shared, id.index);
-                Ok(())
+                self.queue(shared, id.index, TaskCommand::Promote)
             }
         }
     }

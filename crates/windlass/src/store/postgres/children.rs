@@ -109,7 +109,7 @@ impl PostgresStore {
         let (mut ended, mut parents) = (Vec::new(), BTreeSet::new());
         let children = notes.iter().flat_map(|(_, note)| match note {
             Note::Cancelled { children, .. } => children.as_slice(),
-            Note::ChildEnded { .. } => &[],
+            Note::ChildEnded { .. } | Note::Lane { .. } => &[],
         });
         let busy = busy_runs(tx, work, children.copied()).await?;
         for (seq, note) in notes {
@@ -120,6 +120,12 @@ impl PostgresStore {
                     delivered.push(*seq);
                 }
                 Note::ChildEnded { .. } => {}
+                Note::Lane { run } => {
+                    if work.runs.contains_key(run) {
+                        self.visit_lanes(work, [*run]);
+                        delivered.push(*seq);
+                    }
+                }
                 Note::Cancelled { children, is_all, .. } => {
                     let is_free =
                         |child: &RunId| work.runs.contains_key(child) && !busy.contains(child);
@@ -206,6 +212,8 @@ impl PostgresStore {
 pub(super) enum Note {
     /// A child of this run ended.
     ChildEnded { run: RunId, child: RunId },
+    /// A task of this run may have slots in lanes by now.
+    Lane { run: RunId },
     /// This run was cancelled, and so are its children.
     Cancelled { run: RunId, children: Vec<RunId>, is_all: bool },
 }
@@ -217,20 +225,21 @@ impl Note {
         let child = row.get::<_, Option<Uuid>>("child_id").map(RunId::from_uuid);
         match (row.get::<_, Option<&str>>("purpose")?, child) {
             ("child_ended", Some(child)) => Some(Note::ChildEnded { run, child }),
+            ("lane", _) => Some(Note::Lane { run }),
             _ => Some(Note::Cancelled { run, children: Vec::new(), is_all: true }),
         }
     }
 
     fn run(&self) -> RunId {
         match self {
-            Note::ChildEnded { run, .. } | Note::Cancelled { run, .. } => *run,
+            Note::ChildEnded { run, .. } | Note::Lane { run } | Note::Cancelled { run, .. } => *run,
         }
     }
 
     /// The runs that must be locked to deliver it.
     pub(super) fn runs(&self) -> Vec<RunId> {
         match self {
-            Note::ChildEnded { run, .. } => vec![*run],
+            Note::ChildEnded { run, .. } | Note::Lane { run } => vec![*run],
             Note::Cancelled { children, .. } => children.clone(),
         }
     }

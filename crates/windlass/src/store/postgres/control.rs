@@ -53,6 +53,7 @@ impl PostgresStore {
         id: RunId,
         reason: Option<&str>,
     ) -> Result<(), Fault> {
+        self.lock_lanes(tx, work, [id]).await?;
         tx.query(&sql::LOCK_READY, &[id.as_uuid()]).await?;
         work.load_all(tx, id).await?;
         let now = work.now;
@@ -122,6 +123,7 @@ impl PostgresStore {
             run.progress = progress;
             run.apply_effects(moves, now, effects, Duration::ZERO)?;
         }
+        self.settle_lanes(&tx, &mut work).await?;
         let mut writes = work.writes(&self.names)?;
         if id.may_be_child() {
             writes.push(&sql::REOPEN_CHILD, params![*id.as_uuid()]);

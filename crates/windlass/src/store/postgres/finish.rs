@@ -120,6 +120,7 @@ impl PostgresStore {
             }
             answers.push(Answer::Accepted);
         }
+        self.settle_lanes(&tx, &mut work).await?;
         if !work.runs.values().all(Run::is_as_ahead) {
             return Ok(None);
         }

@@ -97,6 +97,7 @@ impl Work {
         self.write_resets(&mut writes);
         self.write_checkpoints(&mut writes);
         self.write_steps(&mut writes)?;
+        self.write_lanes(&mut writes)?;
         self.write_notes(&mut writes);
         write_history(&mut writes, self.now, &self.moves.events)?;
         self.write_put_back(&mut writes)?;
@@ -128,11 +129,15 @@ impl Work {
             (Narrow::Leases, &[TaskState::Running], &sql::DELETE_LEASES),
             (Narrow::Timers, &[TaskState::Scheduled, TaskState::Waiting], &sql::DELETE_TIMERS),
         ];
+        // What waits for another time, or for something else, has another row.
+        let anew: BTreeSet<TaskId> = self.moves.scheduled.iter().map(|(id, _)| *id).collect();
         for (table, states, statement) in removals {
-            let is_gone =
-                |task: &Task| task.stored_in == Some(table) && !states.contains(&task.state);
-            let gone: Vec<TaskId> =
-                self.changed().filter(|(_, _, task)| is_gone(task)).map(|(_, id, _)| id).collect();
+            let is_gone = |id: TaskId, task: &Task| {
+                let stays = states.contains(&task.state) && !anew.contains(&id);
+                task.stored_in == Some(table) && !stays
+            };
+            let gone = self.changed().filter(|(_, id, task)| is_gone(*id, task));
+            let gone: Vec<TaskId> = gone.map(|(_, id, _)| id).collect();
             if gone.is_empty() {
                 continue;
             }

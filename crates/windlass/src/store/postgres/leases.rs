@@ -284,7 +284,7 @@ impl PostgresStore {
         let Some(mut life) = life.filter(|one| one.state != Alive::Dead) else { return Ok(()) };
         life.lease_until = life.lease_until.min(now);
         let mut reaped = self.take_away(&tx, now, vec![life], Vec::new(), usize::MAX).await?;
-        self.undo_ended(&tx, &mut reaped.work).await?;
+        self.settle(&tx, &mut reaped.work).await?;
         let writes = reaped.writes(&self.names)?;
         self.conclude_with(tx, &reaped.work, writes).await?;
         Ok(())
@@ -311,7 +311,7 @@ impl PostgresStore {
         let expired = expired.into_iter().filter(is_expired).collect();
         let overdue = overdue(&tx, now, limit).await?;
         let mut reaped = self.take_away(&tx, now, expired, overdue, limit).await?;
-        self.undo_ended(&tx, &mut reaped.work).await?;
+        self.settle(&tx, &mut reaped.work).await?;
         let mut writes = reaped.writes(&self.names)?;
         for life in forgotten.iter().filter(is_forgotten) {
             life.end(&mut writes, Alive::Dead, now);

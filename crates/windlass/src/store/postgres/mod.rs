@@ -26,6 +26,7 @@ mod flush;
 mod handout;
 mod history;
 mod journal;
+mod lanes;
 mod leaders;
 mod leases;
 mod listen;
@@ -243,9 +244,16 @@ impl PostgresStore {
         self.pool.get().await?.query(sql, params).await
     }
 
+    /// Does what follows from what a verb has changed for others: for those who wait for slots
+    /// in lanes, and for runs whose steps are to be undone.
+    async fn settle(&self, tx: &Tx<'_>, work: &mut Work) -> Result<(), Fault> {
+        self.settle_lanes(tx, work).await?;
+        self.undo_ended(tx, work).await
+    }
+
     /// Writes what a verb changed, commits, and tells whoever waits.
     async fn conclude(&self, tx: Tx<'_>, work: &mut Work) -> Result<(), Fault> {
-        self.undo_ended(&tx, work).await?;
+        self.settle(&tx, work).await?;
         self.conclude_with(tx, work, work.writes(&self.names)?).await.map(drop)
     }
 
@@ -293,7 +301,8 @@ fn kinds_of(work: &Work) -> Kinds {
     if !work.moves.enqueued.is_empty() || !work.moves.put_back.is_empty() {
         kinds = kinds | Kinds::WORK;
     }
-    if !work.moves.scheduled.is_empty() || work.has_notes() || work.has_deadlines() {
+    let is_due = !work.moves.scheduled.is_empty() || work.has_unsettled_lanes();
+    if is_due || work.has_notes() || work.has_deadlines() {
         kinds = kinds | Kinds::TIMERS;
     }
     if work.moves.has_ended_runs {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
 use windlass_core::{
-    Definition, DefinitionDraft, Priority, QueueName, Tenant, Version, WorkflowName,
+    Definition, DefinitionDraft, LimitName, Priority, QueueName, Tenant, Version, WorkflowName,
 };
 
 use super::fault::Fault;
@@ -48,11 +48,12 @@ pub(super) struct Unnamed {
     /// In the order in which they were met, which is that of their numbers.
     pub(super) tenants: Vec<Tenant>,
     pub(super) routes: BTreeSet<RouteKey>,
+    pub(super) limits: BTreeSet<LimitName>,
 }
 
 impl Unnamed {
     pub(super) fn is_empty(&self) -> bool {
-        self.tenants.is_empty() && self.routes.is_empty()
+        self.tenants.is_empty() && self.routes.is_empty() && self.limits.is_empty()
     }
 }
 
@@ -65,6 +66,7 @@ struct Known {
     tenant_names: HashMap<i32, Tenant>,
     routes: BTreeMap<RouteKey, Route>,
     routes_read: Option<Instant>,
+    limits: HashMap<LimitName, i32>,
     definitions: HashMap<i32, Arc<Definition>>,
 }
 
@@ -88,6 +90,21 @@ impl Names {
 
     pub(super) fn route(&self, key: &RouteKey) -> Option<Route> {
         self.read(|known| known.routes.get(key).copied())
+    }
+
+    pub(super) fn limit(&self, limit: &LimitName) -> Option<i32> {
+        self.read(|known| known.limits.get(limit).copied())
+    }
+
+    fn remember_limits(&self, rows: &[Row]) -> Result<(), Fault> {
+        let named = |row: &Row| {
+            let (id, name) = (row.get::<_, i32>("id"), row.get::<_, &str>("name"));
+            let name = LimitName::new(name).map_err(|error| corrupt("limit", id, error))?;
+            Ok::<_, Fault>((name, id))
+        };
+        let limits = rows.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+        self.write(|known| known.limits.extend(limits));
+        Ok(())
     }
 
     /// The routes that serve some queues and handlers.
@@ -177,7 +194,15 @@ impl Names {
                 [(&sql::MAKE_LEVELS, levels), (&sql::MAKE_ROUTES, params), (&sql::ROUTES, &[])];
             [_, _, routes] = tx.query_all(all).await?;
         }
+        let mut limits = Vec::new();
+        if !unnamed.limits.is_empty() {
+            let names: Vec<&str> = unnamed.limits.iter().map(LimitName::as_str).collect();
+            let params: Params<'_> = &[&names];
+            let all = [(&sql::MAKE_LIMITS, params), (&sql::LIMITS_BY_NAME, params)];
+            [_, limits] = tx.query_all(all).await?;
+        }
         tx.commit(Writes::default()).await?;
+        self.remember_limits(&limits)?;
         self.remember_tenants(&tenants)?;
         self.remember_routes(&routes)?;
         Ok(())

@@ -47,7 +47,7 @@ impl PostgresStore {
         next: &Next<'_>,
     ) -> Result<Option<Vec<Claimed>>, Fault> {
         let request = next.request;
-        self.undo_ended(&tx, work).await?;
+        self.settle(&tx, work).await?;
         let opening = self.opening(request)?;
         let is_served = |task: &TaskId| {
             let run = work.runs.get(&task.run);

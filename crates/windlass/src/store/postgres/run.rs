@@ -4,14 +4,14 @@
 //! Only the tasks that the verb needs are loaded. What was changed is written by
 //! [`Work::flush`](super::work::Work).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::decide::worker_lost;
 use windlass_core::{
-    Call, ClaimSeq, Decision, Definition, Effect, EventBody, Failure, Fence, ParentTally, Payload,
-    Priority, Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, StepRecord,
+    Call, ClaimSeq, Decision, Definition, Effect, EventBody, Failure, Fence, LaneKeys, ParentTally,
+    Payload, Priority, Progress, RunCommand, RunEvent, RunEventKind, RunId, RunState, StepRecord,
     TaskCommand, TaskEvent, TaskEventKind, TaskId, TaskIndex, TaskKind, TaskSpec, TaskState,
     Tenant, Timestamp, Trigger, WorkerId, decide_lease_expired,
 };
@@ -29,6 +29,7 @@ pub(super) struct Run {
     pub(super) priority: Priority,
     pub(super) state: RunState,
     pub(super) round: u32,
+    pub(super) lane_keys: LaneKeys,
     pub(super) ended_at: Option<Timestamp>,
     pub(super) progress: Progress,
     /// The tasks that were loaded.
@@ -156,6 +157,12 @@ impl Task {
 #[derive(Default)]
 pub(super) struct Moves {
     pub(super) enqueued: Vec<TaskId>,
+    /// Tasks whose turn has come, and that need slots in lanes before they become ready.
+    pub(super) requests: VecDeque<TaskId>,
+    /// Tasks that have ended and may have slots in lanes.
+    pub(super) vacated: Vec<TaskId>,
+    /// Tasks in whose lanes slots may be free.
+    pub(super) visits: Vec<TaskId>,
     /// Runs that begin, or begin another round.
     pub(super) begun: Vec<RunId>,
     pub(super) put_back: Vec<TaskId>,
@@ -268,13 +275,17 @@ impl Run {
         kind: TaskEventKind,
     ) -> Result<(), StoreError> {
         let id = self.task_id(index);
-        let name = self.definition.task(index).name.clone();
+        let spec = Arc::clone(self.definition.task(index));
+        let name = spec.name.clone();
         let task = self.task(index)?;
         let from = task.state;
         let to = from.apply(command).map_err(|e| StoreError::Corrupt(format!("task {id}: {e}")))?;
         task.state = to;
         // Active tasks have one word in `task_rows`; the narrow tables tell them apart.
         task.is_changed |= is_active(from) != is_active(to) || to.is_final();
+        if to.is_final() && !spec.limits.is_empty() {
+            moves.vacated.push(id);
+        }
         let (fence, attempt) = (task.fence, task.attempt);
         let event = TaskEvent { task: index, name, kind, from, to, fence, attempt };
         moves.events.push((self.id, EventBody::Task(event)));
@@ -301,6 +312,11 @@ impl Run {
         Ok(())
     }
 
+    /// Whether a task needs slots in lanes.
+    pub(super) fn is_limited(&self, index: TaskIndex) -> bool {
+        !self.definition.task(index).limits.is_empty()
+    }
+
     /// A task's parents have ended as it wants: queue it, now or after a time.
     pub(super) fn unblock(
         &mut self,
@@ -314,6 +330,12 @@ impl Run {
             TaskKind::Sleep(duration) => {
                 let until = now + delay + duration;
                 (until, TaskEventKind::Sleeping { until })
+            }
+            TaskKind::Handler | TaskKind::OnFailure
+                if delay.is_zero() && self.is_limited(index) =>
+            {
+                moves.requests.push_back(id);
+                return Ok(());
             }
             TaskKind::Handler | TaskKind::OnFailure if delay.is_zero() => {
                 self.move_task(moves, index, TaskCommand::Queue, TaskEventKind::Queued)?;
@@ -519,6 +541,10 @@ impl Run {
         match self.definition.task(index).kind {
             TaskKind::Sleep(_) => {
                 self.end_task(moves, now, index, TaskCommand::Wake, TaskEventKind::Woken)
+            }
+            TaskKind::Handler | TaskKind::OnFailure if self.is_limited(index) => {
+                moves.requests.push_back(self.task_id(index));
+                Ok(())
             }
             TaskKind::Handler | TaskKind::OnFailure => {
                 self.move_task(moves, index, TaskCommand::Promote, TaskEventKind::Queued)?;

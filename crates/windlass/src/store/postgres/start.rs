@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 use windlass_core::{
-    Definition, Effect, EventBody, PayloadLimit, Progress, RunEvent, RunEventKind, RunId, RunState,
-    TaskIndex, TaskKind, Timestamp, Version, WorkflowName,
+    Definition, Effect, EventBody, LaneKeys, PayloadLimit, Progress, RunEvent, RunEventKind, RunId,
+    RunState, TaskIndex, TaskKind, Timestamp, Version, WorkflowName,
 };
 
 use super::PostgresStore;
 use super::fault::Fault;
+use super::lanes::keys_text;
 use super::pool::{Params, Tx};
 use super::run::{Run, Task};
 use super::statements as sql;
@@ -126,7 +127,8 @@ impl PostgresStore {
         let Some(new) = surely_new(runs, &known, self.payload_limit) else {
             return self.start_carefully(tx, runs, &known, now, |_| Writes::default()).await;
         };
-        let work = begin(now, &new)?;
+        let mut work = begin(now, &new)?;
+        self.settle_lanes(&tx, &mut work).await?;
         let mut writes = Writes::default();
         // Two batches with the same ids take them in the same order.
         let mut sorted = new.clone();
@@ -166,10 +168,14 @@ impl PostgresStore {
         now: Timestamp,
         more: impl FnOnce(&[Result<Started, StoreError>]) -> Writes<'static>,
     ) -> Result<Vec<Result<Started, StoreError>>, Fault> {
-        let mut answers: Vec<Option<Result<Started, StoreError>>> = runs
-            .iter()
-            .map(|run| run.check(self.payload_limit).map_err(StoreError::Conflict).err().map(Err))
-            .collect();
+        let refused = |run: &NewRun| {
+            let wrong = run.check(self.payload_limit).err();
+            let known = known.get(&(run.workflow.clone(), run.version));
+            let lanes = known.and_then(|known| LaneKeys::of(&known.definition, &run.input).err());
+            wrong.or(lanes.map(|error| error.to_string())).map(StoreError::Conflict)
+        };
+        let mut answers: Vec<Option<Result<Started, StoreError>>> =
+            runs.iter().map(|run| refused(run).map(Err)).collect();
         let mut open: Vec<Wanted<'_>> = runs
             .iter()
             .enumerate()
@@ -204,7 +210,8 @@ impl PostgresStore {
         }
         new.sort_unstable_by_key(|(position, _, _)| *position);
         let new: Vec<_> = new.into_iter().map(|(_, run, known)| (run, known)).collect();
-        let work = begin(now, &new)?;
+        let mut work = begin(now, &new)?;
+        self.settle_lanes(&tx, &mut work).await?;
         let answers: Vec<_> = answers.into_iter().flatten().collect();
         let mut writes = work.writes(&self.names)?;
         writes.append(more(&answers));
@@ -231,7 +238,8 @@ fn surely_new<'a>(
     let new = |run: &'a NewRun| {
         let is_new = run.key.is_none() && run.check(limit).is_ok() && ids.insert(run.id);
         let known = known.get(&(run.workflow.clone(), run.version));
-        known.filter(|_| is_new).map(|known| (run, known))
+        let is_lane = |known: &&Known| LaneKeys::of(&known.definition, &run.input).is_ok();
+        known.filter(|known| is_new && is_lane(known)).map(|known| (run, known))
     };
     runs.iter().map(new).collect()
 }
@@ -265,15 +273,26 @@ pub(super) fn begin_one(work: &mut Work, run: &NewRun, known: &Known) -> Result<
         priority: run.priority,
         state: RunState::Running,
         round: 1,
+        lane_keys: lane_keys(run, known)?,
         ended_at: None,
         progress,
-        tasks: roots(&effects),
+        tasks: match known.definition.has_limits() {
+            // A task that finds its lane full may be skipped, with all that follows.
+            true => known.definition.indices().map(|index| (index, Task::new())).collect(),
+            false => roots(&effects),
+        },
         is_changed: false,
         ahead: None,
     };
     one.apply_effects(&mut work.moves, work.now, effects, run.delay)?;
     work.runs.insert(run.id, one);
     Ok(())
+}
+
+/// The keys that a new run has in the limits of its definition.
+fn lane_keys(run: &NewRun, known: &Known) -> Result<LaneKeys, StoreError> {
+    let keys = LaneKeys::of(&known.definition, &run.input);
+    keys.map_err(|error| StoreError::Conflict(error.to_string()))
 }
 
 /// Makes the rows of runs that begin together with what else a verb does.
@@ -376,7 +395,7 @@ async fn insert_runs(tx: &Tx<'_>, now: At, round: &[Wanted<'_>]) -> Result<HashS
     let keys: Vec<Option<&str>> =
         sorted.iter().map(|(run, _)| run.key.as_ref().map(|key| key.as_str())).collect();
     let RunColumns { ids, definitions, workflows, versions, .. } = &columns;
-    let RunColumns { tenants, opens, priorities, metadata, inputs, .. } = &columns;
+    let RunColumns { tenants, opens, priorities, metadata, inputs, lane_keys, .. } = &columns;
     let rows = tx
         .query(
             &sql::INSERT_RUNS,
@@ -392,6 +411,7 @@ async fn insert_runs(tx: &Tx<'_>, now: At, round: &[Wanted<'_>]) -> Result<HashS
                 &keys,
                 metadata,
                 inputs,
+                lane_keys,
             ],
         )
         .await?;
@@ -409,6 +429,7 @@ struct RunColumns<'a> {
     priorities: Vec<i16>,
     metadata: Vec<Option<String>>,
     inputs: Vec<&'a str>,
+    lane_keys: Vec<Option<String>>,
 }
 
 impl<'a> RunColumns<'a> {
@@ -433,6 +454,10 @@ impl<'a> RunColumns<'a> {
             priorities: runs().map(|run| run.priority.get()).collect(),
             metadata: runs().map(metadata).collect::<Result<_, _>>()?,
             inputs: runs().map(|run| run.input.as_str()).collect(),
+            lane_keys: new
+                .iter()
+                .map(|(run, known)| keys_text(&lane_keys(run, known)?))
+                .collect::<Result<_, _>>()?,
         })
     }
 
@@ -449,6 +474,7 @@ impl<'a> RunColumns<'a> {
             At(now),
             self.metadata,
             self.inputs,
+            self.lane_keys,
         ]
     }
 }

@@ -54,6 +54,31 @@ sql!(LOCK_FREE_LEASES, "lock_free_leases.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARR
 sql!(LOCK_FREE_RUNS, "lock_free_runs.sql", [UUID_ARRAY]);
 sql!(LOAD_TASKS, "load_tasks.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(LOCK_READY, "lock_ready.sql", [UUID]);
+sql!(LOCK_LANES, "lock_lanes.sql", [INT4_ARRAY]);
+sql!(LOCK_FREE_LANES, "lock_free_lanes.sql", [INT4_ARRAY]);
+sql!(LANES, "lanes.sql", [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY]);
+sql!(
+    LANE_WAITERS,
+    "lane_waiters.sql",
+    [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY]
+);
+sql!(PLACES, "places.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(
+    INSERT_LANES,
+    "insert_lanes.sql",
+    [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY, INT8_ARRAY, INT8_ARRAY]
+);
+sql!(DELETE_LANES, "delete_lanes.sql", [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY]);
+sql!(
+    INSERT_PLACES,
+    "insert_places.sql",
+    [UUID_ARRAY, INT4_ARRAY, INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY]
+);
+sql!(DELETE_PLACES, "delete_places.sql", [UUID_ARRAY, INT4_ARRAY, INT4_ARRAY]);
+sql!(NOTE_LANES, "note_lanes.sql", [UUID_ARRAY]);
+sql!(MAKE_LIMITS, "make_limits.sql", [TEXT_ARRAY]);
+sql!(LIMITS_BY_NAME, "limits_by_name.sql", [TEXT_ARRAY]);
+sql!(SET_LANE_KEYS, "set_lane_keys.sql", [UUID_ARRAY, TEXT_ARRAY]);
 sql!(LOCK_TURNS, "lock_turns.sql", [INT4_ARRAY]);
 sql!(
     ENQUEUE,
@@ -227,6 +252,7 @@ sql!(
         TIMESTAMPTZ,
         TEXT_ARRAY,
         TEXT_ARRAY,
+        TEXT_ARRAY,
         TEXT_ARRAY
     ]
 );
@@ -242,6 +268,7 @@ sql!(
         INT4_ARRAY,
         INT2_ARRAY,
         TIMESTAMPTZ,
+        TEXT_ARRAY,
         TEXT_ARRAY,
         TEXT_ARRAY
     ]

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass_core::{Effect, Progress, RunId, TaskId, TaskKind, TaskState, Timestamp};
+use windlass_core::{
+    Effect, LaneKeys, Payload, Progress, RunId, TaskId, TaskKind, TaskState, Timestamp,
+};
 
 use super::PostgresStore;
 use super::children::Note;
@@ -15,9 +17,9 @@ use super::pool::{Params, Tx};
 use super::statements as sql;
 use super::time::At;
 use super::unsound;
-use super::work::{Work, task_id};
+use super::work::{Work, sorted_ids, task_id};
 use super::writes::params;
-use crate::store::{Mandate, Sweep};
+use crate::store::{Mandate, StoreError, Sweep};
 
 /// How long ago a timer may have been due that a transaction commits only now. One that
 /// takes longer is found by the next sweep.
@@ -49,7 +51,7 @@ impl PostgresStore {
         // What is cancelled by this very sweep does not become ready before.
         let cancelled = notes.iter().filter_map(|(_, note)| match note {
             Note::Cancelled { children, .. } => Some(children),
-            Note::ChildEnded { .. } => None,
+            Note::ChildEnded { .. } | Note::Lane { .. } => None,
         });
         let cancelled: BTreeSet<RunId> = cancelled.flatten().copied().collect();
         due.retain(|task| !cancelled.contains(&task.run));
@@ -61,6 +63,9 @@ impl PostgresStore {
         let runs = runs.chain(notes.iter().flat_map(|(_, note)| note.runs()));
         let runs = runs.chain(passed.iter().map(|one| one.run));
         let mut work = Work::lock_free(&tx, &self.names, now, runs).await?;
+        let refused = self.read_lane_keys(&tx, &mut work, &staged).await?;
+        let all: Vec<RunId> = work.runs.keys().copied().collect();
+        self.lock_lanes(&tx, &mut work, all).await?;
         let mut moved = 0;
         work.load(&tx, due.iter().copied()).await?;
         // A sleep ends when it is due, and ends well; whatever else is due ends nothing.
@@ -86,11 +91,11 @@ impl PostgresStore {
                 moved += 1;
             }
         }
-        let mut admitted = self.admit(&tx, &mut work, staged).await?;
+        let mut admitted = self.admit(&tx, &mut work, staged, &refused).await?;
         admitted.extend(self.deliver(&tx, &mut work, &notes).await?);
         let expired = self.expire(&tx, &mut work, &passed).await?;
         moved += admitted.len() + expired.len();
-        self.undo_ended(&tx, &mut work).await?;
+        self.settle(&tx, &mut work).await?;
         let mut writes = work.writes(&self.names)?;
         if !admitted.is_empty() {
             writes.push(&sql::DELETE_STAGED, params![admitted]);
@@ -175,6 +180,43 @@ impl PostgresStore {
         Ok((waiting, rows.len() > limit))
     }
 
+    /// Notes the keys that runs which were started in users' transactions have in lanes. Answers
+    /// those that have a value which cannot be a key.
+    async fn read_lane_keys(
+        &self,
+        tx: &Tx<'_>,
+        work: &mut Work,
+        staged: &BTreeMap<i64, Staged>,
+    ) -> Result<BTreeMap<RunId, String>, Fault> {
+        let is_limited = |run: &RunId| {
+            let run = work.runs.get(run).filter(|run| !run.state.is_final());
+            run.is_some_and(|run| run.definition.has_limits())
+        };
+        let limited: Vec<RunId> = staged.values().map(|one| one.run).filter(is_limited).collect();
+        let mut refused = BTreeMap::new();
+        if limited.is_empty() {
+            return Ok(refused);
+        }
+        for row in tx.query(&sql::INPUTS, &[&sorted_ids(limited)]).await? {
+            let id = RunId::from_uuid(row.get("id"));
+            let Some(run) = work.runs.get_mut(&id) else { continue };
+            let input = Payload::from_json(row.get::<_, &str>("input"));
+            let input = input.map_err(|error| {
+                unsound::of(id)(StoreError::Corrupt(format!("the input of run {id} {error}")))
+            })?;
+            match LaneKeys::of(&run.definition, &input) {
+                Ok(keys) => {
+                    run.lane_keys = keys;
+                    work.lanes.keyed.push(id);
+                }
+                Err(error) => {
+                    refused.insert(id, error.to_string());
+                }
+            }
+        }
+        Ok(refused)
+    }
+
     /// Lets runs that were started in users' transactions into the queues, and answers the
     /// numbers of those that wait no more. One that was cancelled meanwhile is only forgotten.
     async fn admit(
@@ -182,6 +224,7 @@ impl PostgresStore {
         tx: &Tx<'_>,
         work: &mut Work,
         staged: BTreeMap<i64, Staged>,
+        refused: &BTreeMap<RunId, String>,
     ) -> Result<Vec<i64>, Fault> {
         let is_open = |one: &Staged| {
             let run = work.runs.get(&one.run);
@@ -202,6 +245,9 @@ impl PostgresStore {
         let now = work.now;
         let mut admitted = Vec::new();
         for (seq, one) in staged {
+            if let Some(reason) = refused.get(&one.run) {
+                self.cancel_in(tx, work, one.run, Some(reason)).await?;
+            }
             let Some((run, moves)) = work.run(one.run) else { continue };
             admitted.push(seq);
             if !run.state.is_final() {

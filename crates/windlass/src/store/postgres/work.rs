@@ -12,6 +12,7 @@ use windlass_core::{
 };
 
 use super::fault::Fault;
+use super::lanes::{self, LaneWork};
 use super::names::Names;
 use super::pool::Tx;
 use super::run::{Moves, Narrow, Place, Run, Task, Verb};
@@ -28,11 +29,19 @@ pub(super) struct Work {
     pub(super) moves: Moves,
     /// Runs that begin, which undo others.
     pub(super) born: Vec<(NewRun, Known)>,
+    /// What became of lanes.
+    pub(super) lanes: LaneWork,
 }
 
 impl Work {
     pub(super) fn new(now: Timestamp) -> Self {
-        Work { now, runs: BTreeMap::new(), moves: Moves::default(), born: Vec::new() }
+        Work {
+            now,
+            runs: BTreeMap::new(),
+            moves: Moves::default(),
+            born: Vec::new(),
+            lanes: LaneWork::default(),
+        }
     }
 
     /// Locks those of some runs that nobody else has locked.
@@ -60,31 +69,8 @@ impl Work {
         let definitions = definitions_of(tx, names, rows).await?;
         let mut work = Work::new(now);
         for row in rows {
-            let id = RunId::from_uuid(row.get("id"));
-            let wrong =
-                |error: String| unsound::of(id)(StoreError::Corrupt(format!("run {id}: {error}")));
-            let definition_id = row.get("definition_id");
-            let definition = &definitions[&definition_id];
-            let counters = RunCounters {
-                open: row.get::<_, i32>("open_tasks").cast_unsigned(),
-                failed: row.get::<_, i32>("failed_tasks").cast_unsigned(),
-            };
-            let tenant = Tenant::new(row.get::<_, &str>("tenant"));
-            let run = Run {
-                id,
-                definition_id,
-                definition: definition.clone(),
-                tenant: tenant.map_err(|error| wrong(error.to_string()))?,
-                priority: Priority::try_from(row.get::<_, i16>("priority")).map_err(wrong)?,
-                state: run_state(row.get("state")).map_err(wrong)?,
-                round: row.get::<_, i32>("round").cast_unsigned(),
-                ended_at: None,
-                progress: Progress::partial(definition, counters),
-                tasks: BTreeMap::new(),
-                is_changed: false,
-                ahead: None,
-            };
-            work.runs.insert(id, run);
+            let run = run_of(&definitions, row)?;
+            work.runs.insert(run.id, run);
         }
         Ok(work)
     }
@@ -253,6 +239,34 @@ impl Work {
     }
 }
 
+/// A run of a row that was read, without its tasks.
+pub(super) fn run_of(definitions: &HashMap<i32, Arc<Definition>>, row: &Row) -> Result<Run, Fault> {
+    let id = RunId::from_uuid(row.get("id"));
+    let wrong = |error: String| unsound::of(id)(StoreError::Corrupt(format!("run {id}: {error}")));
+    let definition_id = row.get("definition_id");
+    let definition = &definitions[&definition_id];
+    let counters = RunCounters {
+        open: row.get::<_, i32>("open_tasks").cast_unsigned(),
+        failed: row.get::<_, i32>("failed_tasks").cast_unsigned(),
+    };
+    let tenant = Tenant::new(row.get::<_, &str>("tenant"));
+    Ok(Run {
+        id,
+        definition_id,
+        definition: definition.clone(),
+        tenant: tenant.map_err(|error| wrong(error.to_string()))?,
+        priority: Priority::try_from(row.get::<_, i16>("priority")).map_err(wrong)?,
+        state: run_state(row.get("state")).map_err(wrong)?,
+        round: row.get::<_, i32>("round").cast_unsigned(),
+        lane_keys: lanes::keys_of(row.get("lane_keys")).map_err(wrong)?,
+        ended_at: None,
+        progress: Progress::partial(definition, counters),
+        tasks: BTreeMap::new(),
+        is_changed: false,
+        ahead: None,
+    })
+}
+
 /// Leases to be ended.
 pub(super) struct Leases {
     runs: Vec<Uuid>,
@@ -335,7 +349,7 @@ fn has_checkpoint(row: &Row) -> bool {
 }
 
 /// The newest write of a worker that was applied.
-fn answered(row: &Row) -> Option<(Fence, Verb)> {
+pub(super) fn answered(row: &Row) -> Option<(Fence, Verb)> {
     match (row.get::<_, Option<i64>>("answered_fence"), row.get("answered_verb")) {
         (Some(fence), Some("finish")) => Some((Fence(fence.cast_unsigned()), Verb::Finish)),
         (Some(fence), Some("release")) => Some((Fence(fence.cast_unsigned()), Verb::Release)),
@@ -348,7 +362,7 @@ pub(super) fn corrupt(id: TaskId, error: impl std::fmt::Display) -> Fault {
 }
 
 /// The definitions of locked runs.
-async fn definitions_of(
+pub(super) async fn definitions_of(
     tx: &Tx<'_>,
     names: &Names,
     runs: &[Row],

@@ -30,6 +30,7 @@ mod continues;
 mod deadlines;
 mod fairness;
 mod finishes;
+mod lanes;
 mod leaders;
 mod leases;
 mod lists;
@@ -175,6 +176,34 @@ macro_rules! store_contract_cases {
                 what_a_refused_completion_would_have_led_to_is_not_claimed
                 a_lease_begins_with_what_follows_if_nothing_else_is_held
                 a_worker_that_is_late_is_given_nothing_more
+            }
+            lanes {
+                no_more_tasks_with_one_key_are_under_way_than_slots
+                who_waits_in_a_lane_goes_on_in_the_order_of_coming
+                a_retry_keeps_its_slot_and_its_place
+                a_slot_is_free_when_its_task_fails
+                a_slot_is_free_when_its_run_is_cancelled
+                who_waits_in_a_lane_can_be_cancelled
+                a_lost_worker_keeps_the_slots_of_its_tasks
+                a_slot_is_free_when_no_attempt_is_left_after_a_lost_worker
+                a_task_handed_back_keeps_its_slot
+                a_parked_function_keeps_its_slot
+                a_slot_is_free_when_nobody_claims_its_task_in_time
+                tenants_have_lanes_of_their_own
+                a_limit_across_tenants_is_shared
+                a_limit_of_one_name_is_shared_by_workflows
+                what_has_no_key_is_not_limited
+                a_task_takes_slots_in_all_its_lanes
+                tasks_with_several_limits_never_wait_for_each_other
+                who_finds_a_lane_full_is_skipped_if_it_says_so
+                a_delayed_task_takes_its_slot_when_it_is_due
+                a_child_of_a_task_takes_its_slot_when_its_turn_comes
+                what_is_let_go_on_comes_with_the_answer_to_what_ended
+                a_retried_run_takes_its_slot_again
+                a_key_that_cannot_be_one_is_refused_and_spoils_nothing
+                a_batch_of_starts_takes_slots_in_its_order
+                other_slots_hold_for_runs_started_from_then_on
+                many_tasks_of_one_run_share_a_lane
             }
             releases {
                 a_release_gives_the_attempt_back

@@ -55,6 +55,7 @@ pub(crate) async fn a_sleep_ends_on_time_and_lets_its_children_run(bench: &Bench
             TaskEventKind::Sleeping { until } => Some(until),
             TaskEventKind::Queued
             | TaskEventKind::Delayed { .. }
+            | TaskEventKind::Blocked { .. }
             | TaskEventKind::Woken
             | TaskEventKind::Started { .. }
             | TaskEventKind::Succeeded

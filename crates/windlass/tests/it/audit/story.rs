@@ -15,9 +15,10 @@ use windlass::store::{
 };
 use windlass_core::definition::{DefinitionDraft, TaskDraft};
 use windlass_core::{
-    Call, ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Parking, Payload,
-    Priority, QueueName, RetryPolicy, RunId, SignalId, StepChange, StepKind, StepName, StepResult,
-    StepWrite, TaskKind, Tenant, Timestamp, Trigger, Version, Wait, WorkerId, WorkflowName,
+    Call, ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Limit, Parking,
+    Payload, Priority, QueueName, RetryPolicy, RunId, SignalId, StepChange, StepKind, StepName,
+    StepResult, StepWrite, TaskKind, Tenant, Timestamp, Trigger, Version, Wait, WorkerId,
+    WorkflowName,
 };
 
 use crate::database::TestDatabase;
@@ -101,6 +102,7 @@ impl Story {
         story.tell_ended_orders().await;
         story.tell_fans().await;
         story.tell_functions().await;
+        story.tell_limited().await;
         story.tell_open_orders().await;
         story.tell_staged().await;
         story
@@ -310,6 +312,18 @@ impl Story {
                 assert_eq!(self.store.finish(vec![completion]).await.unwrap(), [Answer::Accepted]);
             }
         }
+    }
+
+    /// Three runs in a lane with one slot: the first has ended, the second has the slot, and the
+    /// third waits for it.
+    async fn tell_limited(&mut self) {
+        let mut task = TaskDraft::new("work", TaskKind::Handler);
+        task.limits = vec![Limit::of(1).across_tenants()];
+        let definition = Arc::new(DefinitionDraft::new("limited").task(task).build().unwrap());
+        for _ in 0..3 {
+            self.start(&definition, Duration::ZERO).await;
+        }
+        self.work("limited", Do::Succeed, &[]).await;
     }
 
     /// The orders that are still open when the story ends.

@@ -216,6 +216,22 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "update windlass.ready set fence = 5 where run_id = pg_temp.run('returned')",
     ),
     // The sleep begins before the task it waits for has ended.
+    violation(&["G5.slots"], "lane", "update windlass.lanes set held = 2"),
+    // The slot of a task that has ended is never free again.
+    violation(
+        &["G5.places"],
+        "limited",
+        "insert into windlass.lane_places (run_id, idx, limit_id, tenant_id, key, seq, slots)
+         values (pg_temp.run('limited'), 0, 999, 0, '', 1, 1)",
+    ),
+    // A task that may run without a slot.
+    violation(
+        &["G5.places", "G5.slots"],
+        "limited",
+        "delete from windlass.lane_places p using windlass.ready q
+         where q.run_id = p.run_id and q.idx = p.idx",
+    ),
+    violation(&["G6.first", "G5.slots"], "limited", "update windlass.lanes set held = 0"),
     violation(
         &["G7.parents"],
         "waiting",

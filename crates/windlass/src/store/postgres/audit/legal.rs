@@ -4,8 +4,8 @@ use uuid::Uuid;
 use windlass_core::decide::{Failure, FailureCode};
 use windlass_core::state::{RUN_TRANSITIONS, TASK_TRANSITIONS};
 use windlass_core::{
-    RunCommand, RunEventKind, RunId, RunState, TaskCommand, TaskEventKind, TaskState, Timestamp,
-    WorkerId,
+    LimitName, RunCommand, RunEventKind, RunId, RunState, TaskCommand, TaskEventKind, TaskState,
+    Timestamp, WorkerId,
 };
 
 /// The rows (kind, from, to) of a `values` list for the events of tasks.
@@ -48,6 +48,10 @@ fn task_events(command: TaskCommand) -> Vec<TaskEventKind> {
         TaskCommand::Queue | TaskCommand::Promote => vec![TaskEventKind::Queued],
         TaskCommand::Schedule => {
             vec![TaskEventKind::Delayed { until }, TaskEventKind::Sleeping { until }]
+        }
+        TaskCommand::Block => {
+            let limit = LimitName::new("limit").expect("it is a name");
+            vec![TaskEventKind::Blocked { limit, key: None }]
         }
         TaskCommand::Wake => vec![TaskEventKind::Woken],
         TaskCommand::Claim => vec![TaskEventKind::Started { worker }],

@@ -12,8 +12,8 @@
 -- What the row in the narrow table carries (fence, attempt, the newest answer to a worker)
 -- is newer than what `task_rows` says, and goes there when the task ends.
 --
--- Locks are taken in this order: the leader of a duty, a worker, runs by id, turns (advisory,
--- by number), then rows of tasks. A claim takes rows of `ready` without their runs and never
+-- Locks are taken in this order: the leader of a duty, a worker, runs by id, lanes and then
+-- turns (advisory, by number), then rows of tasks. A claim takes rows of `ready` without their runs and never
 -- waits for them.
 --
 -- There are no foreign keys on the hot tables: each would look up and lock a row of its
@@ -65,6 +65,9 @@ create table windlass.runs (
         check (state in ('running', 'succeeded', 'failed', 'cancelled')),
     key text check (octet_length(key) between 1 and 400),
     metadata jsonb check (jsonb_typeof(metadata) = 'object'),
+    -- The keys that its input has in the limits of its definition, in their order; null if
+    -- nothing limits it.
+    lane_keys json,
     input json not null,
     constraint a_run_that_ended_has_a_time check ((state = 'running') = (ended_at is null)),
     constraint a_run_that_ended_has_no_open_tasks check (state = 'running' or open_tasks = 0)
@@ -213,6 +216,49 @@ create table windlass.tenants (
     name text not null unique check (octet_length(name) between 1 and 200),
     weight smallint not null default 1 check (weight between 1 and 1000)
 );
+
+-- Limits on how many tasks are under way at once, by their names.
+create table windlass.limits (
+    id integer generated always as identity primary key,
+    name text not null unique check (octet_length(name) between 1 and 602)
+);
+
+-- The lanes of limits in which someone is. A task stands in its lane of each of its limits from
+-- the moment in which its turn comes until it has ended; who stands up to `served` has a slot,
+-- who stands behind it waits.
+--
+-- A row is replaced, not updated: the newest is found without a look at the older ones, which
+-- an old snapshot keeps. Whoever reads or writes here has locked the lane (advisory, by number).
+create table windlass.lanes (
+    limit_id integer not null,
+    -- 0 if all tenants share it.
+    tenant_id integer not null,
+    -- Empty if the limit has one lane for all.
+    key text not null check (octet_length(key) <= 400),
+    number bigint not null,
+    -- How many have a slot.
+    held integer not null check (held >= 0),
+    served bigint not null,
+    -- The last place that was taken.
+    last bigint not null,
+    primary key (limit_id, tenant_id, key, number),
+    constraint nobody_is_served_before_coming check (served <= last)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+-- Who stands where in the lanes. Places are given in order.
+create table windlass.lane_places (
+    run_id uuid not null,
+    idx integer not null,
+    limit_id integer not null,
+    tenant_id integer not null,
+    key text not null,
+    seq bigint not null,
+    -- How many slots the lane has by the definition of the task.
+    slots integer not null check (slots >= 1),
+    primary key (run_id, idx, limit_id)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+create index lane_places_order on windlass.lane_places (limit_id, tenant_id, key, seq);
 
 create sequence windlass.ready_seq as bigint cache 1;
 
@@ -406,14 +452,14 @@ create table windlass.marks (
 create index marks_top on windlass.marks (level_id, tag);
 
 -- What waits for the next sweep of what is due: runs that were started inside a user's
--- transaction and are not in the queues yet, and notes of runs that ended, for their parents or
--- for their children.
+-- transaction and are not in the queues yet, notes of runs that ended, for their parents or
+-- for their children, and runs that may have slots in lanes by now.
 create table windlass.staged (
     seq bigint generated always as identity primary key,
     run_id uuid not null,
     delay interval not null default '0' check (delay >= interval '0'),
     -- None for a run that is to be let into the queues.
-    purpose text check (purpose in ('child_ended', 'cancelled')),
+    purpose text check (purpose in ('child_ended', 'cancelled', 'lane')),
     child_id uuid,
     constraint a_child_that_ended_is_named
         check ((purpose is not distinct from 'child_ended') = (child_id is not null))

@@ -18,4 +18,4 @@ where r.id = any($1)
     and r.failed_tasks = 0
     and current_setting('transaction_deferrable') = 'on'
 returning r.id, r.definition_id, r.tenant, 'running' as state, r.round,
-    r.open_tasks + 1 as open_tasks, r.failed_tasks, r.priority;
+    r.open_tasks + 1 as open_tasks, r.failed_tasks, r.priority, r.lane_keys::text as lane_keys;

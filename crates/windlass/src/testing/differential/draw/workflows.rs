@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
-    Definition, DefinitionDraft, Priority, QueueName, RetryPolicy, TaskKind, Trigger, Version,
-    WorkflowName,
+    Definition, DefinitionDraft, Limit, Priority, QueueName, RetryPolicy, TaskKind, Trigger,
+    Version, WhenFull, WorkflowName,
 };
 
 use super::super::dice::Dice;
@@ -139,8 +139,30 @@ fn with_policies(dice: &mut Dice, task: TaskDraft) -> TaskDraft {
         timeout: dice.chance(20).then(|| dice.micros(1..60_000_000)),
         queue: dice.pick(&["default", "default", "default", "mail", "slow"]).to_owned(),
         priority: any_priority(dice),
+        limits: match kind {
+            TaskKind::Handler | TaskKind::OnFailure if dice.chance(10) => any_limits(dice),
+            TaskKind::Handler | TaskKind::OnFailure | TaskKind::Sleep(_) => Vec::new(),
+        },
         ..task
     }
+}
+
+/// Few slots, which tasks of all workflows share.
+fn any_limits(dice: &mut Dice) -> Vec<Limit> {
+    let pools = [
+        Limit::of(1).named("narrow").across_tenants(),
+        Limit::of(3).named("wide").across_tenants(),
+        Limit::of(2).named("own"),
+        Limit::per("key", 1).named("keyed"),
+    ];
+    let mut limits = dice.some(&pools, 40);
+    for limit in &mut limits {
+        limit.slots += u32::from(dice.chance(20));
+        if dice.chance(15) {
+            limit.when_full = WhenFull::Skip;
+        }
+    }
+    limits
 }
 
 /// Mostly none, so that tenants meet in the same routes.

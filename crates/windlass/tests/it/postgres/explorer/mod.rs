@@ -15,6 +15,7 @@
 //! An order in which only sleepers could go on is one that was tried.
 
 mod functions;
+mod lanes;
 mod leaders;
 mod onward;
 mod pairs;
@@ -44,11 +45,13 @@ const PRIVATE: &[&str] = &[
     "bury_worker",
     "clock",
     "definitions",
+    "delete_lanes",
     "delete_leases",
     "delete_ready",
     "delete_staged",
     "delete_timers",
     "delete_notes",
+    "delete_places",
     "checkpoint",
     "limit_leases",
     "checkpoints",
@@ -60,11 +63,16 @@ const PRIVATE: &[&str] = &[
     "inputs",
     "insert_history",
     "insert_history_alike",
+    "insert_lanes",
+    "insert_places",
     "insert_tasks",
+    "lane_waiters",
+    "lanes",
     "insert_tasks_alike",
     "routes",
     "next_due",
     "next_lease_end",
+    "places",
     "put_back",
     "schedule",
     "set_worker_state",
@@ -95,6 +103,7 @@ const READS: &[&str] = &["overdue_leases", "pulses", "tenants_by_name", "worker_
 const LOCKS: &[(&str, &str)] = &[
     ("due_timers", "timers"),
     ("expired_workers", "workers"),
+    ("lock_lanes", "lanes"),
     ("lock_turns", "turns"),
     ("lock_worker", "workers"),
     ("take_staged", "staged"),

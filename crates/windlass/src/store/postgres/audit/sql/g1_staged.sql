@@ -13,7 +13,10 @@ select
             format('run %s is staged and has %s tasks that are not pending', s.run_id, t.begun)
     end as problem
 from (
-    select s.run_id, count(1) as times from windlass.staged s group by s.run_id
+    select s.run_id, count(1) as times
+    from windlass.staged s
+    where s.purpose is null
+    group by s.run_id
 ) s
 join windlass.runs r on r.id = s.run_id
 cross join lateral (

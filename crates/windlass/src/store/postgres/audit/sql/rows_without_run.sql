@@ -30,6 +30,8 @@ from (
     union all
     select 'deadlines', d.run_id, nullif(d.idx, -1) from windlass.deadlines d
     union all
+    select 'lane_places', p.run_id, p.idx from windlass.lane_places p
+    union all
     select 'ready', q.run_id, q.idx from windlass.ready q
     union all
     select 'leases', l.run_id, l.idx from windlass.leases l
