@@ -1,4 +1,5 @@
-//! How many durable functions a second one worker does, and how long one takes alone.
+//! How many durable functions a second one worker does, how long one takes alone, how late many
+//! wake that sleep until the same moment, and how long one takes to come back to where it was.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,9 +7,9 @@ use std::time::{Duration, Instant};
 use windlass::{Ctx, Function, TaskError};
 
 use super::ground::Ground;
-use super::raw;
 use super::report::Report;
 use super::work::{Counter, start};
+use super::{raw, replay, sleepers};
 
 /// How many steps each function has.
 const STEPS: u32 = 3;
@@ -36,6 +37,12 @@ pub(crate) struct Arguments {
     /// How long to rest between those, in milliseconds.
     #[arg(long, default_value_t = 5)]
     rest_ms: u64,
+
+    #[command(flatten)]
+    sleepers: sleepers::Arguments,
+
+    #[command(flatten)]
+    replay: replay::Arguments,
 }
 
 pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Report> {
@@ -50,6 +57,8 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     report.add("raw_functions_per_second", "the same rows in raw SQL", raw, "per second");
     report.add("ratio", "ratio", engine / raw, "");
     report.add_times("function", "one alone, from its start to its end", &mut alone);
+    replay::measure(&arguments.replay, ground, &mut report).await?;
+    sleepers::measure(&arguments.sleepers, arguments.slots, ground, &mut report).await?;
     Ok(report)
 }
 

@@ -1,5 +1,6 @@
 //! `windlass bench`: how fast it is here, on this machine and this PostgreSQL.
 
+mod clock;
 mod crew;
 mod fairness;
 mod functions;
@@ -10,8 +11,10 @@ mod meter;
 mod progress;
 mod raw;
 mod recovery;
+mod replay;
 mod report;
 mod scale;
+mod sleepers;
 mod start;
 mod throughput;
 mod work;
@@ -49,7 +52,8 @@ enum Benchmark {
     /// Whole workflows: chains of three tasks, and fan-outs from one to a hundred to one.
     Workflows(workflows::Arguments),
 
-    /// Durable functions of three steps that do nothing, beside the raw SQL of the same rows.
+    /// Durable functions: of three steps that do nothing, beside the raw SQL of the same rows;
+    /// asleep until the same moment; behind a thousand steps.
     Functions(functions::Arguments),
 
     /// Starts: one at a time, many at once, in bulk.

@@ -46,12 +46,31 @@ fn workflows_starts_and_latencies_are_measured() {
 
 #[test]
 fn functions_are_measured_in_bulk_beside_raw_sql_and_one_by_one() {
-    let figures = bench(&["functions", "--functions", "100", "--runs", "5", "--slots", "50"]);
+    let few = ["--functions", "100", "--runs", "5", "--slots", "50"];
+    let no_more = ["--sleepers", "0", "--replays", "0"];
+    let figures = bench(&[["functions"].as_slice(), &few, &no_more].concat());
     let keys = ["functions_per_second", "steps_per_second", "raw_functions_per_second", "ratio"];
     assert_positive(&figures, &keys);
     assert_positive(&figures, &["function_p50_ms", "function_p99_ms"]);
     let each = figures["steps_per_second"].as_f64().zip(figures["functions_per_second"].as_f64());
     assert!(each.is_some_and(|(steps, functions)| (steps / functions - 3.0).abs() < 1e-6));
+}
+
+#[test]
+fn sleepers_are_never_early_and_a_replay_comes_to_the_next_step() {
+    let few = ["--functions", "1", "--runs", "1", "--sleepers", "60", "--replays", "1"];
+    let figures = bench(&[["functions"].as_slice(), &few].concat());
+    assert_eq!(figures["sleepers"], 60.0);
+    let ready = ["sleeper_ready_p50_ms", "sleeper_ready_p99_ms", "sleeper_ready_max_ms"];
+    let late = ["sleeper_late_p50_ms", "sleeper_late_p99_ms", "sleeper_late_max_ms"];
+    assert_positive(&figures, &ready);
+    assert_positive(&figures, &late);
+    // None goes on before it is ready.
+    for (ready, late) in ready.iter().zip(late) {
+        assert!(figures[ready].as_f64() <= figures[late].as_f64(), "{figures}");
+    }
+    assert_positive(&figures, &["sleepers_ended_ms", "sleepers_awake_per_second"]);
+    assert_positive(&figures, &["replay_1000_ms", "replay_1000_max_ms"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio_postgres::Row;
 use windlass_core::{
     Effect, LaneKeys, Payload, Progress, RunId, TaskId, TaskKind, TaskState, Timestamp,
 };
@@ -40,7 +41,8 @@ impl PostgresStore {
         let tx = connection.begin();
         let now = self.now_of_sweep(&tx, mandate).await?;
         // Neither backlog keeps the other waiting.
-        let (mut due, first) = self.due(&tx, now, limit).await?;
+        let (rows, first) = self.due(&tx, now, limit).await?;
+        let mut due: Vec<TaskId> = rows.iter().map(task_id).collect();
         let most = limit - due.len().min(limit / 2);
         let (waiting, has_more) = self.staged(&tx, now, most).await?;
         let Waiting { mut staged, mut notes, passed } = waiting;
@@ -67,6 +69,15 @@ impl PostgresStore {
         let all: Vec<RunId> = work.runs.keys().copied().collect();
         self.lock_lanes(&tx, &mut work, all).await?;
         let mut moved = 0;
+        // Of a run to which nothing else happens, the timers say all that is needed.
+        let others: BTreeSet<RunId> = staged
+            .values()
+            .map(|one| one.run)
+            .chain(notes.iter().flat_map(|(_, note)| note.runs()))
+            .chain(passed.iter().map(|one| one.run))
+            .collect();
+        let alone = rows.iter().filter(|row| !others.contains(&task_id(row).run));
+        alone.for_each(|row| work.remember_due(row));
         work.load(&tx, due.iter().copied()).await?;
         // A sleep ends when it is due, and ends well; whatever else is due ends nothing.
         let is_sleep = |id: &TaskId| {
@@ -125,7 +136,7 @@ impl PostgresStore {
         tx: &Tx<'_>,
         now: Timestamp,
         limit: usize,
-    ) -> Result<(Vec<TaskId>, Timestamp), Fault> {
+    ) -> Result<(Vec<Row>, Timestamp), Fault> {
         let from = self.floors.get(Front::Timers, Found::TooLittle);
         if limit == 0 {
             return Ok((Vec::new(), Timestamp::from_micros(from)));
@@ -140,7 +151,7 @@ impl PostgresStore {
         let since = Timestamp::from_micros(now.as_micros().saturating_sub(late));
         let first = rows.first().map_or(since, |row| row.get::<_, At>("due").0);
         self.floors.learn(look, first.as_micros(), rows.is_empty());
-        Ok((rows.iter().map(task_id).collect(), first))
+        Ok((rows, first))
     }
 
     /// Runs that wait for their admission, and notes that wait for their delivery, the oldest

@@ -8,7 +8,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 use windlass_core::{
     ClaimSeq, Definition, Fence, ParentTally, Priority, Progress, RunCounters, RunId, RunState,
-    TaskId, TaskIndex, TaskState, Tenant, Timestamp, WorkerId,
+    TaskId, TaskIndex, TaskKind, TaskSpec, TaskState, Tenant, Timestamp, WorkerId,
 };
 
 use super::fault::Fault;
@@ -189,6 +189,33 @@ impl Work {
             run.tasks.insert(index, task);
             true
         })
+    }
+
+    /// Loads a task of a locked run that waits for a time, by its timer, which is locked too. What
+    /// its row says is not known, and not needed to let it go on. A sleep, which ends, is left
+    /// to be loaded, and so is what may have to wait for a slot in a lane.
+    pub(super) fn remember_due(&mut self, row: &Row) {
+        let TaskId { run, index } = task_id(row);
+        let Some(run) = self.runs.get_mut(&run) else { return };
+        let spec = run.definition.tasks().get(index.as_usize());
+        let ends_or_waits = |spec: &Arc<TaskSpec>| {
+            matches!(spec.kind, TaskKind::Sleep(_)) || !spec.limits.is_empty()
+        };
+        if spec.is_none_or(ends_or_waits) {
+            return;
+        }
+        let is_waiting: bool = row.get("is_waiting");
+        let task = Task {
+            state: if is_waiting { TaskState::Waiting } else { TaskState::Scheduled },
+            fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
+            attempt: row.get::<_, i32>("attempt").cast_unsigned(),
+            answered: answered(row),
+            stored_in: Some(Narrow::Timers),
+            ..Task::new()
+        };
+        let tally = ParentTally { pending: 0, failed: 0, skipped: 0, cancelled: 0 };
+        run.progress.load(index, tally);
+        run.tasks.insert(index, task);
     }
 
     /// Loads what is needed to end tasks in these states, each with all that follows.
