@@ -139,13 +139,6 @@ impl State {
         };
         let orphans: Vec<TaskId> = worker.tasks.iter().filter(is_orphan).map(|(t, _)| *t).collect();
         self.shared.see(heartbeat.worker);
-        for note in heartbeat.progress {
-            if let Ok(run) = self.holder(note.held)
-                && let Some(task) = run.tasks.get_mut(note.held.task.index.as_usize())
-            {
-                task.note = Some(note.note);
-            }
-        }
         let lost = |held: &Held| {
             let mine = self.shared.workers.get(&heartbeat.worker);
             let is_mine = mine.and_then(|mine| mine.tasks.get(&held.task));
@@ -159,6 +152,13 @@ impl State {
         if !self.shared.planted.has(PlantedBug::LostClaimsForgotten) {
             for task in orphans {
                 self.hand_back(task, None)?;
+            }
+        }
+        for note in heartbeat.progress {
+            if let Ok(run) = self.holder(note.held)
+                && let Some(task) = run.tasks.get_mut(note.held.task.index.as_usize())
+            {
+                task.note = Some(note.note);
             }
         }
         Ok(HeartbeatAnswer { lost })

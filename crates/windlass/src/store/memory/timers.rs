@@ -1,9 +1,10 @@
 //! What was scheduled and is due.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use windlass_core::decide::{not_claimed, took_too_long};
-use windlass_core::{TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskKind};
+use windlass_core::{RunId, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskKind};
 
 use super::run::Run;
 use super::state::{Shared, State};
@@ -23,8 +24,10 @@ impl State {
     /// Makes the tasks that were taken ready, or ends them if they were sleeps.
     pub(super) fn promote(&mut self, due: Vec<TaskId>, limit: usize) -> Result<Sweep, StoreError> {
         let notices = self.take_notices(limit.saturating_sub(due.len()));
-        let cancelled = self.cancel_children(&notices)?;
+        let mut cancelled = HashSet::new();
         let mut moved = notices.len();
+        moved += self.expire(limit.saturating_sub(due.len() + moved), &mut cancelled)?;
+        cancelled.extend(self.cancel_children(&notices)?);
         for id in due {
             let Some(run) = self.runs.get_mut(&id.run) else {
                 return Err(StoreError::Corrupt(format!("task {id} is scheduled without a run")));
@@ -36,16 +39,19 @@ impl State {
             }
         }
         self.resume_parents(&notices)?;
-        moved += self.expire(limit.saturating_sub(moved))?;
         let next_at = self.outlook().promote_at;
         Ok(Sweep { at: self.shared.now, moved, next_at })
     }
 }
 
 impl State {
-    /// Ends what has missed its deadline: cancels runs that take too long, and fails tasks that
-    /// nobody has claimed in time.
-    fn expire(&mut self, limit: usize) -> Result<usize, StoreError> {
+    /// Ends what has missed its deadline: cancels runs that take too long, which are added to
+    /// those, and fails tasks that nobody has claimed in time.
+    fn expire(
+        &mut self,
+        limit: usize,
+        cancelled: &mut HashSet<RunId>,
+    ) -> Result<usize, StoreError> {
         let mut moved = 0;
         while moved < limit
             && let Some((at, id, index)) = self.shared.deadlines.first().copied()
@@ -56,7 +62,10 @@ impl State {
             let Some(run) = self.runs.get_mut(&id) else { continue };
             match (index, run.definition.timeout()) {
                 (Some(index), _) => run.fail_unclaimed(&mut self.shared, index)?,
-                (None, Some(timeout)) => self.cancel_run(id, Some(took_too_long(timeout)))?,
+                (None, Some(timeout)) => {
+                    self.cancel_run(id, Some(took_too_long(timeout)))?;
+                    cancelled.insert(id);
+                }
                 (None, None) => {}
             }
         }

@@ -48,65 +48,87 @@ impl Passed {
 
 impl PostgresStore {
     /// Ends what has missed its deadline: cancels runs that take too long, and fails tasks that
-    /// nobody has claimed in time. Answers the deadlines that are done with; those of runs that
-    /// others have locked are not.
+    /// nobody has claimed in time. Answers the deadlines that are done with, and how many of them
+    /// had been missed; those of runs that others have locked are not done with.
     pub(super) async fn expire(
         &self,
         tx: &Tx<'_>,
         work: &mut Work,
         passed: &[Passed],
-    ) -> Result<Vec<Passed>, Fault> {
-        let mut done = Vec::new();
+    ) -> Result<(Vec<Passed>, usize), Fault> {
+        let (mut done, mut missed) = (Vec::new(), 0);
         let late = passed.iter().filter(|one| one.task.is_none()).map(|one| one.run);
         let busy = busy_runs(tx, work, late).await?;
+        let still = still_passed(tx, work, passed).await?;
         for one in passed {
             let Some(run) = work.runs.get(&one.run) else { continue };
             if one.task.is_none() && busy.contains(&one.run) {
                 continue;
             }
             done.push(*one);
-            if run.state != RunState::Running {
+            if run.state != RunState::Running || !still.contains(&(one.run, one.index())) {
                 continue;
             }
             match (one.task, run.definition.timeout()) {
                 (None, Some(timeout)) => {
                     let reason = took_too_long(timeout);
                     self.cancel_in(tx, work, one.run, Some(&reason)).await?;
+                    missed += 1;
                 }
                 (None, None) => {}
                 (Some((index, fence)), _) => {
-                    self.fail_unclaimed(tx, work, TaskId { run: one.run, index }, fence).await?;
+                    let task = TaskId { run: one.run, index };
+                    missed += usize::from(self.fail_unclaimed(tx, work, task, fence).await?);
                 }
             }
         }
-        Ok(done)
+        Ok((done, missed))
     }
 
+    /// Answers whether the task waited for a worker, and has failed.
     async fn fail_unclaimed(
         &self,
         tx: &Tx<'_>,
         work: &mut Work,
         id: TaskId,
         fence: Fence,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         // A claim does not lock the run, so what it takes is looked at behind it.
         tx.query(&sql::LOCK_READY, &[id.run.as_uuid()]).await?;
         work.load(tx, [id]).await?;
         let is_waiting =
             work.task(id).is_some_and(|task| task.state == TaskState::Ready && task.fence == fence);
         if !is_waiting {
-            return Ok(());
+            return Ok(false);
         }
         work.load_for_ends(tx, &[(id, TaskState::Failed)]).await?;
         let now = work.now;
-        let Some((run, moves)) = work.run(id.run) else { return Ok(()) };
+        let Some((run, moves)) = work.run(id.run) else { return Ok(false) };
         let timeout = run.definition.task(id.index).claim_timeout.unwrap_or_default();
         let failure = not_claimed(timeout);
         let unsound = unsound::of(id.run);
         run.task(id.index).map_err(&unsound)?.failure = Some(failure.clone());
         let kind = TaskEventKind::Failed { failure };
-        run.end_task(moves, now, id.index, TaskCommand::Fail, kind).map_err(&unsound)
+        run.end_task(moves, now, id.index, TaskCommand::Fail, kind).map_err(&unsound)?;
+        Ok(true)
     }
+}
+
+/// What some deadlines of locked runs were for that have still passed: before the lock, a run may
+/// have been retried and given others.
+async fn still_passed(
+    tx: &Tx<'_>,
+    work: &Work,
+    passed: &[Passed],
+) -> Result<BTreeSet<(RunId, i32)>, Fault> {
+    let locked = passed.iter().filter(|one| work.runs.contains_key(&one.run));
+    let (runs, indices): (Vec<Uuid>, Vec<i32>) =
+        locked.map(|one| (*one.run.as_uuid(), one.index())).unzip();
+    if runs.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let rows = tx.query(&sql::PASSED_DEADLINES, &[&runs, &indices, &At(work.now)]).await?;
+    Ok(rows.iter().map(|row| (RunId::from_uuid(row.get("run_id")), row.get("idx"))).collect())
 }
 
 /// Those of some runs that are locked and cannot be cancelled without waiting for a transaction of

@@ -9,6 +9,7 @@ sql!(CLOCK, "clock.sql", []);
 sql!(UNDOABLE, "undoable.sql", [UUID_ARRAY, UUID_ARRAY]);
 sql!(SET_DEADLINES, "set_deadlines.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY]);
 sql!(DUE_DEADLINES, "due_deadlines.sql", [TIMESTAMPTZ, INT8]);
+sql!(PASSED_DEADLINES, "passed_deadlines.sql", [UUID_ARRAY, INT4_ARRAY, TIMESTAMPTZ]);
 sql!(DELETE_DEADLINES, "delete_deadlines.sql", [UUID_ARRAY, INT4_ARRAY, TIMESTAMPTZ]);
 sql!(LOCK_LEASES, "lock_leases.sql", [UUID_ARRAY]);
 sql!(BUSY_RUNS, "busy_runs.sql", [UUID_ARRAY]);

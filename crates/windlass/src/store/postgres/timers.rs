@@ -79,6 +79,8 @@ impl PostgresStore {
         let alone = rows.iter().filter(|row| !others.contains(&task_id(row).run));
         alone.for_each(|row| work.remember_due(row));
         work.load(&tx, due.iter().copied()).await?;
+        // Neither does what has missed its deadline.
+        let (expired, missed) = self.expire(&tx, &mut work, &passed).await?;
         // A sleep ends when it is due, and ends well; whatever else is due ends nothing.
         let is_sleep = |id: &TaskId| {
             let task = work.task(*id).filter(|task| is_due(task.state));
@@ -104,8 +106,9 @@ impl PostgresStore {
         }
         let mut admitted = self.admit(&tx, &mut work, staged, &refused).await?;
         admitted.extend(self.deliver(&tx, &mut work, &notes).await?);
-        let expired = self.expire(&tx, &mut work, &passed).await?;
-        moved += admitted.len() + expired.len();
+        // A deadline that was kept is done with, and nothing has moved by it.
+        let done = moved + admitted.len() + expired.len();
+        moved += admitted.len() + missed;
         self.settle(&tx, &mut work).await?;
         let mut writes = work.writes(&self.names)?;
         if !admitted.is_empty() {
@@ -116,13 +119,13 @@ impl PostgresStore {
         let rows = self.conclude_with(tx, &work, writes).await?;
         let next = rows.last().map(Vec::as_slice).unwrap_or_default();
         let mut next_at = next.first().and_then(|row| row.get::<_, Option<At>>(0)).map(|at| at.0);
-        if moved < limit {
+        if done < limit {
             // What is due and was not moved is in the hands of others.
             next_at = next_at.map(|at| if at <= now { now + self.busy_pause() } else { at });
         }
         let again = match pause {
-            _ if has_more && moved == found => Some(Duration::ZERO),
-            _ if has_more || moved < found => Some(self.busy_pause()),
+            _ if has_more && done == found => Some(Duration::ZERO),
+            _ if has_more || done < found => Some(self.busy_pause()),
             pause => pause,
         };
         let again = again.map(|pause| now + pause);

@@ -141,7 +141,7 @@ impl PostgresStore {
             tenant: row.get("tenant_id"),
             slot: (0, 0),
             fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
-            attempt: 1,
+            attempt: row.get::<_, i32>("attempt").cast_unsigned(),
             at,
         };
         let taken: Vec<Taken> = rows.iter().map(taken).collect();

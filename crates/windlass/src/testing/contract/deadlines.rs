@@ -62,7 +62,7 @@ pub(crate) async fn a_run_that_ended_in_time_is_left_alone(bench: &Bench<'_>) {
     bench.succeed(&bench.worker().await.claim_one().await).await;
     let before = bench.events(run).await;
     bench.advance(seconds(60)).await;
-    bench.promote().await;
+    assert_eq!(bench.promote().await, 0, "nothing has moved");
     assert_eq!(bench.events(run).await, before);
 }
 
@@ -72,9 +72,24 @@ pub(crate) async fn what_is_due_when_its_run_has_taken_too_long_is_not_claimed(b
     let worker = bench.worker_with_lease(seconds(60)).await;
     bench.accept(&worker.claim_one().await, retry_after(seconds(9))).await;
     bench.advance(seconds(10)).await;
+    let before = bench.events(run).await.len();
     bench.promote().await;
     assert_eq!(bench.run_state(run).await, RunState::Cancelled);
     assert!(worker.claim(9).await.is_empty());
+    let events = bench.events(run).await;
+    let words: Vec<&str> = events[before..].iter().map(|event| event.word()).collect();
+    assert_eq!(words, ["cancelled", "run_cancelled"], "it was not ready before");
+}
+
+pub(crate) async fn of_deadlines_that_pass_together_that_of_the_run_comes_first(bench: &Bench<'_>) {
+    register(bench, "a b c", Some(5), Some(5)).await;
+    let run = bench.start("w").await;
+    bench.advance(seconds(5)).await;
+    assert_eq!(bench.promote().await, 1);
+    assert_eq!(bench.run_state(run).await, RunState::Cancelled);
+    for task in ["a", "b", "c"] {
+        assert_eq!(bench.task(run, task).await.state, TaskState::Cancelled);
+    }
 }
 
 pub(crate) async fn a_retry_gives_a_run_its_time_again(bench: &Bench<'_>) {

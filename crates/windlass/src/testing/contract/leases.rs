@@ -459,6 +459,18 @@ pub(crate) async fn a_progress_note_is_kept_and_one_with_a_stale_fence_is_not(be
     assert_eq!(bench.task(run, "a").await.progress, Some(json("20")));
 }
 
+pub(crate) async fn a_note_on_a_task_that_is_given_up_with_it_is_not_kept(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    let progress = vec![ProgressNote { held: hold(&claimed), note: json("10") }];
+    let heartbeat = Heartbeat { progress, ..worker.heartbeat(&[]) };
+    bench.store.extend(heartbeat).await.expect("it lives");
+    let task = bench.task(run, "a").await;
+    assert_eq!((task.state, task.progress), (TaskState::Ready, None));
+}
+
 pub(crate) async fn a_progress_note_over_the_limit_is_dropped(bench: &Bench<'_>) {
     bench.register("w", "a").await;
     let run = bench.start("w").await;

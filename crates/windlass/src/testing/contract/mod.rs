@@ -254,6 +254,7 @@ macro_rules! store_contract_cases {
                 a_run_that_takes_too_long_is_cancelled_and_says_why
                 a_run_that_ended_in_time_is_left_alone
                 what_is_due_when_its_run_has_taken_too_long_is_not_claimed
+                of_deadlines_that_pass_together_that_of_the_run_comes_first
                 a_retry_gives_a_run_its_time_again
                 a_task_that_nobody_claims_in_time_fails_with_all_that_follows
                 a_task_that_was_claimed_in_time_is_left_alone
@@ -276,6 +277,7 @@ macro_rules! store_contract_cases {
                 a_child_that_is_cancelled_with_its_parent_is_undone
                 anyone_may_ask_to_undo_a_run_that_has_ended
                 a_run_that_was_undone_cannot_be_retried
+                what_undoes_is_told_the_attempt_that_a_task_ended_with
                 an_undoing_that_was_given_up_is_not_begun_again
                 what_undoes_waits_where_the_newest_definition_says
                 only_the_holder_of_the_lease_is_told_what_to_undo
@@ -321,6 +323,7 @@ macro_rules! store_contract_cases {
                 a_heartbeat_with_a_stale_fence_holds_nothing
                 a_heartbeat_may_name_a_task_by_an_old_fence_as_well
                 a_progress_note_is_kept_and_one_with_a_stale_fence_is_not
+                a_note_on_a_task_that_is_given_up_with_it_is_not_kept
                 a_progress_note_over_the_limit_is_dropped
                 a_worker_that_leaves_gives_its_tasks_back_at_the_cost_of_an_attempt
                 a_reaper_goes_on_where_its_batch_ended

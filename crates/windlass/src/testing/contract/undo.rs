@@ -8,7 +8,7 @@ use windlass_core::{
     StepChange, StepKind, StepName, StepResult, StepWrite, TaskState, Undoing, Wait,
 };
 
-use super::bench::{Bench, LEASE, Worker, definition, failure, hold, json, seconds};
+use super::bench::{Bench, LEASE, Worker, definition, failure, hold, json, retry_after, seconds};
 use crate::store::{Answer, Born, ChildStart, Claimed, Held, Recording, Refusal, StoreError};
 
 fn step(call: u32, number: u32, kind: StepKind, result: StepResult) -> StepWrite {
@@ -249,6 +249,19 @@ pub(crate) async fn what_undoes_is_told_the_tasks_that_have_something_to_undo(be
     assert_eq!(tasks[0].input, bench.run(run).await.input);
     assert_eq!(tasks[1].parents.len(), 1);
     assert_eq!(tasks[1].parents[0].state, TaskState::Succeeded);
+}
+
+pub(crate) async fn what_undoes_is_told_the_attempt_that_a_task_ended_with(bench: &Bench<'_>) {
+    register(bench, "w", "a*2").await;
+    let worker = bench.worker().await;
+    let (_, claimed) = begun(bench, &worker, "w").await;
+    bench.accept(&claimed, retry_after(seconds(0))).await;
+    bench.promote().await;
+    let last = worker.claim_one().await;
+    bench.fail(&last).await;
+    let undo = worker.claim_one().await;
+    let tasks = read_undo(bench, hold(&undo)).await.expect("it is held");
+    assert_eq!((tasks[0].fence, tasks[0].attempt), (last.fence, 2));
 }
 
 pub(crate) async fn an_undoing_that_was_given_up_is_not_begun_again(bench: &Bench<'_>) {

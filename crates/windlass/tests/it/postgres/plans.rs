@@ -174,6 +174,7 @@ const PLANS: &[(&str, &[&str])] = &[
     ("due_timers", &["timers by timers_due: due"]),
     ("next_due", &["deadlines by deadlines_due:", "timers by timers_due: due"]),
     ("due_deadlines", &["deadlines by deadlines_due: due"]),
+    ("passed_deadlines", &["deadlines by deadlines_pkey: idx run_id"]),
     ("take_staged", &["staged by staged_pkey: seq"]),
     ("delete_staged", &["staged by staged_pkey: seq"]),
     ("get_run", &["runs by runs_pkey: id"]),

@@ -357,7 +357,9 @@ create table windlass.deadlines (
     primary key (run_id, idx)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
-create index deadlines_due on windlass.deadlines (due);
+-- It sorts as the columns would, and a lookup by run and task cannot take it, which looks as cheap
+-- as the primary key while there are few.
+create index deadlines_due on windlass.deadlines (due, uuid_send(run_id), (idx::bigint));
 
 create table windlass.workers (
     id uuid primary key,

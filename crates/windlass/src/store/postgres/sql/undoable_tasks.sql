@@ -1,7 +1,9 @@
 -- The tasks of a run that have steps which can be undone.
 --
 -- $1 uuid: the run
-select k.run_id, k.idx, r.definition_id, n.id as tenant_id, coalesce(t.fence, 0) as fence
+select
+    k.run_id, k.idx, r.definition_id, n.id as tenant_id, coalesce(t.fence, 0) as fence,
+    coalesce(t.attempt, 0) as attempt
 from (
     select distinct s.run_id, s.idx
     from windlass.steps s

@@ -40,12 +40,12 @@ fn park(claimed: &Claimed, kind: StepKind, wait: Wait) -> Completion {
     Completion { decision, ..success(claimed) }
 }
 
-fn signal(run: RunId) -> NewSignal {
+pub(super) fn signal(run: RunId) -> NewSignal {
     let id = SignalId::from_random(run.as_uuid().as_u128());
     NewSignal { id, run, name: name("go"), value: Payload::default() }
 }
 
-fn take(claimed: &Claimed) -> TakeSignal {
+pub(super) fn take(claimed: &Claimed) -> TakeSignal {
     TakeSignal { held: held(claimed), call: Call(1), name: name("go"), number: 1 }
 }
 

@@ -14,11 +14,13 @@
 //! other choice of that place until the other session has done something that matters to it.
 //! An order in which only sleepers could go on is one that was tried.
 
+mod deadlines;
 mod functions;
 mod lanes;
 mod leaders;
 mod onward;
 mod pairs;
+mod undo;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -45,6 +47,7 @@ const PRIVATE: &[&str] = &[
     "bury_worker",
     "clock",
     "definitions",
+    "delete_deadlines",
     "delete_lanes",
     "delete_leases",
     "delete_ready",
@@ -72,9 +75,11 @@ const PRIVATE: &[&str] = &[
     "routes",
     "next_due",
     "next_lease_end",
+    "passed_deadlines",
     "places",
     "put_back",
     "schedule",
+    "set_deadlines",
     "set_worker_state",
     "staged_end",
     "take_leases",
@@ -96,7 +101,8 @@ const PRIVATE_WITHOUT_CLAIMS: &[&str] = &["load_tasks"];
 
 /// What reads without locking anything, and is followed by no writes but to rows that were
 /// locked before: it sees the same whatever the other does, as long as that does not commit.
-const READS: &[&str] = &["overdue_leases", "pulses", "tenants_by_name", "worker_leases"];
+const READS: &[&str] =
+    &["due_deadlines", "overdue_leases", "pulses", "tenants_by_name", "worker_leases"];
 
 /// What locks rows of one table, and writes nothing before the next choice but to rows that
 /// were locked before.
