@@ -72,7 +72,7 @@ enum Command {
 
     /// Undo what a run did, by its steps that say how.
     Undo(undo::Arguments),
-    /// Send a signal to a run.
+    /// Send a signal to a run, or to whoever waits for a key.
     Signal(signal_run::Arguments),
 
     /// Measure how fast Windlass is here, on a private PostgreSQL or on a server of yours.

@@ -91,6 +91,7 @@ fn json(task: &str, step: &StepRecord) -> anyhow::Result<Value> {
         "call": step.call.0,
         "kind": step.kind.word(),
         "name": step.name.as_str(),
+        "key": step.key.as_ref().map(|key| key.as_str()),
         "state": word(&step.state),
         "number": step.number(),
         "value": null,
@@ -177,7 +178,10 @@ fn result(step: &StepRecord, now: Timestamp) -> String {
         StepState::Open { failures, failure, due, children_max } => {
             let mut parts = Vec::new();
             match (step.kind, children_max) {
-                (StepKind::Signal, _) => parts.push("for its signal".to_owned()),
+                (StepKind::Signal, _) => parts.push(match &step.key {
+                    Some(key) => format!("for its signal to key {}", key.as_str()),
+                    None => "for its signal".to_owned(),
+                }),
                 (StepKind::Child, None | Some(0)) => parts.push("for its runs".to_owned()),
                 (StepKind::Child, Some(most)) => {
                     parts.push(format!("until at most {most} of its runs are left"));
@@ -232,7 +236,7 @@ mod tests {
 
     fn step(call: u32, kind: StepKind, name: &str, state: StepState) -> StepRecord {
         let name = Arc::<str>::from(name).try_into().unwrap();
-        StepRecord { call: Call(call), name, kind, state }
+        StepRecord { call: Call(call), name, kind, key: None, state }
     }
 
     fn done(json: &str) -> StepState {
@@ -260,6 +264,7 @@ mod tests {
             due: None,
             children_max: Some(most),
         };
+        let key = Some(Arc::<str>::from("pay_1").try_into().unwrap());
         let steps = [
             step(1, StepKind::Step, "charge", done(r#"{"id":7}"#)),
             step(2, StepKind::Step, "mail", StepState::Done { number: 2, result: failed }),
@@ -269,6 +274,7 @@ mod tests {
             step(6, StepKind::Signal, "paid", open(0, None)),
             step(7, StepKind::Child, "parts", children(3)),
             step(8, StepKind::Child, "parts", children(0)),
+            StepRecord { key, ..step(9, StepKind::Signal, "paid", open(0, None)) },
         ];
         let text = table(&steps, shape(100, 120));
         let lines: Vec<String> =
@@ -283,6 +289,7 @@ mod tests {
             "6 signal paid waits for its signal",
             "7 child parts waits until at most 3 of its runs are left",
             "8 child parts waits for its runs",
+            "9 signal paid waits for its signal to key pay_1",
         ];
         assert_eq!(lines, expected, "{text}");
     }

@@ -44,8 +44,8 @@ pub use id::{
 };
 pub use lane::{LaneId, LaneKeys, LaneLimit, Lanes, Limit, LimitScope, WhenFull};
 pub use name::{
-    IdempotencyKey, LaneKey, LimitName, NameError, QueueName, StepName, TaskName, Tenant,
-    WorkerName, WorkflowName,
+    IdempotencyKey, LaneKey, LimitName, NameError, QueueName, SignalKey, StepName, TaskName,
+    Tenant, WorkerName, WorkflowName,
 };
 pub use payload::{Payload, PayloadError, PayloadLimit};
 pub use progress::{Effect, ParentTally, Progress, RunCounters};

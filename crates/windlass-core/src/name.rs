@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a workflow, task, queue or tenant, in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// The longest idempotency key and the longest lane key, in bytes.
+/// The longest idempotency key, key of signals and lane key, in bytes.
 pub const KEY_BYTES_MAX: usize = 400;
 
 /// The longest name of a limit, in bytes: that of a workflow, a task and a field.
@@ -150,6 +150,10 @@ name! {
     /// The caller's name for a start: one run per tenant, workflow and key.
     IdempotencyKey, "idempotency key", KEY_BYTES_MAX
 }
+name! {
+    /// What a signal is sent to where nobody knows the run: whoever of a tenant waits for it.
+    SignalKey, "signal key", KEY_BYTES_MAX
+}
 
 /// The name of the queue and of the tenant where none was given.
 pub const DEFAULT: &str = "default";
@@ -194,6 +198,14 @@ mod tests {
             error.to_string(),
             "task name \"xxxxxxxxxxxxxxxxxxxxxxxx\"… has 201 bytes, the limit is 200"
         );
+    }
+
+    #[test]
+    fn the_longest_key_is_accepted_and_one_byte_more_is_not() {
+        assert!(SignalKey::new("x".repeat(KEY_BYTES_MAX)).is_ok());
+        let error = SignalKey::new("x".repeat(KEY_BYTES_MAX + 1)).unwrap_err();
+        let text = "signal key \"xxxxxxxxxxxxxxxxxxxxxxxx\"… has 401 bytes, the limit is 400";
+        assert_eq!(error.to_string(), text);
     }
 
     #[test]

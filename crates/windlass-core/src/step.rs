@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::decide::Failure;
-use crate::name::StepName;
+use crate::name::{SignalKey, StepName};
 use crate::payload::Payload;
 use crate::retry::WAIT_MAX;
 use crate::time::Timestamp;
@@ -107,6 +107,8 @@ pub struct StepRecord {
     pub name: StepName,
     /// What it asks for.
     pub kind: StepKind,
+    /// The key of the signal that it waits for, if it is not one to the run.
+    pub key: Option<SignalKey>,
     /// How it stands.
     pub state: StepState,
 }
@@ -143,7 +145,11 @@ impl StepRecord {
         if write.kind == StepKind::Input || write.call == Call(0) {
             return None;
         }
-        if old.is_some_and(|old| old.name != write.name || old.kind != write.kind) {
+        let is_other = |old: &StepRecord| {
+            (&old.name, old.kind, &old.key) != (&write.name, write.kind, &write.key)
+        };
+        let has_wrong_key = write.key.is_some() && write.kind != StepKind::Signal;
+        if old.is_some_and(is_other) || has_wrong_key {
             return None;
         }
         let state = match &write.change {
@@ -171,8 +177,8 @@ impl StepRecord {
                 old.cloned()
             }
             Some(StepState::Done { .. } | StepState::Open { .. }) | None => {
-                let StepWrite { call, name, kind, .. } = write.clone();
-                Some(StepRecord { call, name, kind, state })
+                let StepWrite { call, name, kind, key, .. } = write.clone();
+                Some(StepRecord { call, name, kind, key, state })
             }
         }
     }
@@ -188,7 +194,8 @@ impl StepRecord {
     /// the place of that of the run.
     pub fn input(round: u32, value: Payload) -> Self {
         let state = StepState::Done { number: 0, result: StepResult::Value(value) };
-        StepRecord { call: Call(0), name: StepName::of_round(round), kind: StepKind::Input, state }
+        let (name, kind) = (StepName::of_round(round), StepKind::Input);
+        StepRecord { call: Call(0), name, kind, key: None, state }
     }
 
     /// Takes the input that a function began afresh with out of what is known of it, and the
@@ -298,6 +305,9 @@ pub struct StepWrite {
     pub name: StepName,
     /// What it asks for.
     pub kind: StepKind,
+    /// The key of the signal that it waits for, if it is not one to the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<SignalKey>,
     /// What became of it.
     pub change: StepChange,
 }
@@ -394,6 +404,7 @@ mod tests {
             call: Call(1),
             name: StepName::new("x").unwrap(),
             kind: StepKind::Sleep,
+            key: None,
             change,
         }
     }
@@ -451,6 +462,21 @@ mod tests {
             let later = StepRecord::after(Some(&first), &write, at(5)).unwrap();
             assert_eq!(later.due(), Some(again), "{kind}");
         }
+    }
+
+    #[test]
+    fn a_call_keeps_its_key_and_only_a_signal_has_one() {
+        let now = Timestamp::from_micros(0);
+        let key = |key: &str| Some(SignalKey::new(key).unwrap());
+        let wait = StepWrite { key: key("k"), kind: StepKind::Signal, ..open(Wait::Forever) };
+        let first = StepRecord::after(None, &wait, now).unwrap();
+        assert_eq!(first.key, key("k"));
+        let other = StepWrite { key: key("other"), ..wait.clone() };
+        assert_eq!(StepRecord::after(Some(&first), &other, now), None);
+        let to_run = StepWrite { key: None, ..wait.clone() };
+        assert_eq!(StepRecord::after(Some(&first), &to_run, now), None);
+        let sleep = StepWrite { kind: StepKind::Sleep, ..wait };
+        assert_eq!(StepRecord::after(None, &sleep, now), None);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use windlass::store::{
     Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
     Completion, Duty, Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, LeaderRecord,
-    Mandate, NewRun, NewSignal, Outlook, Recording, Release, RunFilter, RunPage, RunRecord,
-    Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, ToUndo,
-    WorkerFilter, WorkerLink, WorkerPage,
+    Mandate, NewKeySignal, NewRun, NewSignal, Outlook, Recording, Release, RunFilter, RunPage,
+    RunRecord, Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord,
+    ToUndo, WorkerFilter, WorkerLink, WorkerPage,
 };
 use windlass::testing::Process;
 use windlass::{Definition, Event, PayloadLimit, PlantedBug, RunId, TaskName, Tenant, Timestamp};
@@ -443,6 +443,13 @@ impl Store for FaultyStore {
                 world.note_signal(&signal);
                 Ok(())
             })
+        })
+        .await
+    }
+
+    async fn signal_key(&self, signal: NewKeySignal) -> Result<(), StoreError> {
+        self.deliver(Verb::Signal, signal, |world, signal| {
+            Box::pin(async move { world.store.signal_key(signal).await })
         })
         .await
     }

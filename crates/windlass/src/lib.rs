@@ -54,6 +54,7 @@ pub mod function;
 mod planted;
 mod process;
 mod run;
+mod signal;
 mod starter;
 pub mod store;
 mod task_error;
@@ -70,12 +71,13 @@ pub use function::Function;
 #[cfg(feature = "planted-bugs")]
 pub use planted::PlantedBug;
 pub use run::RunHandle;
+pub use signal::KeySignal;
 pub use task_error::TaskError;
 pub use windlass_core::{
     CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, Limit,
-    LimitScope, PayloadLimit, RetryPolicy, RunEvent, RunEventKind, RunId, RunState, TaskEvent,
-    TaskEventKind, TaskName, TaskState, Tenant, Term, Timestamp, Trigger, Version, WhenFull,
-    WorkerId, WorkerLost, WorkflowName,
+    LimitScope, PayloadLimit, RetryPolicy, RunEvent, RunEventKind, RunId, RunState, SignalId,
+    TaskEvent, TaskEventKind, TaskName, TaskState, Tenant, Term, Timestamp, Trigger, Version,
+    WhenFull, WorkerId, WorkerLost, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

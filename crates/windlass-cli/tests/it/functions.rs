@@ -92,7 +92,27 @@ async fn a_function_is_watched_and_signalled_from_the_command_line() {
     let plain = windlass.start(&plain.build().unwrap(), ()).await.unwrap();
     assert_eq!(told(&url, &["steps", &plain.id().to_string()]), "no steps\n");
     assert_eq!(told(&url, &["steps", &plain.id().to_string(), "--json"]), "[]\n");
+    a_key_is_signalled(&windlass, &url).await;
     errors_name_the_run(&url, &first.id().to_string());
+}
+
+/// A function that waits for a key is shown to, and gets what is sent to the key of its tenant.
+async fn a_key_is_signalled(windlass: &Windlass, url: &str) {
+    let settle = async |ctx: Ctx<()>| ctx.signal::<Value>("paid").key("pay_1").await;
+    let settle = Function::new("settle", settle).unwrap();
+    let worker = windlass.worker().register(&settle).spawn().unwrap();
+    let run = windlass.start(&settle, ()).tenant("acme").await.unwrap();
+    let id = run.id().to_string();
+    let waits = ["signal", "paid", "waits", "for its signal to key pay_1"];
+    until_told(url, &["steps", &id], &waits).await;
+    told(url, &["signal", "--key", "pay_1", "paid", "0"]);
+    let send = ["signal", "--key", "pay_1", "--tenant", "acme", "paid", "-7"];
+    assert_eq!(told(url, &send), "signal paid is sent to key pay_1 of tenant acme\n");
+    run.wait().await.unwrap();
+    assert_eq!(run.output(settle.output()).await.unwrap(), json!(-7));
+    let steps: Value = serde_json::from_str(&told(url, &["steps", &id, "--json"])).unwrap();
+    assert_eq!(steps[0]["key"], "pay_1");
+    worker.drain().await.unwrap();
 }
 
 fn errors_name_the_run(url: &str, ended: &str) {
@@ -105,6 +125,9 @@ fn errors_name_the_run(url: &str, ended: &str) {
         (&["steps", ended, "--task", "\u{1b}x"], 1, &["task", ended, "does not exist"]),
         (&["steps", "42"], 2, &["invalid value '42'"]),
         (&["signal", ended, "verdict", "yes"], 2, &["'yes'", "not JSON"]),
+        (&["signal", "42", "verdict"], 2, &["invalid value '42'"]),
+        (&["signal", ended, "verdict", "--tenant", "acme"], 2, &["--key"]),
+        (&["signal", "--key", "", "paid"], 1, &["signal key is empty", "[WL-0002]"]),
     ] {
         let output = ask(url, arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::step::UNTIL_MAX;
 use windlass_core::{
-    Failure, FailureCode, Payload, StepChange, StepKind, StepResult, Timestamp, Wait,
+    Failure, FailureCode, Payload, SignalKey, StepChange, StepKind, StepResult, Timestamp, Wait,
 };
 
 use super::journal::{CallError, Made, Over};
@@ -244,6 +244,37 @@ pub struct Signal<T> {
 }
 
 impl<T: DeserializeOwned + Send + 'static> Signal<T> {
+    /// Waits for a [signal to a key](crate::Windlass::signal_key) of the run's tenant instead of
+    /// one to the run: for senders that know an order or a payment, and not the run. One that was
+    /// sent before is taken at once; of several the oldest. If several functions wait for the same
+    /// key and name, each signal goes to one of them.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use windlass::{Ctx, Function, TaskError, Windlass};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// async fn settle(ctx: Ctx<String>) -> Result<u64, TaskError> {
+    ///     ctx.signal::<u64>("paid").key(ctx.input()).await
+    /// }
+    ///
+    /// let settle = Function::new("settle", settle)?;
+    /// let windlass = Windlass::memory();
+    /// let worker = windlass.worker().register(&settle).spawn()?;
+    /// let run = windlass.start(&settle, "pay_123".to_owned()).tenant("acme").await?;
+    /// // What a payment provider says knows the payment, not the run.
+    /// windlass.signal_key("pay_123", "paid", &4_200).tenant("acme").await?;
+    /// run.wait().await?;
+    /// assert_eq!(run.output(settle.output()).await?, 4_200);
+    /// # worker.drain().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn key(mut self, key: impl AsRef<str>) -> Self {
+        let made = self.made.take();
+        self.made = made.map(|made| made?.of_key(key.as_ref()));
+        self
+    }
+
     /// Waits no longer than this, from the moment at which the function is parked: `None` if no
     /// signal came.
     pub fn timeout(mut self, timeout: Duration) -> SignalOrTimeout<T> {
@@ -327,12 +358,13 @@ async fn sleep(made: Made, wait: Wait) -> Result<(), TaskError> {
 }
 
 async fn signal<T: DeserializeOwned>(made: Made, wait: Wait) -> Result<Option<T>, TaskError> {
+    let key = made.key().await;
     if !made.is_done() {
         made.gate().await;
         let (_, due) = made.open();
         let mut is_over = due.is_some_and(|due| due <= made.attempt.claimed.at);
         let mut is_known = made.is_open();
-        while !take(&made).await {
+        while !take(&made, key.as_ref()).await {
             if is_over {
                 let _busy = made.work();
                 let code = FailureCode::Custom(SIGNAL_TIMEOUT.to_owned());
@@ -350,19 +382,23 @@ async fn signal<T: DeserializeOwned>(made: Made, wait: Wait) -> Result<Option<T>
         StepResult::Failed(failure) if failure.code.word() == SIGNAL_TIMEOUT => Ok(None),
         StepResult::Failed(failure) => Err(TaskError::recorded(failure)),
         StepResult::Value(value) => value.decode().map(Some).map_err(|error| {
-            let what = format!("signal {:?} to run {}", made.name, made.attempt.claimed.task.run);
+            let what = match &key {
+                Some(key) => format!("signal {:?} to key {key:?}", made.name),
+                None => format!("signal {:?} to run {}", made.name, made.attempt.claimed.task.run),
+            };
             TaskError::new(format!("{what} {error}")).code(FailureCode::Payload.word()).permanent()
         }),
     }
 }
 
 /// Takes a signal, if there is one.
-async fn take(made: &Made) -> bool {
+async fn take(made: &Made, key: Option<&SignalKey>) -> bool {
     let _busy = made.work();
     let number = made.number();
     let claimed = &made.attempt.claimed;
     let held = Held { task: claimed.task, fence: claimed.fence };
-    let take = TakeSignal { held, call: made.call, name: made.name.clone(), number };
+    let (name, key) = (made.name.clone(), key.cloned());
+    let take = TakeSignal { held, call: made.call, name, key, number };
     let taken = made.attempt.take_signal(take).await;
     let is_taken = taken.is_some();
     made.answer(number, taken.map(StepResult::Value));

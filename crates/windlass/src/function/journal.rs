@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_core::{
-    Call, Failure, FailureCode, Outcome, Parking, StepChange, StepName, StepRecord, StepResult,
-    StepWrite, Wait,
+    Call, Failure, FailureCode, Outcome, Parking, SignalKey, StepChange, StepKind, StepName,
+    StepRecord, StepResult, StepWrite, Wait,
 };
 
 mod made;
@@ -372,12 +372,21 @@ impl Slot {
 /// The failure of a function whose code is not what wrote its record.
 fn diverged(attempt: &Attempt, known: &StepRecord, instead: &str) -> Failure {
     let (run, task) = (attempt.claimed.task.run, &attempt.claimed.spec.name);
-    let StepRecord { call, name, kind, .. } = known;
+    let StepRecord { call, name, kind, key, .. } = known;
+    let recorded = described(*kind, name, key.as_ref());
     let text = format!(
-        "call {call} of task {task:?} of run {run} is {kind} {name:?} in its record, and \
+        "call {call} of task {task:?} of run {run} is {recorded} in its record, and \
          {instead} in the code"
     );
     Failure::new(FailureCode::Divergence, text)
+}
+
+/// A call as errors name it.
+fn described(kind: StepKind, name: &StepName, key: Option<&SignalKey>) -> String {
+    match key {
+        Some(key) => format!("{kind} {name:?} to key {key:?}"),
+        None => format!("{kind} {name:?}"),
+    }
 }
 
 impl Journal {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass_core::{
     Call, ClaimSeq, Decision, Definition, Failure, FailureCode, Fence, Payload, PayloadLimit,
-    QueueName, RunId, RunState, StepChange, StepName, StepRecord, StepResult, StepWrite, TaskId,
-    TaskIndex, TaskName, TaskSpec, TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
+    QueueName, RunId, RunState, SignalKey, StepChange, StepName, StepRecord, StepResult, StepWrite,
+    TaskId, TaskIndex, TaskName, TaskSpec, TaskState, Tenant, Timestamp, Version, WorkerId,
+    WorkflowName,
 };
 
 use super::{Hints, NewRun, Started, StoreError, WorkerInfo};
@@ -74,6 +75,9 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// Takes signals that wait for functions of the worker's: the oldest of its name becomes the
     /// result of the call and is gone. `None` if there is none. A call that has its result
     /// already is answered with that. The answers are in the order of the requests.
+    ///
+    /// It is taken from those to the run, or from those to a key of its tenant, which others may
+    /// ask for as well: each goes to one of them.
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError>;
 
     /// Starts runs that functions of the worker's wait for, as
@@ -338,6 +342,8 @@ pub struct TakeSignal {
     pub call: Call,
     /// The name of the signal.
     pub name: StepName,
+    /// The key that it is sent to, if it is not the run.
+    pub key: Option<SignalKey>,
     /// The place that its result is to have among those of the function.
     pub number: u32,
 }

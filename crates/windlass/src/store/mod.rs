@@ -19,6 +19,7 @@ pub(crate) mod undo;
 mod workers;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::{
@@ -38,8 +39,8 @@ pub use link::{
 };
 pub use memory::MemoryStore;
 pub use records::{
-    METADATA_BYTES_MAX, METADATA_PAIRS_MAX, NewRun, NewSignal, RunCursor, RunFilter, RunPage,
-    RunRecord, Started, TaskRecord,
+    METADATA_BYTES_MAX, METADATA_PAIRS_MAX, Mailbox, NewKeySignal, NewRun, NewSignal, RunCursor,
+    RunFilter, RunPage, RunRecord, Started, TaskRecord,
 };
 
 pub use workers::{
@@ -66,8 +67,11 @@ pub(crate) fn batch_len(bytes: impl IntoIterator<Item = usize>, most: usize) -> 
     bytes.into_iter().take(most.max(1)).enumerate().take_while(fits).count()
 }
 
-/// The most signals that wait in a run for someone to ask for them.
+/// The most signals that wait in a run, or in a [`Mailbox`], for someone to ask for them.
 pub const SIGNALS_MAX: usize = 1_000;
+
+/// How long a signal to a key is kept if nobody asks for it and nothing else is said: 30 days.
+pub const SIGNAL_KEPT: Duration = Duration::from_secs(30 * 86_400);
 
 /// The most rows of one page of a list.
 pub const PAGE_MAX: usize = 1_000;
@@ -213,6 +217,15 @@ pub trait Store: WorkerLink {
     /// Repeated with the same id, it is sent once. A run that has ended is a
     /// [`StoreError::Conflict`], as is more than [`SIGNALS_MAX`] that nobody asked for.
     async fn signal(&self, signal: NewSignal) -> Result<(), StoreError>;
+
+    /// Sends a signal to a key: of the functions that wait for it, those are let go on that are
+    /// not yet, and the first that asks gets it. If none waits, it is kept until one asks for it
+    /// or its time is over.
+    ///
+    /// Functions go on with the next sweep of what is due. Repeated with the same id to the same
+    /// key within its time, it is sent once. More than [`SIGNALS_MAX`] that nobody asked for are a
+    /// [`StoreError::Conflict`].
+    async fn signal_key(&self, signal: NewKeySignal) -> Result<(), StoreError>;
 
     /// What is known of the calls of a task's function behind `after`, in their order, at most
     /// `limit` up to [`PAGE_MAX`]; none if there is no such task.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use windlass_core::retry::WAIT_MAX;
 use windlass_core::{
     Failure, Fence, IdempotencyKey, Payload, PayloadLimit, Priority, RunId, RunState, SignalId,
-    StepName, TaskIndex, TaskName, TaskState, Tenant, Timestamp, Version, WorkerId, WorkflowName,
+    SignalKey, StepName, TaskIndex, TaskName, TaskState, Tenant, Timestamp, Version, WorkerId,
+    WorkflowName,
 };
 
 /// The most metadata pairs of a run.
@@ -87,6 +89,48 @@ impl NewSignal {
         let NewSignal { run, name, .. } = self;
         let wrong = |error| format!("signal {name:?} to run {run} {error}");
         limit.check(&self.value).map_err(wrong)
+    }
+}
+
+/// Where signals of one name to one key of a tenant wait for whoever asks for them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mailbox {
+    /// Whose key it is: those of others are other keys.
+    pub tenant: Tenant,
+    /// The key.
+    pub key: SignalKey,
+    /// The name that a function waits for.
+    pub name: StepName,
+}
+
+/// A signal to send to a key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewKeySignal {
+    /// Its id, chosen by the caller, so that one whose answer was lost can be sent again.
+    pub id: SignalId,
+    /// Where it goes.
+    pub to: Mailbox,
+    /// What it says.
+    pub value: Payload,
+    /// How long it is kept if nobody asks for it, and how long it is known that it was sent.
+    pub keep_for: Duration,
+}
+
+impl NewKeySignal {
+    /// Checks what the types do not: the size of what it says, and how long it is kept. The
+    /// error is a sentence.
+    pub fn check(&self, limit: PayloadLimit) -> Result<(), String> {
+        let NewKeySignal { to: Mailbox { key, name, .. }, keep_for, .. } = self;
+        let what = format!("signal {name:?} to key {key:?}");
+        if keep_for.is_zero() {
+            return Err(format!("{what} is to be kept for no time at all"));
+        }
+        if *keep_for > WAIT_MAX {
+            return Err(format!(
+                "{what} is to be kept for {keep_for:?}, the limit is {WAIT_MAX:?}"
+            ));
+        }
+        limit.check(&self.value).map_err(|error| format!("{what} {error}"))
     }
 }
 

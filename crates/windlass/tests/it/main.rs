@@ -17,6 +17,7 @@ mod draining;
 mod embedded;
 mod examples;
 mod functions;
+mod keys;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod killing;
 mod links;

@@ -6,11 +6,11 @@ use std::task::Poll;
 use tokio::time::Instant;
 use windlass_core::step::CALLS_MAX;
 use windlass_core::{
-    Call, Failure, NameError, Payload, StepChange, StepKind, StepName, StepResult, StepState,
-    StepWrite, Timestamp, Wait,
+    Call, Failure, NameError, Payload, SignalKey, StepChange, StepKind, StepName, StepResult,
+    StepState, StepWrite, Timestamp, Wait,
 };
 
-use super::{LOOK_PAUSE, Over, Slot, State, Stop, Waiting, diverged, never};
+use super::{LOOK_PAUSE, Over, Slot, State, Stop, Waiting, described, diverged, never};
 use crate::context::Attempt;
 
 /// Why a call cannot be made.
@@ -31,6 +31,8 @@ pub(in crate::function) struct Made {
     pub(in crate::function) call: Call,
     pub(in crate::function) name: StepName,
     kind: StepKind,
+    /// The key of the signal that it waits for.
+    key: Option<SignalKey>,
     /// What was known of it.
     known: Option<StepState>,
 }
@@ -56,7 +58,7 @@ impl Made {
         let known = state.known.get(&call).cloned();
         if let Some(known) = &known {
             if known.name != name || !kind.is_like(known.kind) {
-                let failure = diverged(attempt, known, &format!("{kind} {name:?}"));
+                let failure = diverged(attempt, known, &described(kind, &name, None));
                 state.stop.get_or_insert(Stop::Failed(failure));
             } else if let StepState::Done { result, .. } = &known.state {
                 slot.result = Some(result.clone());
@@ -70,7 +72,28 @@ impl Made {
         // What is recorded of it goes on under the kind that it began with.
         let kind = known.as_ref().map_or(kind, |known| known.kind);
         let known = known.map(|known| known.state);
-        Ok(Made { attempt: Arc::clone(attempt), call, name, kind, known })
+        Ok(Made { attempt: Arc::clone(attempt), call, name, kind, key: None, known })
+    }
+
+    /// Makes it a wait for a signal to a key.
+    pub(in crate::function) fn of_key(mut self, key: &str) -> Result<Self, CallError> {
+        self.key = Some(SignalKey::new(key)?);
+        Ok(self)
+    }
+
+    /// The key of the signal that it waits for, if it is not one to the run. Code that asks for
+    /// another key than its record ends here.
+    pub(in crate::function) async fn key(&self) -> Option<SignalKey> {
+        let failure = {
+            let state = self.state();
+            let known = state.known.get(&self.call).filter(|known| known.key != self.key);
+            let instead = described(self.kind, &self.name, self.key.as_ref());
+            known.map(|known| diverged(&self.attempt, known, &instead))
+        };
+        match failure {
+            Some(failure) => self.fail(failure).await,
+            None => self.key.clone(),
+        }
     }
 
     /// Makes a call that asks whether the code was changed here, unless the record goes on as if
@@ -175,7 +198,8 @@ impl Made {
 
     /// What is recorded of it.
     pub(in crate::function) fn write(&self, change: StepChange) -> StepWrite {
-        StepWrite { call: self.call, name: self.name.clone(), kind: self.kind, change }
+        let (name, key) = (self.name.clone(), self.key.clone());
+        StepWrite { call: self.call, name, kind: self.kind, key, change }
     }
 
     /// Waits until it is over, if the function is not parked before. `change` is what is to be

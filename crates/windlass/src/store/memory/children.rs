@@ -36,6 +36,8 @@ pub(super) enum Notice {
     Ended(RunId),
     /// It was cancelled, and so are its children.
     Cancelled(RunId),
+    /// A signal came for functions of it that wait for a key.
+    Signalled(RunId),
 }
 
 impl State {

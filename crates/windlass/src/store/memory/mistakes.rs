@@ -34,6 +34,9 @@ impl State {
 
     /// Takes a signal off that the function has not got yet.
     pub(super) fn take_off(&mut self, take: &TakeSignal) -> Option<Payload> {
+        if take.key.is_some() {
+            return None;
+        }
         let run = self.holder(take.held).ok()?;
         let known = run.task(take.held.task.index).steps.get(&take.call);
         if known.is_some_and(|step| step.number().is_some()) {

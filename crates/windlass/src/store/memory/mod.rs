@@ -10,6 +10,7 @@ mod finish;
 mod lanes;
 mod leaders;
 mod leases;
+pub(super) mod mailboxes;
 mod mistakes;
 mod queries;
 mod queue;
@@ -35,9 +36,9 @@ use self::state::{State, Wakes};
 use super::{
     Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
     Completion, Duty, Finished, Heartbeat, HeartbeatAnswer, Held, Hello, HintSender, Hints,
-    LeaderRecord, Mandate, NewRun, NewSignal, Outlook, Recording, Release, RunFilter, RunPage,
-    RunRecord, Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord,
-    ToUndo, WorkerFilter, WorkerLink, WorkerPage, check_batch,
+    LeaderRecord, Mandate, NewKeySignal, NewRun, NewSignal, Outlook, Recording, Release, RunFilter,
+    RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies,
+    TaskRecord, ToUndo, WorkerFilter, WorkerLink, WorkerPage, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -364,6 +365,10 @@ impl Store for MemoryStore {
 
     async fn signal(&self, signal: NewSignal) -> Result<(), StoreError> {
         self.transact(|state| state.signal(signal))
+    }
+
+    async fn signal_key(&self, signal: NewKeySignal) -> Result<(), StoreError> {
+        self.transact(|state| state.signal_key(signal))
     }
 
     async fn list_steps(

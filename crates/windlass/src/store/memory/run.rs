@@ -173,6 +173,9 @@ impl Run {
         let to = from.apply(command).map_err(|e| StoreError::Corrupt(format!("task {id}: {e}")))?;
         task.state = to;
         shared.set_deadline(&mut task.claim_by, None);
+        if from == TaskState::Waiting {
+            shared.mailboxes.leave(id);
+        }
         if to.is_final() {
             task.checkpoint = None;
             shared.vacated.push(id);

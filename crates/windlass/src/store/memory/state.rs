@@ -10,6 +10,7 @@ use windlass_core::{
 };
 
 use super::children::{Family, Notice};
+use super::mailboxes::Mailboxes;
 use super::queue::ReadyQueues;
 use super::run::Run;
 use crate::planted::{Planted, PlantedBug};
@@ -60,6 +61,8 @@ pub(super) struct Shared {
     pub(super) vacated: Vec<TaskId>,
     /// The runs that ended in the verb under way.
     pub(super) ended: Vec<Ended>,
+    /// Signals to keys, and who waits for them.
+    pub(super) mailboxes: Mailboxes,
     /// What happened to runs that others must hear of.
     pub(super) notices: VecDeque<Notice>,
     schedules: u64,
@@ -143,6 +146,7 @@ impl State {
                 requests: VecDeque::new(),
                 vacated: Vec::new(),
                 ended: Vec::new(),
+                mailboxes: Mailboxes::default(),
                 notices: VecDeque::new(),
                 schedules: 0,
                 weights: HashMap::new(),

@@ -1,17 +1,19 @@
 //! What durable functions remember, and the signals they wait for.
 
+use std::collections::BTreeSet;
+
 use windlass_core::{
-    Call, Parking, Payload, RunCommand, RunEventKind, RunState, StepChange, StepKind, StepRecord,
-    StepResult, StepState, StepWrite, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskState,
-    Timestamp,
+    Call, Parking, Payload, RunCommand, RunEventKind, RunState, SignalKey, StepChange, StepKind,
+    StepName, StepRecord, StepResult, StepState, StepWrite, TaskCommand, TaskEventKind, TaskId,
+    TaskIndex, TaskState, Timestamp,
 };
 
 use super::run::{Run, Task};
 use super::state::{Shared, State};
 use crate::planted::{Planted, PlantedBug};
 use crate::store::{
-    Answer, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, StoreError, TakeSignal, Taken,
-    wrong_state,
+    Answer, Mailbox, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, StoreError, TakeSignal,
+    Taken, wrong_state,
 };
 
 impl State {
@@ -33,9 +35,12 @@ impl State {
     }
 
     pub(super) fn take_signal(&mut self, take: TakeSignal) -> Taken {
-        let TakeSignal { held, call, name, number } = take;
+        let TakeSignal { held, call, name, key, number } = take;
         let (now, planted) = (self.shared.now, self.shared.planted);
-        let run = self.holder(held)?;
+        self.holder(held)?;
+        let Some(run) = self.runs.get_mut(&held.task.run) else {
+            return Err(Refusal::UnknownTask);
+        };
         let known = run.task(held.task.index).steps.get(&call);
         if let Some(StepRecord { state: StepState::Done { result, .. }, .. }) = known {
             return match result {
@@ -43,18 +48,25 @@ impl State {
                 StepResult::Failed(_) => Err(Refusal::Invalid),
             };
         }
-        let Some(place) = run.signals.iter().position(|(signal, _)| *signal == name) else {
-            return Ok(None);
+        let mailbox = key.clone().map(|key| run.mailbox(key, name.clone()));
+        let place = run.signals.iter().position(|(signal, _)| *signal == name);
+        let value = match &mailbox {
+            Some(mailbox) => self.shared.mailboxes.first(mailbox, now),
+            None => place.map(|place| &run.signals[place].1),
         };
-        let value = run.signals[place].1.clone();
+        let Some(value) = value.cloned() else { return Ok(None) };
         let change = StepChange::Done { number, result: StepResult::Value(value.clone()) };
-        let steps = [StepWrite { call, name, kind: StepKind::Signal, change }];
+        let steps = [StepWrite { call, name, kind: StepKind::Signal, key, change }];
         let task = run.task(held.task.index);
         if !task.can_write(&steps, now) {
             return Err(Refusal::Invalid);
         }
         task.write_steps(&steps, now, planted);
-        run.signals.remove(place);
+        match (mailbox, place) {
+            (Some(mailbox), _) => self.shared.mailboxes.take(&mailbox, now),
+            (None, Some(place)) => drop(run.signals.remove(place)),
+            (None, None) => {}
+        }
         Ok(Some(value))
     }
 
@@ -160,10 +172,28 @@ impl Run {
         if let Some(until) = until {
             self.schedule(shared, index, until);
         }
+        let mailboxes = if parking.awaits { self.awaited_keys(index) } else { BTreeSet::new() };
+        let is_there = |mailbox| shared.mailboxes.first(mailbox, shared.now).is_some();
+        let is_there = mailboxes.iter().any(is_there);
+        shared.mailboxes.wait(self.task_id(index), mailboxes);
         if shared.planted.has(PlantedBug::SignalMissedAtPark) {
             return Ok(());
         }
+        if is_there {
+            return self.resume(shared, index);
+        }
         self.resume_signalled(shared)
+    }
+
+    /// Where signals to keys come that a function waits for.
+    fn awaited_keys(&self, index: TaskIndex) -> BTreeSet<Mailbox> {
+        let open = self.tasks[index.as_usize()].steps.values();
+        let open = open.filter(|step| step.number().is_none());
+        open.filter_map(|step| Some(self.mailbox(step.key.clone()?, step.name.clone()))).collect()
+    }
+
+    fn mailbox(&self, key: SignalKey, name: StepName) -> Mailbox {
+        Mailbox { tenant: self.tenant.clone(), key, name }
     }
 
     /// The only task of the run begins afresh with another input.
@@ -194,6 +224,7 @@ impl Run {
         let waits = |task: &Task| {
             let is_there = |step: &StepRecord| {
                 step.kind == StepKind::Signal
+                    && step.key.is_none()
                     && step.number().is_none()
                     && self.signals.iter().any(|(name, _)| *name == step.name)
             };

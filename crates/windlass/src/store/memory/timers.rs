@@ -39,6 +39,8 @@ impl State {
             }
         }
         self.resume_parents(&notices)?;
+        self.resume_told(&notices)?;
+        self.shared.mailboxes.expire(self.shared.now, limit);
         let next_at = self.outlook().promote_at;
         Ok(Sweep { at: self.shared.now, moved, next_at })
     }

@@ -96,8 +96,8 @@ impl PostgresStore {
         rows.iter().map(|row| Ok(child_of(row)?)).collect()
     }
 
-    /// Delivers notes: lets functions go on whose children have ended, and cancels the children
-    /// of runs that were cancelled. Answers the numbers of the notes that were delivered; the
+    /// Delivers notes: lets functions go on whose children have ended or who were told of a signal,
+    /// and cancels the children of runs that were cancelled. Answers the numbers of the notes that were delivered; the
     /// runs that they concern and that nobody else has locked are those of `work`.
     pub(super) async fn deliver(
         &self,
@@ -106,10 +106,11 @@ impl PostgresStore {
         notes: &[(i64, Note)],
     ) -> Result<Vec<i64>, Fault> {
         let mut delivered = Vec::new();
+        let mut told = BTreeSet::new();
         let (mut ended, mut parents) = (Vec::new(), BTreeSet::new());
         let children = notes.iter().flat_map(|(_, note)| match note {
             Note::Cancelled { children, .. } => children.as_slice(),
-            Note::ChildEnded { .. } | Note::Lane { .. } => &[],
+            Note::ChildEnded { .. } | Note::Signalled { .. } | Note::Lane { .. } => &[],
         });
         let busy = busy_runs(tx, work, children.copied()).await?;
         for (seq, note) in notes {
@@ -119,7 +120,11 @@ impl PostgresStore {
                     parents.insert(*run);
                     delivered.push(*seq);
                 }
-                Note::ChildEnded { .. } => {}
+                Note::Signalled { run } if work.runs.contains_key(run) => {
+                    told.insert(*run);
+                    delivered.push(*seq);
+                }
+                Note::ChildEnded { .. } | Note::Signalled { .. } => {}
                 Note::Lane { run } => {
                     if work.runs.contains_key(run) {
                         self.visit_lanes(work, [*run]);
@@ -138,6 +143,7 @@ impl PostgresStore {
                 }
             }
         }
+        work.resume_told(tx, &told).await?;
         if ended.is_empty() {
             return Ok(delivered);
         }
@@ -216,6 +222,8 @@ pub(super) enum Note {
     Lane { run: RunId },
     /// This run was cancelled, and so are its children.
     Cancelled { run: RunId, children: Vec<RunId>, is_all: bool },
+    /// A signal came for functions of this run that wait for a key.
+    Signalled { run: RunId },
 }
 
 impl Note {
@@ -226,20 +234,26 @@ impl Note {
         match (row.get::<_, Option<&str>>("purpose")?, child) {
             ("child_ended", Some(child)) => Some(Note::ChildEnded { run, child }),
             ("lane", _) => Some(Note::Lane { run }),
+            ("signalled", _) => Some(Note::Signalled { run }),
             _ => Some(Note::Cancelled { run, children: Vec::new(), is_all: true }),
         }
     }
 
     fn run(&self) -> RunId {
         match self {
-            Note::ChildEnded { run, .. } | Note::Lane { run } | Note::Cancelled { run, .. } => *run,
+            Note::ChildEnded { run, .. }
+            | Note::Lane { run }
+            | Note::Cancelled { run, .. }
+            | Note::Signalled { run } => *run,
         }
     }
 
     /// The runs that must be locked to deliver it.
     pub(super) fn runs(&self) -> Vec<RunId> {
         match self {
-            Note::ChildEnded { run, .. } | Note::Lane { run } => vec![*run],
+            Note::ChildEnded { run, .. } | Note::Lane { run } | Note::Signalled { run } => {
+                vec![*run]
+            }
             Note::Cancelled { children, .. } => children.clone(),
         }
     }

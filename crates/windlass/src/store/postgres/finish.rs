@@ -6,8 +6,8 @@ use windlass_core::{Decision, Parking, TaskId, TaskState};
 
 use super::PostgresStore;
 use super::fault::Fault;
-use super::journal::Parked;
 use super::onward::Next;
+use super::parking::Parked;
 use super::pool::{Ask, Params, Tx};
 use super::run::{Run, Verb};
 use super::statements as sql;
@@ -88,7 +88,7 @@ impl PostgresStore {
         work.take_first_claims(&tx, held).await?;
         work.load(&tx, completions.iter().map(|one| one.task)).await?;
         work.load_for_ends(&tx, &ends(&work, completions)).await?;
-        let parked = Parked::load(&tx, completions.iter().filter_map(parking)).await?;
+        let parked = Parked::load(&tx, &work, completions.iter().filter_map(parking)).await?;
         let mut answers = Vec::with_capacity(completions.len());
         for completion in completions {
             let held = Held { task: completion.task, fence: completion.fence };

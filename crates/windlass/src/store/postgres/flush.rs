@@ -97,6 +97,7 @@ impl Work {
         self.write_resets(&mut writes);
         self.write_checkpoints(&mut writes);
         self.write_steps(&mut writes)?;
+        self.write_key_waiters(&mut writes);
         self.write_lanes(&mut writes)?;
         self.write_notes(&mut writes);
         write_history(&mut writes, self.now, &self.moves.events)?;

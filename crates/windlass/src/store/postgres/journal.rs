@@ -8,16 +8,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    Call, Failure, Parking, Payload, RunCommand, RunEventKind, RunId, RunState, StepChange,
-    StepKind, StepName, StepRecord, StepResult, StepState, StepWrite, TaskCommand, TaskEventKind,
-    TaskId, TaskIndex, TaskState, Timestamp,
+    Call, Failure, Payload, RunId, RunState, SignalKey, StepChange, StepKind, StepName, StepRecord,
+    StepResult, StepState, StepWrite, TaskId, TaskState, Timestamp,
 };
 
 use super::PostgresStore;
-use super::children::count_open;
 use super::fault::Fault;
+use super::keys::Mail;
 use super::pool::{Params, Tx};
-use super::run::{Moves, Run};
 use super::statements as sql;
 use super::time::At;
 use super::work::{Work, pairs, task_id};
@@ -63,11 +61,21 @@ impl PostgresStore {
                 record.iter().try_for_each(|record| columns.push(record))?;
             }
         }
-        let Columns { calls, kinds, names, numbers, failures, dues, values, reasons, children } =
-            &columns;
+        let Columns {
+            calls,
+            kinds,
+            names,
+            numbers,
+            failures,
+            dues,
+            values,
+            reasons,
+            children,
+            keys,
+        } = &columns;
         let params: Params<'_> = &[
             &runs, &indices, &fences, &places, calls, kinds, names, numbers, failures, dues,
-            values, reasons, children,
+            values, reasons, children, keys,
         ];
         let rows = connection.query(&sql::RECORD_STEPS, params).await?;
         let known: HashMap<i64, bool> =
@@ -123,11 +131,12 @@ impl PostgresStore {
         work.load(&tx, takes.iter().map(|take| take.held.task)).await?;
         let mut steps = steps_at(&tx, takes).await?;
         let mut signals = load_signals(&tx, takes).await?;
+        let mut mail = Mail::load(&tx, &work, takes).await?;
         let mut answers = Vec::with_capacity(takes.len());
         let mut records = Vec::new();
         let (mut runs, mut taken) = (Vec::new(), Vec::new());
         for take in takes {
-            let TakeSignal { held, call, name, number } = take;
+            let TakeSignal { held, call, name, key, number } = take;
             if let Some(refusal) = refusal_of(&work, *held) {
                 answers.push(Err(refusal));
                 continue;
@@ -141,30 +150,42 @@ impl PostgresStore {
                 });
                 continue;
             }
+            let mailbox = work.mailbox(take);
             let waiting = signals.entry((held.task.run, name.clone())).or_default();
-            let Some((seq, value)) = waiting.first().cloned() else {
+            let first = match &mailbox {
+                Some(mailbox) => mail.first(mailbox),
+                None => waiting.first().map(|(_, value)| value),
+            };
+            let Some(value) = first.cloned() else {
                 answers.push(Ok(None));
                 continue;
             };
             let change =
                 StepChange::Done { number: *number, result: StepResult::Value(value.clone()) };
-            let write =
-                StepWrite { call: *call, name: name.clone(), kind: StepKind::Signal, change };
+            let (name, kind, key) = (name.clone(), StepKind::Signal, key.clone());
+            let write = StepWrite { call: *call, name, kind, key, change };
             let Some(record) = StepRecord::after(known.get(call), &write, work.now) else {
                 answers.push(Err(Refusal::Invalid));
                 continue;
             };
-            waiting.remove(0);
             known.insert(*call, record.clone());
             records.push((held.task, record));
-            runs.push(*held.task.run.as_uuid());
-            taken.push(seq);
+            if let Some(mailbox) = &mailbox {
+                mail.take(mailbox);
+            } else {
+                let (seq, _) = waiting.remove(0);
+                runs.push(*held.task.run.as_uuid());
+                taken.push(seq);
+            }
             answers.push(Ok(Some(value)));
         }
-        if !taken.is_empty() {
+        if !records.is_empty() {
             let mut writes = Writes::default();
             write_steps(&mut writes, records.iter().map(|(task, record)| (*task, record)))?;
-            writes.push(&sql::TAKE_SIGNALS, params![runs, taken]);
+            if !taken.is_empty() {
+                writes.push(&sql::TAKE_SIGNALS, params![runs, taken]);
+            }
+            mail.write(&mut writes);
             tx.commit(writes).await?;
         }
         Ok(answers)
@@ -275,8 +296,11 @@ async fn load_signals(
     takes: &[TakeSignal],
 ) -> Result<HashMap<(RunId, StepName), Vec<(i64, Payload)>>, Fault> {
     let mut wanted: BTreeMap<(RunId, &str), i64> = BTreeMap::new();
-    for take in takes {
+    for take in takes.iter().filter(|take| take.key.is_none()) {
         *wanted.entry((take.held.task.run, take.name.as_str())).or_default() += 1;
+    }
+    if wanted.is_empty() {
+        return Ok(HashMap::new());
     }
     let runs: Vec<Uuid> = wanted.keys().map(|(run, _)| *run.as_uuid()).collect();
     let names: Vec<&str> = wanted.keys().map(|(_, name)| *name).collect();
@@ -295,7 +319,7 @@ async fn load_signals(
 }
 
 /// The records of calls once these are written, `None` if one contradicts what is known.
-fn merged(
+pub(super) fn merged(
     known: Option<&BTreeMap<Call, StepRecord>>,
     steps: &[StepWrite],
     now: Timestamp,
@@ -330,10 +354,12 @@ pub(super) fn step_of(row: &Row) -> Result<StepRecord, String> {
             children_max: row.get::<_, Option<i32>>("children_max").map(i32::cast_unsigned),
         },
     };
+    let key = row.get::<_, Option<&str>>("key").map(SignalKey::new).transpose();
     Ok(StepRecord {
         call: Call(row.get::<_, i32>("call").cast_unsigned()),
         name,
         kind: kind.ok_or_else(|| format!("has no known kind: {word:?}"))?,
+        key: key.map_err(|error| error.to_string())?,
         state,
     })
 }
@@ -350,6 +376,7 @@ struct Columns {
     values: Vec<Option<String>>,
     reasons: Vec<Option<String>>,
     children: Vec<Option<i32>>,
+    keys: Vec<Option<String>>,
 }
 
 impl Columns {
@@ -376,6 +403,7 @@ impl Columns {
         self.values.push(value.filter(|value| *value != "null").map(str::to_owned));
         self.reasons.push(reason);
         self.children.push(record.children_max().map(u32::cast_signed));
+        self.keys.push(record.key.as_ref().map(ToString::to_string));
         Ok(())
     }
 }
@@ -394,162 +422,14 @@ fn write_steps<'r>(
         return Ok(());
     }
     let (runs, indices) = pairs(&tasks);
-    let Columns { calls, kinds, names, numbers, failures, dues, values, reasons, children } =
+    let Columns { calls, kinds, names, numbers, failures, dues, values, reasons, children, keys } =
         columns;
     let params = params![
-        runs, indices, calls, kinds, names, numbers, failures, dues, values, reasons, children
+        runs, indices, calls, kinds, names, numbers, failures, dues, values, reasons, children,
+        keys
     ];
     writes.push(&sql::WRITE_STEPS, params);
     Ok(())
-}
-
-/// What is known of functions that are to be parked.
-#[derive(Default)]
-pub(super) struct Parked {
-    steps: Steps,
-    /// How many children of calls are open.
-    open: HashMap<(TaskId, Call), u32>,
-    signals: HashMap<(RunId, StepName), Vec<(i64, Payload)>>,
-}
-
-impl Parked {
-    /// Loads what is needed to park functions of locked runs.
-    pub(super) async fn load(
-        tx: &Tx<'_>,
-        parkings: impl Iterator<Item = (TaskId, &Parking)> + Clone,
-    ) -> Result<Parked, Fault> {
-        let tasks: BTreeSet<TaskId> = parkings.clone().map(|(task, _)| task).collect();
-        if tasks.is_empty() {
-            return Ok(Parked::default());
-        }
-        let steps = load_steps(tx, &tasks).await?;
-        let new = parkings
-            .clone()
-            .filter(|(_, parking)| parking.steps.iter().any(|step| step.kind == StepKind::Child));
-        let mut parents: BTreeSet<TaskId> = new.map(|(task, _)| task).collect();
-        let waits = |(_, known): &(&TaskId, &BTreeMap<Call, StepRecord>)| {
-            known.values().any(|step| step.children_max().is_some())
-        };
-        parents.extend(steps.iter().filter(waits).map(|(task, _)| *task));
-        let open = match parents.is_empty() {
-            true => HashMap::new(),
-            false => count_open(tx, &parents).await?,
-        };
-        let waiting = parkings.filter(|(_, parking)| parking.awaits).map(|(task, _)| task.run);
-        let runs: Vec<RunId> = waiting.collect();
-        if runs.is_empty() {
-            return Ok(Parked { steps, open, signals: HashMap::new() });
-        }
-        let rows = tx.query(&sql::SIGNAL_NAMES, &[&super::work::sorted_ids(runs)]).await?;
-        let mut signals: HashMap<(RunId, StepName), Vec<(i64, Payload)>> = HashMap::new();
-        for row in rows {
-            let run = RunId::from_uuid(row.get("run_id"));
-            if let Ok(name) = StepName::new(row.get::<_, &str>("name")) {
-                signals.entry((run, name)).or_default();
-            }
-        }
-        Ok(Parked { steps, open, signals })
-    }
-
-    /// What follows when a function waits like this; `None` if it cannot.
-    pub(super) fn judge(&self, task: TaskId, parking: &Parking, now: Timestamp) -> Option<Judged> {
-        let known = self.steps.get(&task);
-        let until = parking.due(now, |call| known?.get(&call));
-        if !parking.awaits && until.is_none() {
-            return None;
-        }
-        let new = merged(known, &parking.steps, now)?;
-        let waits = |record: &&StepRecord| parking.waits.contains(&record.call);
-        let old = known.into_iter().flat_map(BTreeMap::values);
-        let all = old.clone().filter(waits).chain(&new);
-        // What the function does not wait for any more would wake it for nothing.
-        let is_new = |call: Call| parking.steps.iter().any(|step| step.call == call);
-        let is_left = |record: &&StepRecord| {
-            record.number().is_none() && !waits(record) && !is_new(record.call)
-        };
-        let left = old.filter(is_left).map(|record| record.call).collect();
-        let enough = |record: &StepRecord| {
-            let open = self.open.get(&(task, record.call)).copied().unwrap_or(0);
-            record.children_max().is_some_and(|most| open <= most)
-        };
-        let is_there = |record: &StepRecord| {
-            if record.kind == StepKind::Child {
-                return enough(record);
-            }
-            record.kind == StepKind::Signal
-                && record.number().is_none()
-                && self.signals.contains_key(&(task.run, record.name.clone()))
-        };
-        let is_there = parking.awaits && all.into_iter().any(is_there);
-        Some(Judged { awaits: parking.awaits, until, steps: new, left, is_there })
-    }
-}
-
-/// A function that can be parked.
-pub(super) struct Judged {
-    awaits: bool,
-    /// When it goes on if nothing happens before.
-    until: Option<Timestamp>,
-    /// What is recorded.
-    steps: Vec<StepRecord>,
-    /// The calls that it does not wait for any more.
-    left: Vec<Call>,
-    /// Whether what it waits for is there already.
-    is_there: bool,
-}
-
-impl Run {
-    /// Lets a function wait. Its steps are written by the caller's [`Work`].
-    pub(super) fn park(
-        &mut self,
-        moves: &mut Moves,
-        index: TaskIndex,
-        judged: Judged,
-    ) -> Result<(), StoreError> {
-        let id = self.task_id(index);
-        let Judged { awaits, until, steps, left, is_there } = judged;
-        moves.left.extend(left.into_iter().map(|call| (id, call)));
-        self.task(index)?.attempt = 0;
-        let command = if awaits { TaskCommand::Await } else { TaskCommand::Sleep };
-        self.move_task(moves, index, command, TaskEventKind::Parked { until })?;
-        moves.steps.extend(steps.into_iter().map(|step| (id, step)));
-        if is_there {
-            return self.resume(moves, index);
-        }
-        moves.scheduled.push((id, until.unwrap_or(Timestamp::MAX)));
-        Ok(())
-    }
-
-    /// The only task of the run begins afresh with another input.
-    pub(super) fn begin_afresh(
-        &mut self,
-        moves: &mut Moves,
-        now: Timestamp,
-        index: TaskIndex,
-        input: Payload,
-    ) -> Result<(), StoreError> {
-        let id = self.task_id(index);
-        self.round += 1;
-        let round = self.round;
-        let task = self.task(index)?;
-        task.attempt = 0;
-        task.failure = None;
-        task.is_changed = true;
-        moves.reset.push((id, None));
-        moves.steps.push((id, StepRecord::input(round, input)));
-        self.move_task(moves, index, TaskCommand::Continue, TaskEventKind::Continued)?;
-        let kind = RunEventKind::Continued { round };
-        self.move_run(moves, now, RunCommand::Continue, kind)?;
-        moves.enqueued.push(id);
-        Ok(())
-    }
-
-    /// What a function waited for has come.
-    pub(super) fn resume(&mut self, moves: &mut Moves, index: TaskIndex) -> Result<(), StoreError> {
-        self.move_task(moves, index, TaskCommand::Resume, TaskEventKind::Resumed)?;
-        moves.enqueued.push(self.task_id(index));
-        Ok(())
-    }
 }
 
 impl Work {

@@ -26,6 +26,7 @@ mod flush;
 mod handout;
 mod history;
 mod journal;
+mod keys;
 mod lanes;
 mod leaders;
 mod leases;
@@ -35,6 +36,7 @@ mod names;
 mod notify;
 mod onward;
 mod options;
+mod parking;
 mod peek;
 mod plan;
 mod pool;
@@ -91,9 +93,9 @@ use self::unsound::Unsound;
 use self::work::Work;
 use self::writes::Writes;
 use super::{
-    Candidacy, Duty, Hints, LeaderRecord, Mandate, NewRun, NewSignal, Outlook, RunFilter, RunPage,
-    RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies, TaskRecord, WorkerFilter,
-    WorkerPage, check_batch,
+    Candidacy, Duty, Hints, LeaderRecord, Mandate, NewKeySignal, NewRun, NewSignal, Outlook,
+    RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
+    TaskRecord, WorkerFilter, WorkerPage, check_batch,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -382,6 +384,10 @@ impl Store for PostgresStore {
 
     async fn signal(&self, signal: NewSignal) -> Result<(), StoreError> {
         repeat!(self.signal_once(&signal))
+    }
+
+    async fn signal_key(&self, signal: NewKeySignal) -> Result<(), StoreError> {
+        repeat!(self.signal_key_once(&signal))
     }
 
     async fn list_steps(

@@ -19,7 +19,7 @@ use windlass_core::{
 use uuid::Uuid;
 
 use super::names::RouteKey;
-use crate::store::{HandlerKey, Refusal, StoreError};
+use crate::store::{HandlerKey, Mailbox, Refusal, StoreError};
 
 pub(super) struct Run {
     pub(super) id: RunId,
@@ -172,6 +172,10 @@ pub(super) struct Moves {
     pub(super) reset: Vec<(TaskId, Option<Failure>)>,
     /// Calls that functions do not wait for any more.
     pub(super) left: Vec<(TaskId, Call)>,
+    /// Functions that waited for something to happen, and do not any more.
+    pub(super) unparked: Vec<TaskId>,
+    /// Calls that wait for signals to keys.
+    pub(super) key_waits: Vec<(TaskId, Call, Mailbox)>,
     /// What functions remember.
     pub(super) steps: Vec<(TaskId, StepRecord)>,
     pub(super) events: Vec<(RunId, EventBody)>,
@@ -281,6 +285,9 @@ impl Run {
         let from = task.state;
         let to = from.apply(command).map_err(|e| StoreError::Corrupt(format!("task {id}: {e}")))?;
         task.state = to;
+        if from == TaskState::Waiting {
+            moves.unparked.push(id);
+        }
         // Active tasks have one word in `task_rows`; the narrow tables tell them apart.
         task.is_changed |= is_active(from) != is_active(to) || to.is_final();
         if to.is_final() && !spec.limits.is_empty() {

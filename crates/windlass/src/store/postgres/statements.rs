@@ -142,7 +142,8 @@ sql!(
         TIMESTAMPTZ_ARRAY,
         TEXT_ARRAY,
         TEXT_ARRAY,
-        INT4_ARRAY
+        INT4_ARRAY,
+        TEXT_ARRAY
     ]
 );
 sql!(
@@ -159,7 +160,8 @@ sql!(
         TIMESTAMPTZ_ARRAY,
         TEXT_ARRAY,
         TEXT_ARRAY,
-        INT4_ARRAY
+        INT4_ARRAY,
+        TEXT_ARRAY
     ]
 );
 sql!(STEPS, "steps.sql", [UUID_ARRAY, INT4_ARRAY]);
@@ -185,6 +187,29 @@ sql!(CHILD_WAITERS, "child_waiters.sql", [UUID_ARRAY]);
 sql!(COUNT_CHILDREN, "count_children.sql", [UUID, INT4, INT4]);
 sql!(LIST_CHILDREN, "list_children.sql", [UUID, INT4, INT4, INT4, INT8]);
 sql!(SEND_SIGNAL, "send_signal.sql", [UUID, UUID, TEXT, TEXT, TIMESTAMPTZ, INT8]);
+sql!(LOCK_MAILBOXES, "lock_mailboxes.sql", [TEXT_ARRAY, TEXT_ARRAY]);
+sql!(FORGET_KEY_SIGNAL, "forget_key_signal.sql", [TEXT, TEXT, UUID, TIMESTAMPTZ]);
+sql!(
+    SEND_KEY_SIGNAL,
+    "send_key_signal.sql",
+    [TEXT, TEXT, TEXT, UUID, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, INT8]
+);
+sql!(
+    WAITING_KEY_SIGNALS,
+    "waiting_key_signals.sql",
+    [TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, TIMESTAMPTZ]
+);
+sql!(SIGNALLED_KEYS, "signalled_keys.sql", [TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TIMESTAMPTZ]);
+sql!(TAKE_KEY_SIGNALS, "take_key_signals.sql", [TEXT_ARRAY, TEXT_ARRAY, UUID_ARRAY]);
+sql!(EXPIRE_KEY_SIGNALS, "expire_key_signals.sql", [TIMESTAMPTZ, INT8]);
+sql!(
+    INSERT_KEY_WAITERS,
+    "insert_key_waiters.sql",
+    [UUID_ARRAY, INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY]
+);
+sql!(LOCK_KEY_WAITERS, "lock_key_waiters.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(DELETE_KEY_WAITERS, "delete_key_waiters.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(TOLD_WAITERS, "told_waiters.sql", [UUID_ARRAY]);
 sql!(SIGNAL_WAITERS, "signal_waiters.sql", [UUID, TEXT]);
 sql!(SIGNAL_NAMES, "signal_names.sql", [UUID_ARRAY]);
 sql!(WAITING_SIGNALS, "waiting_signals.sql", [UUID_ARRAY, TEXT_ARRAY, INT8_ARRAY]);

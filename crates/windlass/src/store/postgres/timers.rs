@@ -53,7 +53,7 @@ impl PostgresStore {
         // What is cancelled by this very sweep does not become ready before.
         let cancelled = notes.iter().filter_map(|(_, note)| match note {
             Note::Cancelled { children, .. } => Some(children),
-            Note::ChildEnded { .. } | Note::Lane { .. } => None,
+            Note::ChildEnded { .. } | Note::Signalled { .. } | Note::Lane { .. } => None,
         });
         let cancelled: BTreeSet<RunId> = cancelled.flatten().copied().collect();
         due.retain(|task| !cancelled.contains(&task.run));
@@ -115,6 +115,8 @@ impl PostgresStore {
             writes.push(&sql::DELETE_STAGED, params![admitted]);
         }
         deadlines::forget(&mut writes, now, &expired);
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        writes.push(&sql::EXPIRE_KEY_SIGNALS, params![At(now), most]);
         writes.push(&sql::NEXT_DUE, params![At(first)]);
         let rows = self.conclude_with(tx, &work, writes).await?;
         let next = rows.last().map(Vec::as_slice).unwrap_or_default();

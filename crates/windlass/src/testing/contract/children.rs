@@ -38,7 +38,7 @@ async fn park(bench: &Bench<'_>, parent: &Claimed, most: u32) {
     let wait = Wait::Children(most);
     let change = StepChange::Open { failures: 0, failure: None, wait };
     let name = StepName::new("c").expect("the name is fine");
-    let steps = vec![StepWrite { call: Call(1), name, kind: StepKind::Child, change }];
+    let steps = vec![StepWrite { call: Call(1), name, kind: StepKind::Child, key: None, change }];
     let parking = Parking { steps, waits: Vec::new(), awaits: true };
     bench.accept(parent, Decision::Park(parking)).await;
 }

@@ -16,7 +16,7 @@ fn afresh(input: &str) -> Decision {
 
 fn step(call: u32, kind: StepKind, change: StepChange) -> StepWrite {
     let name = StepName::new("a").expect("the name is fine");
-    StepWrite { call: Call(call), name, kind, change }
+    StepWrite { call: Call(call), name, kind, key: None, change }
 }
 
 async fn record(bench: &Bench<'_>, claimed: &Claimed, steps: Vec<StepWrite>) {
@@ -64,6 +64,7 @@ pub(crate) async fn a_function_that_begins_afresh_has_its_new_input_and_knows_no
         held: hold(&third),
         call: Call(1),
         name: StepName::new("s").expect("the name is fine"),
+        key: None,
         number: 1,
     };
     let taken = bench.store.take_signals(vec![take]).await.expect("asking works");

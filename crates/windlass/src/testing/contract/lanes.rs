@@ -218,6 +218,7 @@ pub(crate) async fn a_parked_function_keeps_its_slot(bench: &Bench<'_>) {
         call: Call(1),
         name: StepName::new("nap").expect("it is a name"),
         kind: StepKind::Sleep,
+        key: None,
         change: StepChange::Open { failures: 0, failure: None, wait: Wait::For(seconds(60)) },
     };
     let parking = Parking { steps: vec![sleep], waits: Vec::new(), awaits: false };

@@ -30,6 +30,7 @@ mod continues;
 mod deadlines;
 mod fairness;
 mod finishes;
+mod keys;
 mod lanes;
 mod leaders;
 mod leases;
@@ -249,6 +250,21 @@ macro_rules! store_contract_cases {
                 a_function_that_failed_by_itself_keeps_all_its_steps
                 a_call_that_nobody_waits_for_any_more_is_forgotten
                 a_cancelled_function_waits_no_more
+            }
+            keys {
+                a_signal_to_a_key_lets_go_on_who_waits_for_it
+                signals_to_a_key_are_kept_and_taken_in_their_order
+                keys_names_and_tenants_are_apart
+                who_looked_before_a_signal_to_a_key_came_is_not_parked
+                each_signal_to_a_key_goes_to_one_of_those_who_wait
+                a_signal_to_a_key_is_not_lost_with_who_was_let_go_on_for_it
+                who_waits_no_more_is_not_told
+                the_first_of_several_keys_lets_a_function_go_on
+                a_signal_to_a_key_that_is_sent_again_is_sent_once
+                a_signal_to_a_key_is_kept_for_its_time
+                a_mailbox_keeps_so_many_signals_that_nobody_took
+                a_signal_to_a_key_has_limits
+                a_call_that_waits_for_a_key_takes_no_other_signal
             }
             deadlines {
                 a_run_that_takes_too_long_is_cancelled_and_says_why

@@ -22,7 +22,7 @@ fn name(name: &str) -> StepName {
 }
 
 fn write(call: u32, kind: StepKind, step: &str, change: StepChange) -> StepWrite {
-    StepWrite { call: Call(call), name: name(step), kind, change }
+    StepWrite { call: Call(call), name: name(step), kind, key: None, change }
 }
 
 /// A step with a result.
@@ -62,7 +62,8 @@ async fn record(bench: &Bench<'_>, claimed: &Claimed, steps: Vec<StepWrite>) -> 
 }
 
 async fn take(bench: &Bench<'_>, claimed: &Claimed, call: u32, number: u32, step: &str) -> Taken {
-    let take = TakeSignal { held: hold(claimed), call: Call(call), name: name(step), number };
+    let take =
+        TakeSignal { held: hold(claimed), call: Call(call), name: name(step), key: None, number };
     let mut answers = bench.store.take_signals(vec![take]).await.expect("asking works");
     assert_eq!(answers.len(), 1);
     answers.remove(0)
@@ -454,6 +455,7 @@ pub(crate) async fn signals_are_taken_in_the_order_in_which_they_were_sent(bench
         held: hold(claimed),
         call: Call(call),
         name: name("n"),
+        key: None,
         number: call,
     };
     let takes = vec![ask(mine[0], 1), ask(mine[1], 1), ask(mine[0], 2)];

@@ -13,7 +13,8 @@ use crate::store::{Answer, Born, ChildStart, Claimed, Held, Recording, Refusal, 
 
 fn step(call: u32, number: u32, kind: StepKind, result: StepResult) -> StepWrite {
     let name = StepName::new(format!("step-{call}")).expect("the name is fine");
-    StepWrite { call: Call(call), name, kind, change: StepChange::Done { number, result } }
+    let change = StepChange::Done { number, result };
+    StepWrite { call: Call(call), name, kind, key: None, change }
 }
 
 fn undoable(call: u32, number: u32) -> StepWrite {
@@ -106,7 +107,7 @@ pub(crate) async fn a_cancelled_run_is_undone_and_waits_for_the_worker_that_was_
     let (run, claimed) = begun(bench, &worker, "w").await;
     let change = StepChange::Open { failures: 0, failure: None, wait: Wait::For(seconds(9)) };
     let name = StepName::new("sleep").expect("the name is fine");
-    let steps = vec![StepWrite { call: Call(2), name, kind: StepKind::Sleep, change }];
+    let steps = vec![StepWrite { call: Call(2), name, kind: StepKind::Sleep, key: None, change }];
     let parking = Parking { steps, waits: Vec::new(), awaits: false };
     bench.accept(&claimed, Decision::Park(parking)).await;
     bench.store.cancel_run(run, None).await.expect("it sleeps");

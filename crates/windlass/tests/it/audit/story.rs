@@ -10,14 +10,14 @@ use tokio_postgres::Client;
 use windlass::clock::{Clock, VirtualClock};
 use windlass::store::postgres::{AuditOptions, AuditReport, PostgresOptions, PostgresStore, audit};
 use windlass::store::{
-    Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Held, Hello, NewRun,
-    NewSignal, Recording, Release, Store, WorkerLink,
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Held, Hello, Mailbox,
+    NewKeySignal, NewRun, NewSignal, Recording, Release, Store, TakeSignal, WorkerLink,
 };
 use windlass_core::definition::{DefinitionDraft, TaskDraft};
 use windlass_core::{
     Call, ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Limit, Parking,
-    Payload, Priority, QueueName, RetryPolicy, RunId, SignalId, StepChange, StepKind, StepName,
-    StepResult, StepWrite, TaskKind, Tenant, Timestamp, Trigger, Version, Wait, WorkerId,
+    Payload, Priority, QueueName, RetryPolicy, RunId, SignalId, SignalKey, StepChange, StepKind,
+    StepName, StepResult, StepWrite, TaskKind, Tenant, Timestamp, Trigger, Version, Wait, WorkerId,
     WorkflowName,
 };
 
@@ -103,6 +103,7 @@ impl Story {
         story.tell_fans().await;
         story.tell_functions().await;
         story.tell_limited().await;
+        story.tell_keys().await;
         story.tell_open_orders().await;
         story.tell_staged().await;
         story
@@ -287,12 +288,16 @@ impl Story {
         };
         let write = |call, kind, name: &str, change| {
             let name = StepName::new(name).unwrap();
-            StepWrite { call: Call(call), name, kind, change }
+            StepWrite { call: Call(call), name, kind, key: None, change }
         };
         let open = |wait| StepChange::Open { failures: 0, failure: None, wait };
-        for (name, kind, awaits) in
-            [("dozing", StepKind::Sleep, false), ("listening", StepKind::Signal, true)]
-        {
+        let key = SignalKey::new("pay_1").unwrap();
+        for (name, kind, key) in [
+            ("dozing", StepKind::Sleep, None),
+            ("listening", StepKind::Signal, None),
+            ("expecting", StepKind::Signal, Some(&key)),
+        ] {
+            let awaits = kind == StepKind::Signal;
             let run = self.start(&one(name), Duration::ZERO).await;
             let id = SignalId::from_random(self.runs);
             let (signal, value) = (StepName::new("early").unwrap(), Payload::default());
@@ -305,12 +310,41 @@ impl Story {
                 let held = Held { task: claimed.task, fence: claimed.fence };
                 let recorded = self.store.record(vec![Recording { held, steps }]).await.unwrap();
                 assert_eq!(recorded, [Answer::Accepted]);
-                let steps = vec![write(3, kind, "go", open(Wait::For(100 * DAY)))];
+                let wait = write(3, kind, "go", open(Wait::For(100 * DAY)));
+                let steps = vec![StepWrite { key: key.cloned(), ..wait }];
                 let decision = Decision::Park(Parking { steps, waits: Vec::new(), awaits });
                 let Held { task, fence } = held;
                 let completion = Completion { task, fence, decision };
                 assert_eq!(self.store.finish(vec![completion]).await.unwrap(), [Answer::Accepted]);
             }
+        }
+    }
+
+    /// Signals to keys: some that nobody waits for, and one that was taken.
+    async fn tell_keys(&mut self) {
+        let tenants = [Tenant::new("acme").unwrap(), Tenant::new("bolt").unwrap()];
+        for (id, signal, tenant) in
+            tenants.iter().flat_map(|tenant| [(1, "early", tenant), (2, "taken", tenant)])
+        {
+            let name = StepName::new(signal).unwrap();
+            let key = SignalKey::new("pay_1").unwrap();
+            let to = Mailbox { tenant: tenant.clone(), key, name };
+            let (id, value) = (SignalId::from_random(id), Payload::default());
+            let signal = NewKeySignal { id, to, value, keep_for: 100 * DAY };
+            self.store.signal_key(signal).await.unwrap();
+        }
+        let draft = DefinitionDraft::new("paying").task(TaskDraft::new("work", TaskKind::Handler));
+        self.start(&Arc::new(draft.build().unwrap()), Duration::ZERO).await;
+        for claimed in self.hold("paying").await {
+            let (key, name) = (SignalKey::new("pay_1").ok(), StepName::new("taken").unwrap());
+            let held = Held { task: claimed.task, fence: claimed.fence };
+            let take = TakeSignal { held, call: Call(1), name, key, number: 1 };
+            let taken = self.store.take_signals(vec![take]).await.unwrap();
+            assert_eq!(taken, [Ok(Some(Payload::default()))]);
+            let Held { task, fence } = held;
+            let decision = Decision::Succeed(Payload::default());
+            let completion = Completion { task, fence, decision };
+            assert_eq!(self.store.finish(vec![completion]).await.unwrap(), [Answer::Accepted]);
         }
     }
 

@@ -457,6 +457,36 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "update windlass.signals set name = 'go' where run_id = pg_temp.run('listening')",
     ),
     violation(
+        &["G14.keys"],
+        "expecting",
+        "delete from windlass.key_waiters where run_id = pg_temp.run('expecting')",
+    ),
+    // It would be told of signals to another key.
+    violation(
+        &["G14.keys"],
+        "expecting",
+        "update windlass.key_waiters set key = 'pay_2' where run_id = pg_temp.run('expecting')",
+    ),
+    // It is told although it waits for nothing any more.
+    violation(
+        &["G14.keys"],
+        "listening",
+        "insert into windlass.key_waiters (run_id, idx, call, tenant, key, name)
+         values (pg_temp.run('listening'), 0, 3, 'acme', 'pay_1', 'go')",
+    ),
+    violation(
+        &["G14.keys"],
+        "expecting",
+        "update windlass.key_waiters set is_told = true
+         where run_id = pg_temp.run('expecting')",
+    ),
+    // A signal that came while it was parked, and that nobody told it of.
+    violation(
+        &["G14.keys"],
+        "expecting",
+        "update windlass.key_signals set name = 'go' where name = 'early'",
+    ),
+    violation(
         &["G16.leaders"],
         "the duty reap has no row",
         "delete from windlass.leaders where duty = 'reap'",
@@ -566,6 +596,12 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         &["rows.without-run"],
         "steps",
         "update windlass.steps set idx = 9 where run_id = pg_temp.run('dozing')",
+    ),
+    violation(
+        &["rows.without-run", "G14.keys"],
+        "key_waiters",
+        "update windlass.key_waiters set run_id = gen_random_uuid()
+         where run_id = pg_temp.run('expecting')",
     ),
     violation(
         &["rows.without-run"],

@@ -25,6 +25,7 @@ mod fill;
 mod flatness;
 mod hints;
 mod histories;
+mod keys;
 mod leaders;
 mod load;
 mod migrations;

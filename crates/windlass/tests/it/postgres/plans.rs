@@ -176,6 +176,35 @@ const PLANS: &[(&str, &[&str])] = &[
     ("due_deadlines", &["deadlines by deadlines_due: due"]),
     ("passed_deadlines", &["deadlines by deadlines_pkey: idx run_id"]),
     ("take_staged", &["staged by staged_pkey: seq"]),
+    ("lock_mailboxes", &["sort"]),
+    ("forget_key_signal", &["key_signals by key_signals_pkey: id key tenant"]),
+    (
+        "send_key_signal",
+        &[
+            "key_signals by key_signals_pkey: id key tenant",
+            "key_signals by key_signals_waiting: key name tenant",
+            "key_waiters by key_waiters_of: key name tenant",
+            "key_waiters by place",
+            "sort",
+        ],
+    ),
+    ("waiting_key_signals", &["key_signals by key_signals_waiting: key name tenant", "sort"]),
+    ("signalled_keys", &["key_signals by key_signals_waiting: key name tenant"]),
+    (
+        "take_key_signals",
+        &["key_signals by key_signals_pkey: id key tenant", "key_signals by place"],
+    ),
+    ("insert_key_waiters", &["sort"]),
+    ("lock_key_waiters", &["key_waiters by key_waiters_pkey: idx run_id"]),
+    (
+        "delete_key_waiters",
+        &["key_waiters by key_waiters_pkey: idx run_id", "key_waiters by place"],
+    ),
+    ("told_waiters", &["key_waiters by key_waiters_pkey: run_id"]),
+    (
+        "expire_key_signals",
+        &["key_signals by key_signals_expiry: expires_at", "key_signals by place"],
+    ),
     ("delete_staged", &["staged by staged_pkey: seq"]),
     ("get_run", &["runs by runs_pkey: id"]),
     (
@@ -354,7 +383,15 @@ async fn full() -> (TestDatabase, Client) {
         select t.run_id, t.idx, now() + t.seq * interval '1 s', t.seq, 0, 0, t.max_attempts
         from taken t where t.seq % 3 = 2;
         insert into windlass.marks (level_id, worker_id, tag)
-        select l.id, w.id, row_number() over () from windlass.levels l, windlass.workers w;";
+        select l.id, w.id, row_number() over () from windlass.levels l, windlass.workers w;
+        insert into windlass.key_signals (tenant, key, name, id, is_taken, at, expires_at, value)
+        select 'filled ' || n % 9, 'key ' || n % 99, 'name ' || n % 3, gen_random_uuid(),
+            n % 2 = 0, now(), now() + n * interval '1 s', '1'
+        from generate_series(1, 5000) n;
+        insert into windlass.key_waiters (run_id, idx, call, tenant, key, name)
+        select r.id, 0, 1, r.tenant, 'key ' || n % 999, 'name ' || n % 3
+        from (select r.*, row_number() over () as n from windlass.runs r) r
+        where r.state = 'running';";
     client.batch_execute(narrow).await.expect("it can be filled");
     (database, client)
 }

@@ -12,8 +12,8 @@
 -- What the row in the narrow table carries (fence, attempt, the newest answer to a worker)
 -- is newer than what `task_rows` says, and goes there when the task ends.
 --
--- Locks are taken in this order: the leader of a duty, a worker, runs by id, lanes and then
--- turns (advisory, by number), then rows of tasks. A claim takes rows of `ready` without their runs and never
+-- Locks are taken in this order: the leader of a duty, a worker, runs by id, mailboxes, lanes and
+-- then turns (advisory, by number), then rows of tasks. A claim takes rows of `ready` without their runs and never
 -- waits for them.
 --
 -- There are no foreign keys on the hot tables: each would look up and lock a row of its
@@ -145,6 +145,8 @@ create table windlass.steps (
     due timestamptz,
     kind text not null check (kind in ('step', 'undoable', 'sleep', 'time', 'signal', 'child', 'patch', 'input')),
     name text not null check (octet_length(name) between 1 and 200),
+    -- The key of the signal that it waits for, or waited for, if it is not one to the run.
+    key text check (octet_length(key) between 1 and 400),
     -- Why the step, or its newest attempt, failed.
     failure json,
     -- What it gave, unless that is `null`.
@@ -152,6 +154,7 @@ create table windlass.steps (
     primary key (run_id, idx, call),
     constraint only_the_input_is_no_call check ((kind = 'input') = (call = 0) and (call = 0) = (number is not distinct from 0)),
     constraint only_what_waits_is_due check (number is null or due is null),
+    constraint only_a_signal_has_a_key check (key is null or kind = 'signal'),
     constraint only_a_result_has_a_value check (number is not null or value is null),
     constraint a_failure_has_no_value check (failure is null or value is null)
 ) with (fillfactor = 95);
@@ -190,6 +193,50 @@ create table windlass.signals (
 );
 
 create index signals_waiting on windlass.signals (run_id, seq) where not is_taken;
+
+-- Signals to keys of tenants, in the order in which they came. One that was taken stays, without
+-- what it said, so that it is known when it is sent again. Each is deleted some time after it has
+-- expired, and not taken from then on.
+--
+-- Whoever sends, takes, or is about to wait locks the mailbox: the tenant and the key.
+create table windlass.key_signals (
+    tenant text not null check (octet_length(tenant) between 1 and 200),
+    key text not null check (octet_length(key) between 1 and 400),
+    seq bigint generated always as identity,
+    id uuid not null,
+    is_taken boolean not null default false,
+    at timestamptz not null,
+    expires_at timestamptz not null,
+    name text not null check (octet_length(name) between 1 and 200),
+    value json not null,
+    primary key (tenant, key, id)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+create index key_signals_waiting on windlass.key_signals (tenant, key, name, seq)
+    where not is_taken;
+create index key_signals_expiry on windlass.key_signals (expires_at);
+
+-- The calls of functions that are parked until a signal to a key comes, for as long as they are.
+-- The tenant is that of the run, key and name are those of the call.
+create table windlass.key_waiters (
+    run_id uuid not null,
+    idx integer not null,
+    call integer not null,
+    -- True if a signal came and a note in `staged` lets the function go on, otherwise null.
+    is_told boolean,
+    tenant text not null,
+    key text not null,
+    name text not null,
+    primary key (run_id, idx, call)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+create index key_waiters_of on windlass.key_waiters (tenant, key, name) where is_told is null;
 
 -- A queue and a priority: tags are comparable within a level, and each has a virtual
 -- time of its own.
@@ -455,13 +502,14 @@ create index marks_top on windlass.marks (level_id, tag);
 
 -- What waits for the next sweep of what is due: runs that were started inside a user's
 -- transaction and are not in the queues yet, notes of runs that ended, for their parents or
--- for their children, and runs that may have slots in lanes by now.
+-- for their children, runs that may have slots in lanes by now, and notes for runs that wait for a
+-- key to which a signal came.
 create table windlass.staged (
     seq bigint generated always as identity primary key,
     run_id uuid not null,
     delay interval not null default '0' check (delay >= interval '0'),
     -- None for a run that is to be let into the queues.
-    purpose text check (purpose in ('child_ended', 'cancelled', 'lane')),
+    purpose text check (purpose in ('child_ended', 'cancelled', 'lane', 'signalled')),
     child_id uuid,
     constraint a_child_that_ended_is_named
         check ((purpose is not distinct from 'child_ended') = (child_id is not null))

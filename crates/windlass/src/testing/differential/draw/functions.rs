@@ -40,7 +40,7 @@ fn write(dice: &mut Dice, place: usize, change: StepChange) -> StepWrite {
         1 => word = "another",
         _ => {}
     }
-    StepWrite { call: Call(place as u32 + 1), name: name(word), kind, change }
+    StepWrite { call: Call(place as u32 + 1), name: name(word), kind, key: None, change }
 }
 
 fn done(dice: &mut Dice, place: usize) -> StepChange {
@@ -110,7 +110,8 @@ pub(super) fn take_signals(dice: &mut Dice, known: &Known) -> Option<Verb> {
     for held in batch(dice, known) {
         let place = dice.pick(&[2, 2, 5, 0]);
         let number = place as u32 + 1;
-        takes.push(TakeSignal { held, call: Call(number), name: name(CALLS[place].1), number });
+        let name = name(CALLS[place].1);
+        takes.push(TakeSignal { held, call: Call(number), name, key: None, number });
     }
     (!takes.is_empty()).then_some(Verb::TakeSignals(takes))
 }

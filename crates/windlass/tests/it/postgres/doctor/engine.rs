@@ -152,6 +152,18 @@ async fn timers_deadlines_and_staged_runs_that_are_late_are_found() {
     let words = ["word of the end of a child of run"];
     patient.assert_found(id, FindingSeverity::Critical, &words).await;
     patient.execute("delete from windlass.staged").await;
+    let told = "insert into windlass.key_waiters (run_id, idx, call, is_told, tenant, key, name)
+                select id, 0, 1, true, 'default', 'pay_1', 'paid' from windlass.runs;
+                insert into windlass.key_signals (tenant, key, name, id, at, expires_at, value)
+                values ('default', 'pay_1', 'paid', gen_random_uuid(), now(), 'infinity', '1');
+                insert into windlass.staged (run_id, purpose)
+                select id, 'signalled' from windlass.runs";
+    patient.execute(told).await;
+    patient.assert_well(id, "for a moment").await;
+    patient.execute("update windlass.key_signals set at = now() - interval '1 hour'").await;
+    let words = ["word of a signal to a key for run", &run];
+    patient.assert_found(id, FindingSeverity::Critical, &words).await;
+    patient.execute("delete from windlass.staged").await;
     patient.assert_well(id, "after").await;
 }
 

@@ -28,14 +28,15 @@ fn held(claimed: &Claimed) -> Held {
 fn recording(claimed: &Claimed) -> Recording {
     let result = StepResult::Value(Payload::default());
     let change = StepChange::Done { number: 1, result };
-    let step = StepWrite { call: Call(1), name: name("step"), kind: StepKind::Step, change };
+    let step =
+        StepWrite { call: Call(1), name: name("step"), kind: StepKind::Step, key: None, change };
     Recording { held: held(claimed), steps: vec![step] }
 }
 
 /// A function waits for a call.
 fn park(claimed: &Claimed, kind: StepKind, wait: Wait) -> Completion {
     let change = StepChange::Open { failures: 0, failure: None, wait };
-    let steps = vec![StepWrite { call: Call(1), name: name("go"), kind, change }];
+    let steps = vec![StepWrite { call: Call(1), name: name("go"), kind, key: None, change }];
     let decision = Decision::Park(Parking { steps, waits: Vec::new(), awaits: true });
     Completion { decision, ..success(claimed) }
 }
@@ -46,7 +47,7 @@ pub(super) fn signal(run: RunId) -> NewSignal {
 }
 
 pub(super) fn take(claimed: &Claimed) -> TakeSignal {
-    TakeSignal { held: held(claimed), call: Call(1), name: name("go"), number: 1 }
+    TakeSignal { held: held(claimed), call: Call(1), name: name("go"), key: None, number: 1 }
 }
 
 /// A child of a function that is its only one.

@@ -16,6 +16,7 @@
 
 mod deadlines;
 mod functions;
+mod keys;
 mod lanes;
 mod leaders;
 mod onward;
@@ -41,7 +42,8 @@ use crate::database::TestDatabase;
 
 /// What a transaction writes or reads without the other session of a pair seeing or
 /// disturbing it: writes to rows that it has locked or made, and reads of what never changes
-/// or of what its locks protect. No pair has workers that are forgotten.
+/// or of what its locks protect. No pair has workers that are forgotten, or signals that have
+/// expired.
 const PRIVATE: &[&str] = &[
     "beat",
     "bury_worker",
@@ -50,6 +52,7 @@ const PRIVATE: &[&str] = &[
     "delete_deadlines",
     "delete_lanes",
     "delete_leases",
+    "delete_key_waiters",
     "delete_ready",
     "delete_staged",
     "delete_timers",
@@ -61,6 +64,7 @@ const PRIVATE: &[&str] = &[
     "delete_checkpoints",
     "ends",
     "enqueue",
+    "expire_key_signals",
     "failures",
     "forgotten_workers",
     "inputs",

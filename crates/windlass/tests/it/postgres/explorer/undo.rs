@@ -19,7 +19,7 @@ fn undoable(claimed: &Claimed) -> Recording {
     let result = StepResult::Value(Payload::default());
     let change = StepChange::Done { number: 1, result };
     let name = StepName::new("charge").expect("it is a name");
-    let step = StepWrite { call: Call(1), name, kind: StepKind::Undoable, change };
+    let step = StepWrite { call: Call(1), name, kind: StepKind::Undoable, key: None, change };
     let held = Held { task: claimed.task, fence: claimed.fence };
     Recording { held, steps: vec![step] }
 }

@@ -1,7 +1,8 @@
 -- G14.waits: a task that waits for something to happen says for what, and it is not there
 --
 -- Nothing but a signal of the name in an open call, or the end of a child, lets it go on. If
--- there is no such call, or if the signal is there already, it might wait for ever.
+-- there is no such call, or if the signal is there already, it might wait for ever. Signals to
+-- keys are looked at by G14.keys.
 select
     case
         when not exists (
@@ -18,7 +19,7 @@ select
             join windlass.signals g on g.run_id = s.run_id and g.name = s.name
             where
                 s.run_id = w.run_id and s.idx = w.idx and s.number is null
-                and s.kind = 'signal' and not g.is_taken
+                and s.kind = 'signal' and s.key is null and not g.is_taken
         ) then
             format('task %s/%s waits for a signal that is there', w.run_id, w.idx)
     end as problem

@@ -10,4 +10,4 @@ select
     end as problem
 from windlass.staged s
 join windlass.runs r on r.id = s.run_id
-where {scope s.run_id}
+where s.purpose is null and {scope s.run_id}

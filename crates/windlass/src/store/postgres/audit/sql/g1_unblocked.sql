@@ -17,7 +17,9 @@ from (
     join windlass.runs r on r.id = t.run_id and r.state = 'running'
     join windlass.definition_tasks d
         on d.definition_id = r.definition_id and d.idx = t.idx and d.kind <> 'on_failure'
-    left join (select distinct s.run_id from windlass.staged s) s on s.run_id = t.run_id
+    left join (
+        select distinct s.run_id from windlass.staged s where s.purpose is null
+    ) s on s.run_id = t.run_id
     left join (
         {parents}
     ) a on a.definition_id = r.definition_id and a.idx = t.idx

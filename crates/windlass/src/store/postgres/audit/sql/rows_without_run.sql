@@ -24,6 +24,8 @@ from (
     union all
     select distinct 'signals', g.run_id, null::integer from windlass.signals g
     union all
+    select 'key_waiters', w.run_id, w.idx from windlass.key_waiters w
+    union all
     select 'children', c.run_id, c.idx from windlass.children c
     union all
     select 'children', c.child_id, null from windlass.children c

@@ -8,6 +8,7 @@ select
         '%s run %s is staged since %s', case s.purpose
             when 'child_ended' then 'word of the end of a child of'
             when 'cancelled' then 'word to the children of the cancelled'
+            when 'signalled' then 'word of a signal to a key for'
             else 'the start of'
         end, s.run_id, s.since
     ) as problem,
@@ -23,6 +24,15 @@ from (
             when 'child_ended' then
                 (select r.ended_at from windlass.runs r where r.id = g.child_id)
             when 'cancelled' then (select r.ended_at from windlass.runs r where r.id = g.run_id)
+            when 'signalled' then (
+                select min(k.at)
+                from windlass.key_waiters w
+                join windlass.key_signals k
+                    on k.tenant = w.tenant and k.key = w.key and k.name = w.name
+                where
+                    w.run_id = g.run_id and w.is_told and not k.is_taken
+                    and k.expires_at > clock_timestamp()
+            )
             else (select r.created_at from windlass.runs r where r.id = g.run_id)
         end as since
     from windlass.staged g
