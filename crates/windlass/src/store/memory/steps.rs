@@ -242,6 +242,10 @@ impl Run {
         shared: &mut Shared,
         index: TaskIndex,
     ) -> Result<(), StoreError> {
+        // Its time has come in the same sweep, and it is about to be asked whether it has its slots.
+        if shared.requests.contains(&self.task_id(index)) {
+            return Ok(());
+        }
         if let Some(due) = self.task(index).due.take() {
             shared.unschedule(due);
         }

@@ -125,7 +125,9 @@ impl Parked {
                 && self.signals.contains(&(task.run, record.name.clone()))
         };
         let is_there = parking.awaits && all.clone().any(is_there);
-        let keys = all.filter_map(|record| Some((record.call, mailbox(record)?.clone()))).collect();
+        // A call that is named twice waits once.
+        let keys = all.filter_map(|record| Some((record.call, mailbox(record)?.clone())));
+        let keys: BTreeMap<Call, Mailbox> = keys.collect();
         Some(Judged { awaits: parking.awaits, until, keys, steps: new, left, is_there })
     }
 }
@@ -136,7 +138,7 @@ pub(super) struct Judged {
     /// When it goes on if nothing happens before.
     until: Option<Timestamp>,
     /// The calls that wait for signals to keys.
-    keys: Vec<(Call, Mailbox)>,
+    keys: BTreeMap<Call, Mailbox>,
     /// What is recorded.
     steps: Vec<StepRecord>,
     /// The calls that it does not wait for any more.
@@ -194,6 +196,10 @@ impl Run {
 
     /// What a function waited for has come.
     pub(super) fn resume(&mut self, moves: &mut Moves, index: TaskIndex) -> Result<(), StoreError> {
+        // Its time has come in the same sweep, and it is about to be asked whether it has its slots.
+        if moves.requests.contains(&self.task_id(index)) {
+            return Ok(());
+        }
         self.move_task(moves, index, TaskCommand::Resume, TaskEventKind::Resumed)?;
         moves.enqueued.push(self.task_id(index));
         Ok(())

@@ -1,11 +1,13 @@
 //! Signals to keys, for whoever waits for them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_core::definition::TaskDraft;
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::{
-    Call, Decision, Parking, Payload, RunId, SignalId, SignalKey, StepChange, StepKind, StepName,
-    StepRecord, StepWrite, TaskState, Tenant, Wait,
+    Call, Decision, DefinitionDraft, Limit, Parking, Payload, RunId, SignalId, SignalKey,
+    StepChange, StepKind, StepName, StepRecord, StepWrite, TaskKind, TaskState, Tenant, Wait,
 };
 
 use super::bench::{
@@ -408,4 +410,41 @@ pub(crate) async fn a_call_that_waits_for_a_key_takes_no_other_signal(bench: &Be
     send(bench, signal(1, "pay_2", "2")).await;
     assert_eq!(take(bench, ask(&claimed, 1, "pay_2")).await, Err(Refusal::Invalid));
     assert_eq!(take(bench, ask(&claimed, 2, "pay_2")).await, value("2"), "it is still there");
+}
+
+pub(crate) async fn a_call_that_is_named_twice_when_it_is_parked_waits_once(bench: &Bench<'_>) {
+    bench.register("w", "a*2").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    let wait = open(1, "pay_1", Wait::Forever);
+    let recordings = vec![Recording { held: hold(&claimed), steps: vec![wait.clone()] }];
+    assert_eq!(bench.store.record(recordings).await, Ok(vec![Answer::Accepted]));
+    let parking = Parking { steps: vec![wait], waits: vec![Call(1), Call(1)], awaits: true };
+    bench.accept(&claimed, Decision::Park(parking)).await;
+    send(bench, signal(1, "pay_1", "1")).await;
+    assert_eq!(bench.promote().await, 1);
+    assert_eq!(state(bench, run).await, TaskState::Ready);
+}
+
+pub(crate) async fn a_limited_function_that_is_told_and_due_at_once_goes_on_once(
+    bench: &Bench<'_>,
+) {
+    let mut task = TaskDraft::new("a", TaskKind::Handler);
+    task.limits = vec![Limit::of(1)];
+    let definition = DefinitionDraft::new("w").task(task).build().expect("it is a workflow");
+    bench.try_register(Arc::new(definition)).await.expect("it can be registered");
+    let (run, next) = (bench.start("w").await, bench.start("w").await);
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    bench.accept(&claimed, park(vec![open(1, "pay_1", Wait::For(seconds(60)))])).await;
+    send(bench, signal(1, "pay_1", "1")).await;
+    bench.advance(seconds(60)).await;
+    bench.promote().await;
+    let claimed = worker.claim_one().await;
+    assert_eq!((claimed.task.run, state(bench, next).await), (run, TaskState::Waiting));
+    assert_eq!(take(bench, ask(&claimed, 1, "pay_1")).await, value("1"));
+    bench.succeed(&claimed).await;
+    assert_eq!(bench.history(run, "a").await, "queued started parked queued started succeeded");
+    assert_eq!(worker.claim_one().await.task.run, next);
 }

@@ -10,9 +10,9 @@ use windlass_core::{
 };
 
 use super::bench::{
-    Bench, LEASE, TICK, Worker, failure, json, names, retry_after, seconds, success, tenant,
+    Bench, LEASE, TICK, Worker, failure, hold, json, names, retry_after, seconds, success, tenant,
 };
-use crate::store::{Answer, Claimed, NewRun, StoreError};
+use crate::store::{Answer, ChildStart, Claimed, NewRun, StoreError};
 
 /// A workflow of tasks with these limits, each after the one before.
 fn limited(workflow: &str, version: u32, tasks: &[(&str, Vec<Limit>)]) -> Arc<Definition> {
@@ -229,6 +229,39 @@ pub(crate) async fn a_parked_function_keeps_its_slot(bench: &Bench<'_>) {
     assert_eq!(bench.firsts(&[first, second]).await, "ready waiting");
     bench.succeed(&worker.claim_one().await).await;
     assert_eq!(bench.firsts(&[first, second]).await, "succeeded ready");
+}
+
+pub(crate) async fn a_limited_function_whose_child_ends_when_it_is_due_goes_on_once(
+    bench: &Bench<'_>,
+) {
+    bench.register_limited("w", Limit::per("key", 1)).await;
+    let run = bench.start_keyed("w", "x").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    bench.register("c", "x").await;
+    let definition = super::bench::definition("c", 1, "x");
+    let child = NewRun { id: RunId::of_child(run, 1 << 64), ..bench.new_run("c") };
+    let (held, call) = (hold(&claimed), Call(1));
+    let start = ChildStart { held, call, place: Some(0), run: child, definition };
+    bench.store.start_children(vec![start]).await.expect("starting works");
+    let open = |call, kind, wait| StepWrite {
+        call: Call(call),
+        name: StepName::new("c").expect("it is a name"),
+        kind,
+        key: None,
+        change: StepChange::Open { failures: 0, failure: None, wait },
+    };
+    let steps = vec![
+        open(1, StepKind::Child, Wait::Children(0)),
+        open(2, StepKind::Sleep, Wait::For(seconds(5))),
+    ];
+    let parking = Parking { steps, waits: Vec::new(), awaits: true };
+    bench.accept(&claimed, Decision::Park(parking)).await;
+    bench.succeed(&worker.claim_one().await).await;
+    bench.advance(seconds(5)).await;
+    bench.promote().await;
+    bench.succeed(&worker.claim_one().await).await;
+    assert_eq!(bench.history(run, "a").await, "queued started parked queued started succeeded");
 }
 
 pub(crate) async fn a_slot_is_free_when_nobody_claims_its_task_in_time(bench: &Bench<'_>) {

@@ -189,6 +189,7 @@ macro_rules! store_contract_cases {
                 a_slot_is_free_when_no_attempt_is_left_after_a_lost_worker
                 a_task_handed_back_keeps_its_slot
                 a_parked_function_keeps_its_slot
+                a_limited_function_whose_child_ends_when_it_is_due_goes_on_once
                 a_slot_is_free_when_nobody_claims_its_task_in_time
                 tenants_have_lanes_of_their_own
                 a_limit_across_tenants_is_shared
@@ -265,6 +266,8 @@ macro_rules! store_contract_cases {
                 a_mailbox_keeps_so_many_signals_that_nobody_took
                 a_signal_to_a_key_has_limits
                 a_call_that_waits_for_a_key_takes_no_other_signal
+                a_call_that_is_named_twice_when_it_is_parked_waits_once
+                a_limited_function_that_is_told_and_due_at_once_goes_on_once
             }
             deadlines {
                 a_run_that_takes_too_long_is_cancelled_and_says_why
