@@ -347,6 +347,8 @@ pub struct Lane {
     pub served: u64,
     /// The last place that was taken.
     pub last: u64,
+    /// The most slots that it has had by the definition of anyone in it.
+    pub slots: u32,
     /// Who waits, in the order of their places.
     pub waiting: VecDeque<Waiter>,
     /// Whether others may wait behind those.
@@ -357,8 +359,8 @@ pub struct Lane {
 
 impl Lane {
     /// A lane as it is stored, before it is known who waits.
-    pub fn new(held: u32, served: u64, last: u64) -> Self {
-        Lane { held, served, last, ..Lane::default() }
+    pub fn new(held: u32, served: u64, last: u64, slots: u32) -> Self {
+        Lane { held, served, last, slots, ..Lane::default() }
     }
 
     /// Whether who comes next has a slot: one is free, and nobody waits.
@@ -373,6 +375,7 @@ impl Lane {
         let at = u64::try_from(now.as_micros()).unwrap_or_default();
         let seq = at.max(self.last + 1);
         self.last = seq;
+        self.slots = self.slots.max(slots);
         if has_slot {
             self.held += 1;
             self.served = seq;
@@ -422,9 +425,9 @@ impl Lane {
         self.held == 0 && self.waiting.is_empty() && !self.has_more
     }
 
-    /// Whether who waits first is not known.
+    /// Whether a slot may be free for whoever waits first, who is not known.
     pub fn is_unsettled(&self) -> bool {
-        self.has_more && self.waiting.is_empty()
+        self.has_more && self.waiting.is_empty() && self.held < self.slots
     }
 }
 
@@ -468,10 +471,23 @@ pub struct Lanes {
     pub entrants: BTreeMap<TaskId, Entrant>,
     /// Whether a lane that is not here is one in which nobody is; otherwise it is unknown.
     pub is_whole: bool,
+    /// The lanes in which a slot may have become free since they were last looked at.
+    open: BTreeSet<LaneId>,
     /// The lanes that have changed since it was last asked.
     changed: BTreeSet<LaneId>,
     /// The places that were taken and given up since.
     moves: Vec<PlaceMove>,
+}
+
+/// Who may go on, and what must be known before more can.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// Tasks that have all that they need.
+    pub ready: Vec<TaskId>,
+    /// Who would have a slot, and where, if all the lanes that it needs were known.
+    pub stuck: Vec<(LaneId, TaskId)>,
+    /// Lanes in which who waits first is not known.
+    pub unsettled: Vec<LaneId>,
 }
 
 /// A place in a lane that was taken or given up.
@@ -527,34 +543,30 @@ impl Lanes {
             if let Some(lane) = self.lanes.get_mut(&need.lane) {
                 lane.leave(seq);
             }
+            self.open.insert(need.lane.clone());
             self.changed.insert(need.lane.clone());
             self.moves.push(PlaceMove { task, lane: need.lane, taken: None });
         }
     }
 
-    /// The lanes that have changed and in which who waits first is not known.
-    pub fn unsettled(&self) -> Vec<LaneId> {
-        let is_unsettled = |id: &&LaneId| self.lanes.get(id).is_some_and(Lane::is_unsettled);
-        self.changed.iter().filter(is_unsettled).cloned().collect()
-    }
-
-    /// A lane that was looked up. If someone in it may go on, it counts as changed.
+    /// A lane that was looked up.
     pub fn insert(&mut self, id: LaneId, lane: Lane) {
-        if lane.next().is_some() {
-            self.changed.insert(id.clone());
-        }
+        self.open.insert(id.clone());
         self.lanes.insert(id, lane);
     }
 
-    /// Gives the slots that are free to those who wait. Answers who has all that it needs, and
-    /// who would have a slot if all the lanes that it needs were known.
-    pub fn admit(&mut self, now: Timestamp) -> (Vec<TaskId>, Vec<TaskId>) {
-        let (mut ready, mut stuck) = (Vec::new(), Vec::new());
-        let mut open = self.changed.clone();
-        while let Some(id) = open.pop_first() {
+    /// More is known of a lane than when it was last asked who may go on.
+    pub fn reopen(&mut self, id: LaneId) {
+        self.open.insert(id);
+    }
+
+    /// Gives the slots that are free to those who wait.
+    pub fn admit(&mut self, now: Timestamp) -> Admitted {
+        let mut admitted = Admitted::default();
+        while let Some(id) = self.open.pop_first() {
             while let Some(task) = self.lanes.get(&id).and_then(Lane::next) {
                 if !self.missing(task).is_empty() {
-                    stuck.push(task);
+                    admitted.stuck.push((id.clone(), task));
                     break;
                 }
                 if let Some(lane) = self.lanes.get_mut(&id) {
@@ -563,11 +575,14 @@ impl Lanes {
                 self.changed.insert(id.clone());
                 // Who waited is not skipped any more: such lanes come first.
                 if self.go_on(task, now) == Verdict::Ready {
-                    ready.push(task);
+                    admitted.ready.push(task);
                 }
             }
+            if self.lanes.get(&id).is_some_and(Lane::is_unsettled) {
+                admitted.unsettled.push(id);
+            }
         }
-        (ready, stuck)
+        admitted
     }
 
     /// The lanes that a task needs and that are not known.
@@ -583,7 +598,11 @@ impl Lanes {
     pub fn take_changes(&mut self) -> (BTreeSet<LaneId>, Vec<PlaceMove>) {
         let changed = std::mem::take(&mut self.changed);
         if self.is_whole {
-            self.lanes.retain(|_, lane| !lane.is_idle());
+            for id in &changed {
+                if self.lanes.get(id).is_some_and(Lane::is_idle) {
+                    self.lanes.remove(id);
+                }
+            }
         }
         (changed, std::mem::take(&mut self.moves))
     }

@@ -7,6 +7,7 @@ mod functions;
 mod ground;
 mod idle;
 mod latency;
+mod limits;
 mod meter;
 mod progress;
 mod raw;
@@ -62,6 +63,9 @@ enum Benchmark {
     /// How soon an idle worker begins what is started, and the next task after it.
     Latency(latency::Arguments),
 
+    /// Streams of many keys, one busy stream, and what waits behind full lanes.
+    Limits(limits::Arguments),
+
     /// Whether every tenant gets its turn: gaps against their bound, shares against weights.
     Fairness(fairness::Arguments),
 
@@ -101,6 +105,7 @@ async fn measure(arguments: &Arguments, ground: &Ground) -> anyhow::Result<ExitC
         Benchmark::Functions(arguments) => functions::run(arguments, ground).await?,
         Benchmark::Start(arguments) => start::run(arguments, ground).await?,
         Benchmark::Latency(arguments) => latency::run(arguments, ground).await?,
+        Benchmark::Limits(arguments) => limits::run(arguments, ground).await?,
         Benchmark::Fairness(arguments) => fairness::run(arguments, ground).await?,
         Benchmark::Xmin(arguments) => xmin::run(arguments, ground).await?,
         Benchmark::Idle(arguments) => idle::run(arguments, ground).await?,

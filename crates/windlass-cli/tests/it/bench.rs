@@ -74,6 +74,15 @@ fn sleepers_are_never_early_and_a_replay_comes_to_the_next_step() {
 }
 
 #[test]
+fn streams_are_measured_beside_tasks_without_limits() {
+    let sizes = ["--tasks", "200", "--keys", "20", "--hot", "20", "--waiting", "50"];
+    let figures = bench(&[&["limits", "--slots", "50"], &sizes[..]].concat());
+    let keys = ["tasks_per_second", "stream_tasks_per_second", "kept", "hot_tasks_per_second"];
+    assert_positive(&figures, &keys);
+    assert_positive(&figures, &["beside_tasks_per_second", "beside_kept"]);
+}
+
+#[test]
 fn an_idle_worker_is_watched() {
     let figures = bench(&["idle", "--seconds", "3"]);
     // In so short a time it may do nothing at all.

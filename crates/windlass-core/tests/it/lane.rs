@@ -78,9 +78,9 @@ impl World {
     fn leave(&mut self, task: TaskId) {
         self.lanes.vacate(task);
         self.needs.remove(&task);
-        let (ready, stuck) = self.lanes.admit(NOW);
-        assert!(stuck.is_empty(), "all lanes are known");
-        for task in ready {
+        let admitted = self.lanes.admit(NOW);
+        assert!(admitted.stuck.is_empty() && admitted.unsettled.is_empty(), "all is known");
+        for task in admitted.ready {
             let place = self.waiting.iter().position(|one| *one == task).expect("it waited");
             self.ready.push(self.waiting.remove(place));
         }

@@ -15,9 +15,9 @@ impl State {
             for task in std::mem::take(&mut self.shared.vacated) {
                 self.shared.lanes.vacate(task);
             }
-            let (ready, _) = self.shared.lanes.admit(self.shared.now);
+            let admitted = self.shared.lanes.admit(self.shared.now);
             self.shared.lanes.take_changes();
-            for task in ready {
+            for task in admitted.ready {
                 self.go_on(task, |run, shared| {
                     run.begin_turn(shared, task, TaskCommand::Resume, TaskEventKind::Resumed)
                 });

@@ -13,7 +13,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tokio_postgres::Row;
-use windlass_core::lane::{Entrant, Lane, Need, PlaceMove, Verdict, Waiter};
+use uuid::Uuid;
+use windlass_core::lane::{Admitted, Entrant, Lane, Need, PlaceMove, Verdict, Waiter};
 use windlass_core::{
     Fence, LaneId, LaneKeys, Lanes, ParentTally, RunId, TaskCommand, TaskEventKind, TaskId,
     TaskIndex, TaskState, Timestamp,
@@ -26,7 +27,7 @@ use super::names::Unnamed;
 use super::pool::{Ask, Params, Tx};
 use super::run::{Narrow, Run, Task};
 use super::statements as sql;
-use super::work::{Work, answered, corrupt, definitions_of, pairs, run_of, task_id};
+use super::work::{Work, answered, corrupt, pairs, run_of, task_id};
 use crate::store::StoreError;
 
 /// How many more of those who wait in a lane are read if all that were known have slots.
@@ -183,24 +184,27 @@ impl PostgresStore {
     async fn admit_waiters(&self, tx: &Tx<'_>, work: &mut Work) -> Result<(), Fault> {
         loop {
             let now = work.now;
-            let (ready, stuck) = work.lanes.book.admit(now);
+            let Admitted { ready, stuck, unsettled } = work.lanes.book.admit(now);
             for id in ready {
                 if let Some((run, moves)) = work.run(id.run) {
                     run.resume(moves, id.index)?;
                 }
             }
-            let unsettled = work.lanes.book.unsettled();
             if !unsettled.is_empty() {
                 self.load_more_waiters(tx, work, &unsettled).await?;
-                continue;
             }
-            if stuck.is_empty() {
-                return Ok(());
-            }
-            let lanes: BTreeSet<LaneId> =
-                stuck.iter().flat_map(|task| work.lanes.book.missing(*task)).collect();
-            if !self.load_free_lanes(tx, work, lanes).await? {
-                work.lanes.later.extend(stuck.iter().map(|task| task.run));
+            if !stuck.is_empty() {
+                let missing = |(_, task): &(LaneId, TaskId)| work.lanes.book.missing(*task);
+                let lanes: BTreeSet<LaneId> = stuck.iter().flat_map(missing).collect();
+                let is_known = self.load_free_lanes(tx, work, lanes).await?;
+                for (lane, task) in stuck {
+                    if is_known {
+                        work.lanes.book.reopen(lane);
+                    } else {
+                        work.lanes.later.insert(task.run);
+                    }
+                }
+            } else if unsettled.is_empty() {
                 return Ok(());
             }
         }
@@ -234,7 +238,7 @@ impl PostgresStore {
         }
         let mut wanted: BTreeMap<LaneId, i64> = BTreeMap::new();
         for need in tasks.iter().flat_map(|task| work.needs_of(*task)) {
-            *wanted.entry(need.lane).or_insert(1) += 1;
+            *wanted.entry(need.lane).or_insert(0) += 1;
         }
         wanted.retain(|lane, _| !work.lanes.rows.contains_key(lane));
         let rows = self.lane_rows(wanted.keys().cloned().collect())?;
@@ -244,20 +248,18 @@ impl PostgresStore {
         let (lock, places) = (Columns::of(&rows), pairs(&tasks));
         let (runs, indices) = places;
         let (numbers_param, places): (Params<'_>, Params<'_>) = (&[&numbers], &[&runs, &indices]);
-        let lanes: Params<'_> = &[&lock.limits, &lock.tenants, &lock.keys];
         let after = vec![None::<i64>; rows.len()];
-        let waiters: Params<'_> = &[&lock.limits, &lock.tenants, &lock.keys, &wanted, &after];
-        let asks: [Ask<'_>; 5] = [
+        let lanes: Params<'_> = &[&lock.limits, &lock.tenants, &lock.keys, &wanted, &after];
+        let asks: [Ask<'_>; 4] = [
             (&sql::LOCK_LANES, numbers_param),
             (&sql::CLOCK, &[]),
             (&sql::PLACES, places),
             (&sql::LANES, lanes),
-            (&sql::LANE_WAITERS, waiters),
         ];
-        let [_, clock, places, lanes, waiters] = tx.query_all(asks).await?;
+        let [_, clock, places, lanes] = tx.query_all(asks).await?;
         work.now = work.now.max(self.now_of(&clock)?);
         work.lanes.locked.extend(numbers);
-        self.read_lanes(tx, work, rows, &wanted, [&lanes, &waiters]).await?;
+        self.read_lanes(tx, work, rows, &wanted, &lanes).await?;
         self.read_places(work, &tasks, &places)
     }
 
@@ -278,13 +280,11 @@ impl PostgresStore {
         }
         let wanted = vec![1_i64; rows.len()];
         let columns = Columns::of(&rows);
-        let lanes: Params<'_> = &[&columns.limits, &columns.tenants, &columns.keys];
         let after = vec![None::<i64>; rows.len()];
-        let waiters: Params<'_> =
+        let params: Params<'_> =
             &[&columns.limits, &columns.tenants, &columns.keys, &wanted, &after];
-        let [lanes, waiters] =
-            tx.query_all([(&sql::LANES, lanes), (&sql::LANE_WAITERS, waiters)]).await?;
-        self.read_lanes(tx, work, rows, &wanted, [&lanes, &waiters]).await?;
+        let lanes = tx.query(&sql::LANES, params).await?;
+        self.read_lanes(tx, work, rows, &wanted, &lanes).await?;
         Ok(true)
     }
 
@@ -294,7 +294,7 @@ impl PostgresStore {
         work: &mut Work,
         rows: Vec<(LaneId, LaneRow)>,
         wanted: &[i64],
-        [lanes, waiters]: [&[Row]; 2],
+        lanes: &[Row],
     ) -> Result<(), Fault> {
         let mut found: Vec<(Lane, Option<i64>)> = vec![(Lane::default(), None); rows.len()];
         for row in lanes {
@@ -302,12 +302,13 @@ impl PostgresStore {
                 row.get::<_, i32>("held").cast_unsigned(),
                 row.get::<_, i64>("served").cast_unsigned(),
                 row.get::<_, i64>("last").cast_unsigned(),
+                row.get::<_, i32>("lane_slots").cast_unsigned(),
             );
             found[number_of(row)] = (lane, Some(row.get("number")));
         }
         let mut waiting = vec![Vec::new(); rows.len()];
-        for (row, waiter) in waiters.iter().zip(self.read_waiters(tx, work, waiters).await?) {
-            waiting[number_of(row)].push(waiter);
+        for (number, waiter) in self.read_waiters(tx, work, lanes).await? {
+            waiting[number].push(waiter);
         }
         let places = rows.into_iter().zip(found).zip(waiting).zip(wanted);
         for ((((id, mut row), (mut lane, number)), waiting), wanted) in places {
@@ -339,37 +340,42 @@ impl PostgresStore {
         let columns = Columns::of(&rows);
         let params: Params<'_> =
             &[&columns.limits, &columns.tenants, &columns.keys, &wanted, &after];
-        let waiters = tx.query(&sql::LANE_WAITERS, params).await?;
+        let lanes = tx.query(&sql::LANES, params).await?;
         let mut waiting = vec![Vec::new(); rows.len()];
-        for (row, waiter) in waiters.iter().zip(self.read_waiters(tx, work, &waiters).await?) {
-            waiting[number_of(row)].push(waiter);
+        for (number, waiter) in self.read_waiters(tx, work, &lanes).await? {
+            waiting[number].push(waiter);
         }
         for ((lane, _), mut waiting) in rows.into_iter().zip(waiting) {
             let count = i64::try_from(waiting.len()).unwrap_or(i64::MAX);
             // What this verb has ended waits no more.
             let is_final = |task| work.task(task).is_some_and(|task| task.state.is_final());
             waiting.retain(|waiter: &Waiter| !is_final(waiter.task));
-            if let Some(lane) = work.lanes.book.lanes.get_mut(&lane) {
-                lane.extend(waiting, count >= WAITERS_MORE);
+            if let Some(known) = work.lanes.book.lanes.get_mut(&lane) {
+                known.extend(waiting, count >= WAITERS_MORE);
             }
+            work.lanes.book.reopen(lane);
         }
         Ok(())
     }
 
-    /// Loads the tasks of rows of [`sql::LANE_WAITERS`], and answers who they are.
+    /// Loads the tasks of rows of [`sql::LANES`] that tell of someone who waits, and answers who
+    /// they are and in which of the lanes.
     async fn read_waiters(
         &self,
         tx: &Tx<'_>,
         work: &mut Work,
         rows: &[Row],
-    ) -> Result<Vec<Waiter>, Fault> {
-        let definitions = definitions_of(tx, &self.names, rows).await?;
+    ) -> Result<Vec<(usize, Waiter)>, Fault> {
+        let is_one = |row: &&Row| row.get::<_, Option<Uuid>>("id").is_some();
+        let rows: Vec<&Row> = rows.iter().filter(is_one).collect();
+        let ids = rows.iter().map(|row| row.get::<_, i32>("definition_id"));
+        let definitions = self.names.definitions(tx, ids).await?;
         let mut waiters = Vec::with_capacity(rows.len());
         for row in rows {
             let id = task_id(row);
             let seq = row.get::<_, i64>("seq").cast_unsigned();
             let slots = row.get::<_, i32>("slots").cast_unsigned();
-            waiters.push(Waiter { seq, task: id, slots });
+            waiters.push((number_of(row), Waiter { seq, task: id, slots }));
             let run = match work.runs.entry(id.run) {
                 Entry::Vacant(entry) => entry.insert(run_of(&definitions, row)?),
                 Entry::Occupied(entry) => entry.into_mut(),
@@ -380,10 +386,16 @@ impl PostgresStore {
                 let tally = ParentTally { pending: 0, failed: 0, skipped: 0, cancelled: 0 };
                 run.progress.load(id.index, tally);
             }
-            let limits: Vec<i32> = row.get::<_, Option<Vec<i32>>>("limits").unwrap_or_default();
-            let places: Vec<i64> = row.get::<_, Option<Vec<i64>>>("places").unwrap_or_default();
-            let places = limits.into_iter().zip(places).collect();
-            let entrant = self.entrant(run, id.index, &places);
+            let limits = row.get::<_, Option<Vec<i32>>>("limits");
+            let places = row.get::<_, Option<Vec<i64>>>("places").unwrap_or_default();
+            let entrant = match limits {
+                Some(limits) => {
+                    let places = limits.into_iter().zip(places).collect();
+                    self.entrant(run, id.index, &places)
+                }
+                // It has one lane, and this is its place there.
+                None => Entrant { needs: run.needs(id.index), places: vec![seq] },
+            };
             work.lanes.book.entrants.entry(id).or_insert(entrant);
         }
         Ok(waiters)

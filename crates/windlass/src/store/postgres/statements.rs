@@ -57,17 +57,15 @@ sql!(LOAD_TASKS, "load_tasks.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(LOCK_READY, "lock_ready.sql", [UUID]);
 sql!(LOCK_LANES, "lock_lanes.sql", [INT4_ARRAY]);
 sql!(LOCK_FREE_LANES, "lock_free_lanes.sql", [INT4_ARRAY]);
-sql!(LANES, "lanes.sql", [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY]);
-sql!(
-    LANE_WAITERS,
-    "lane_waiters.sql",
-    [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY]
-);
+sql!(LANES, "lanes.sql", [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY]);
 sql!(PLACES, "places.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(
     INSERT_LANES,
     "insert_lanes.sql",
-    [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY, INT8_ARRAY, INT8_ARRAY]
+    [
+        INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY, INT8_ARRAY, INT8_ARRAY,
+        INT4_ARRAY
+    ]
 );
 sql!(DELETE_LANES, "delete_lanes.sql", [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY]);
 sql!(

@@ -389,7 +389,7 @@ pub(super) fn corrupt(id: TaskId, error: impl std::fmt::Display) -> Fault {
 }
 
 /// The definitions of locked runs.
-pub(super) async fn definitions_of(
+async fn definitions_of(
     tx: &Tx<'_>,
     names: &Names,
     runs: &[Row],

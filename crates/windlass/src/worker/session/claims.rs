@@ -25,7 +25,8 @@ impl Session {
         self.claim.is_some() || self.carried.is_some()
     }
 
-    /// Whether the next flush, if it is time for it, tells of a task that others wait for.
+    /// Whether the next flush, if it is time for it, tells of a task that others wait for: those
+    /// behind it in its run, or in its lanes.
     pub(super) fn leads_on(&self, now: Instant) -> bool {
         self.outbox.next_finishes(now).iter().any(|one| {
             let held = self.held.get(Held { task: one.task, fence: one.fence });
@@ -35,7 +36,8 @@ impl Session {
                 let is_known = index.as_usize() < registration.definition.tasks().len();
                 is_known && !registration.definition.children(index).is_empty()
             });
-            is_parent && matches!(one.decision, Decision::Succeed(_))
+            let has_slots = held.is_some_and(|task| !task.attempt.claimed.spec.limits.is_empty());
+            (is_parent || has_slots) && matches!(one.decision, Decision::Succeed(_))
         })
     }
 

@@ -46,6 +46,7 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
     ("lanes", "lanes_held_check"),
     ("lanes", "lanes_key_check"),
     ("lanes", "lanes_pkey"),
+    ("lanes", "lanes_slots_check"),
     ("lanes", "nobody_is_served_before_coming"),
     ("limits", "limits_name_check"),
     ("limits", "limits_name_key"),

@@ -115,6 +115,7 @@ impl Work {
         let (mut old_numbers, mut new_numbers) = (Vec::<i64>::new(), Vec::<i64>::new());
         let (mut held, mut served, mut last) =
             (Vec::<i32>::new(), Vec::<i64>::new(), Vec::<i64>::new());
+        let mut slots = Vec::<i32>::new();
         for id in &self.lanes.changed {
             let (Some(row), Some(lane)) = (self.lanes.rows.get(id), self.lanes.book.lanes.get(id))
             else {
@@ -131,6 +132,7 @@ impl Work {
                 held.push(lane.held.cast_signed());
                 served.push(lane.served.cast_signed());
                 last.push(lane.last.cast_signed());
+                slots.push(lane.slots.cast_signed());
             }
         }
         if !old_numbers.is_empty() {
@@ -139,7 +141,7 @@ impl Work {
         }
         if !new_numbers.is_empty() {
             let params =
-                params![new.limits, new.tenants, new.keys, new_numbers, held, served, last];
+                params![new.limits, new.tenants, new.keys, new_numbers, held, served, last, slots];
             writes.push(&sql::INSERT_LANES, params);
         }
     }

@@ -288,6 +288,8 @@ create table windlass.lanes (
     served bigint not null,
     -- The last place that was taken.
     last bigint not null,
+    -- The most slots that it has had by the definition of anyone in it.
+    slots integer not null check (slots >= 1),
     primary key (limit_id, tenant_id, key, number),
     constraint nobody_is_served_before_coming check (served <= last)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);

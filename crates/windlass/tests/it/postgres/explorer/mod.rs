@@ -73,7 +73,6 @@ const PRIVATE: &[&str] = &[
     "insert_lanes",
     "insert_places",
     "insert_tasks",
-    "lane_waiters",
     "lanes",
     "insert_tasks_alike",
     "routes",
