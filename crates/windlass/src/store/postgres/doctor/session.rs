@@ -63,15 +63,17 @@ pub(super) async fn look_for_pooler(
     }
     let (here, there) = (connect(plain).await?, connect(plain).await?);
     let who = "select pg_backend_pid()";
-    let first = answer(&here, who).await;
-    // While one has a connection of the server, a pooler gives the other another, or none.
+    // A pooler gives the connection that was idle for the longest time, and so another, …
+    let (first, again) = (answer(&here, who).await, answer(&here, who).await);
+    // … or the same to whoever comes; and while one has it, the other another, or none.
     let other = match there.batch_execute("begin").await {
         Ok(()) => answer(&there, who).await,
         Err(_) => None,
     };
     let second = answer(&here, who).await;
     let ended = there.batch_execute("rollback").await;
-    if first.is_some() && ended.is_ok() && (first == other || first != second) {
+    let is_moved = first != again || first == other || first != second;
+    if first.is_some() && again.is_some() && ended.is_ok() && is_moved {
         return Ok(Pooler::Seen("a session is not always on the same connection of the server"));
     }
     Ok(Pooler::None)
