@@ -92,7 +92,7 @@ impl Error {
     }
 
     /// What it says, without its code.
-    #[cfg(all(feature = "embedded", unix))]
+    #[cfg(any(feature = "postgres", all(feature = "embedded", unix)))]
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
