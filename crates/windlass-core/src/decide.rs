@@ -181,6 +181,17 @@ pub enum Decision {
     Continue(Payload),
 }
 
+impl Decision {
+    /// Whether the attempt failed; `None` if it says nothing of that.
+    pub fn attempt_failed(&self) -> Option<bool> {
+        match self {
+            Decision::Succeed(_) => Some(false),
+            Decision::Fail(_) | Decision::Retry { .. } => Some(true),
+            Decision::Skip | Decision::Park(_) | Decision::Continue(_) => None,
+        }
+    }
+}
+
 /// Decides what follows from the outcome of attempt number `attempt` (from 1).
 ///
 /// `jitter` is a random number from 0 to 1, see [`RetryPolicy::delay_after`].

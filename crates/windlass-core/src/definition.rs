@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decide::WorkerLost;
 use crate::id::{Priority, TaskIndex, Version};
-use crate::lane::{LIMITS_MAX, LaneLimit, Limit};
+use crate::lane::{Bound, LIMITS_MAX, LaneLimit, Limit};
 use crate::name::{QueueName, TaskName, WorkflowName};
 use crate::retry::{RetryPolicy, WAIT_MAX};
 
@@ -96,6 +96,18 @@ pub struct TaskSpec {
     /// limits, which is the order in which slots are taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LaneLimit>,
+}
+
+impl TaskSpec {
+    /// Whether it keeps its slots when it has failed for good.
+    pub fn halts(&self) -> bool {
+        self.limits.iter().any(|limit| limit.halts)
+    }
+
+    /// Whether limits want to know how its attempts end.
+    pub fn has_metered_limits(&self) -> bool {
+        self.limits.iter().any(|limit| !matches!(limit.bound, Bound::Slots(_)))
+    }
 }
 
 /// A workflow that passed every check.

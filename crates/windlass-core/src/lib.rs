@@ -42,7 +42,7 @@ pub use id::{
     CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, SignalId, TaskId, TaskIndex, Term,
     Version, WorkerId,
 };
-pub use lane::{LaneId, LaneKeys, LaneLimit, Lanes, Limit, LimitScope, WhenFull};
+pub use lane::{Bound, LaneId, LaneKeys, LaneLimit, Lanes, Limit, LimitScope, WhenFull};
 pub use name::{
     IdempotencyKey, LaneKey, LimitName, NameError, QueueName, SignalKey, StepName, TaskName,
     Tenant, WorkerName, WorkflowName,

@@ -10,8 +10,8 @@ use uuid::Uuid;
 use windlass_core::definition::TaskDraft;
 use windlass_core::lane::{Need, Verdict};
 use windlass_core::{
-    DefinitionDraft, LaneId, LaneKeys, Lanes, Limit, LimitName, Payload, RunId, TaskId, TaskIndex,
-    TaskKind, Tenant, Timestamp, WhenFull,
+    Bound, DefinitionDraft, LaneId, LaneKeys, Lanes, Limit, LimitName, Payload, RunId, TaskId,
+    TaskIndex, TaskKind, Tenant, Timestamp, WhenFull,
 };
 
 fn task(number: u128) -> TaskId {
@@ -26,7 +26,7 @@ fn lane(limit: u8) -> LaneId {
 fn needs(limits: &BTreeSet<u8>) -> Vec<Need> {
     let need = |limit: &u8| Need {
         lane: lane(*limit),
-        slots: u32::from(*limit) + 1,
+        bound: Bound::Slots(u32::from(*limit) + 1),
         when_full: WhenFull::Wait,
     };
     limits.iter().map(need).collect()
@@ -71,7 +71,7 @@ impl World {
         match verdict {
             Verdict::Ready => self.ready.push(task),
             Verdict::Wait(_) => self.waiting.push(task),
-            Verdict::Skip(_) => panic!("nobody asked to be skipped"),
+            Verdict::Skip(_) | Verdict::Still => panic!("nobody asked for that"),
         }
     }
 
@@ -84,7 +84,9 @@ impl World {
             let place = self.waiting.iter().position(|one| *one == task).expect("it waited");
             self.ready.push(self.waiting.remove(place));
         }
-        self.lanes.take_changes();
+        let changes = self.lanes.take_changes();
+        assert!(changes.alarms.is_empty() && changes.superseded.is_empty(), "{changes:?}");
+        self.lanes.forget(NOW);
     }
 
     fn check(&self) {
@@ -95,7 +97,8 @@ impl World {
         }
         for (id, lane) in &self.lanes.lanes {
             if let Some(first) = lane.waiting.front() {
-                assert!(lane.held >= first.slots, "{id:?} has room for who waits first");
+                let Bound::Slots(slots) = first.bound else { panic!("all limits have slots") };
+                assert!(lane.held >= slots, "{id:?} has room for who waits first");
             }
         }
     }

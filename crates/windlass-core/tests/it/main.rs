@@ -2,4 +2,5 @@
 
 mod definition;
 mod lane;
+mod meter;
 mod progress;

@@ -301,6 +301,9 @@ pub(crate) fn check_batch(len: usize) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Why a run is cancelled whose place in a lane others have.
+pub(crate) const SUPERSEDED: &str = "a newer run has its place in the lane of a limit";
+
 /// Why a run in this state cannot be retried or cancelled.
 pub(crate) fn wrong_state(run: RunId, state: RunState, wanted: &str, done: &str) -> StoreError {
     StoreError::Conflict(format!("run {run} is {state}, only a {wanted} run can be {done}"))

@@ -329,6 +329,8 @@ impl Walk<'_> {
             let task = &self.tasks[record.index.as_usize()];
             let spec = self.definition.task(record.index);
             let is = |state| task.state == state;
+            // When who waits first in a lane is looked at again is not in its history.
+            let may_have_alarm = is(TaskState::Waiting) && spec.has_metered_limits();
             let has_output = is(TaskState::Succeeded) && !matches!(spec.kind, TaskKind::Sleep(_));
             let is_right = record.name == spec.name
                 && is(record.state)
@@ -336,7 +338,7 @@ impl Walk<'_> {
                 && record.attempt == task.starts
                 && record.pending_parents == progress.parents(record.index).pending
                 && record.worker.is_some() == is(TaskState::Running)
-                && record.available_at == task.until
+                && (record.available_at == task.until || may_have_alarm)
                 && record.output.is_some() == has_output
                 && (record.failure.is_some() || !is(TaskState::Failed));
             if !is_right {

@@ -38,6 +38,8 @@ pub(super) enum Notice {
     Cancelled(RunId),
     /// A signal came for functions of it that wait for a key.
     Signalled(RunId),
+    /// Others have the place of this task in a lane, and its run is to be cancelled.
+    Superseded(TaskId),
 }
 
 impl State {

@@ -3,7 +3,7 @@
 use windlass_core::{Decision, TaskCommand, TaskEventKind, TaskId, TaskState, Timestamp};
 
 use super::run::{Run, Verb};
-use super::state::{Shared, State};
+use super::state::{AttemptEnd, Shared, State};
 use crate::planted::PlantedBug;
 use crate::store::{Answer, Checkpoint, Completion, Held, Refusal, Release, StoreError};
 
@@ -43,8 +43,14 @@ impl State {
             return Ok(Answer::Refused(Refusal::Invalid));
         }
         let is_continued = matches!(completion.decision, Decision::Continue(_));
+        let is_failure = completion.decision.attempt_failed();
         run.give_up_lease(&mut self.shared, held.task, Verb::Finish);
         run.apply_decision(&mut self.shared, held.task, completion.decision)?;
+        if let Some(is_failure) = is_failure {
+            let is_retried = !run.task(held.task.index).state.is_final();
+            let end = AttemptEnd { task: held.task, is_failure, is_retried };
+            self.shared.attempts.push(end);
+        }
         if is_continued {
             self.forget_children(held.task.run);
         }

@@ -1,22 +1,35 @@
 //! Slots in the lanes of limits: given up by tasks that ended, given to those who wait.
 
-use windlass_core::lane::Verdict;
-use windlass_core::{LaneId, TaskCommand, TaskEventKind, TaskId, TaskState};
+use std::collections::HashSet;
 
+use windlass_core::lane::{Changes, Verdict};
+use windlass_core::{
+    LaneId, RunId, RunState, TaskCommand, TaskEventKind, TaskId, TaskState, Timestamp,
+};
+
+use super::children::Notice;
 use super::run::Run;
-use super::state::{Shared, State};
-use crate::store::StoreError;
+use super::state::{AttemptEnd, Shared, State};
+use crate::store::{SUPERSEDED, StoreError};
 
 impl State {
     /// Does for lanes what follows from the verb under way: first slots that are free go to
     /// those who wait, then tasks whose turn came ask for theirs.
     pub(super) fn settle_lanes(&mut self) {
+        let now = self.shared.now;
         loop {
+            self.open_lanes();
+            for end in std::mem::take(&mut self.shared.attempts) {
+                let AttemptEnd { task, is_failure, is_retried } = end;
+                self.shared.lanes.report(task, is_failure, now);
+                if is_retried {
+                    self.shared.lanes.end_attempt(task);
+                }
+            }
             for task in std::mem::take(&mut self.shared.vacated) {
                 self.shared.lanes.vacate(task);
             }
-            let admitted = self.shared.lanes.admit(self.shared.now);
-            self.shared.lanes.take_changes();
+            let admitted = self.shared.lanes.admit(now);
             for task in admitted.ready {
                 self.go_on(task, |run, shared| {
                     run.begin_turn(shared, task, TaskCommand::Resume, TaskEventKind::Resumed)
@@ -24,8 +37,64 @@ impl State {
             }
             match self.shared.requests.pop_front() {
                 Some(task) => self.request_slots(task),
-                None if self.shared.vacated.is_empty() => return,
+                None if self.shared.vacated.is_empty() && !self.shared.lanes.is_open() => break,
                 None => {}
+            }
+        }
+        let Changes { alarms, superseded, .. } = self.shared.lanes.take_changes();
+        self.shared.lanes.forget(now);
+        for (task, _, _) in superseded {
+            self.put_off(task, None);
+            self.shared.notices.push_back(Notice::Superseded(task));
+            self.shared.wakes.timers = true;
+        }
+        for (task, due) in alarms {
+            self.put_off(task, Some(due));
+        }
+    }
+
+    /// Someone who waits in a lane is looked at again at another time, or not at all.
+    fn put_off(&mut self, id: TaskId, due: Option<Timestamp>) {
+        let Some(run) = self.runs.get_mut(&id.run) else { return };
+        if run.task(id.index).state != TaskState::Waiting {
+            return;
+        }
+        if let Some(due) = run.task(id.index).due.take() {
+            self.shared.unschedule(due);
+        }
+        if let Some(due) = due {
+            run.schedule(&mut self.shared, id.index, due);
+        }
+    }
+
+    /// Cancels runs whose place in a lane others have, and answers which it did.
+    pub(super) fn cancel_superseded(
+        &mut self,
+        notices: &[Notice],
+    ) -> Result<HashSet<RunId>, StoreError> {
+        let mut cancelled = HashSet::new();
+        for notice in notices {
+            let Notice::Superseded(id) = *notice else { continue };
+            let Some(run) = self.runs.get_mut(&id.run) else { continue };
+            // It may have ended by itself, and the rest of its run goes on.
+            if !run.task(id.index).state.is_final() && run.state == RunState::Running {
+                self.cancel_run(id.run, Some(SUPERSEDED.to_owned()))?;
+                cancelled.insert(id.run);
+            }
+        }
+        Ok(cancelled)
+    }
+
+    /// Whoever has to do with a lane lets those go on there whose time has come.
+    fn open_lanes(&mut self) {
+        let Shared { attempts, vacated, requests, .. } = &self.shared;
+        let attempts = attempts.iter().map(|end| end.task);
+        let tasks: Vec<TaskId> =
+            attempts.chain(vacated.iter().copied()).chain(requests.iter().copied()).collect();
+        for task in tasks {
+            let Some(run) = self.runs.get(&task.run) else { continue };
+            for need in run.lane_keys.needs(&run.definition, &run.tenant, task.index) {
+                self.shared.lanes.reopen(need.lane);
             }
         }
     }
@@ -33,7 +102,9 @@ impl State {
     fn request_slots(&mut self, task: TaskId) {
         let Some(run) = self.runs.get(&task.run) else { return };
         // The same verb may have ended it.
-        if run.tasks[task.index.as_usize()].state.is_final() {
+        let state = run.tasks[task.index.as_usize()].state;
+        // Or it was let go on by whoever looked at its lane.
+        if state.is_final() || state == TaskState::Ready {
             return;
         }
         let needs = run.lane_keys.needs(&run.definition, &run.tenant, task.index);
@@ -45,6 +116,7 @@ impl State {
                 run.begin_turn(shared, task, command, TaskEventKind::Queued)
             }
             Verdict::Wait(lane) => run.block(shared, task, lane),
+            Verdict::Still => Ok(()),
             Verdict::Skip(lane) => {
                 run.block(shared, task, lane)?;
                 run.end_task(shared, task.index, TaskCommand::Skip, TaskEventKind::Skipped)
@@ -73,6 +145,9 @@ impl Run {
         command: TaskCommand,
         kind: TaskEventKind,
     ) -> Result<(), StoreError> {
+        if let Some(due) = self.task(task.index).due.take() {
+            shared.unschedule(due);
+        }
         self.move_task(shared, task.index, command, kind)?;
         self.enqueue(shared, task.index);
         Ok(())

@@ -167,7 +167,8 @@ impl Run {
         kind: TaskEventKind,
     ) -> Result<(), StoreError> {
         let id = self.task_id(index);
-        let name = self.definition.task(index).name.clone();
+        let spec = Arc::clone(self.definition.task(index));
+        let name = spec.name.clone();
         let task = self.task(index);
         let from = task.state;
         let to = from.apply(command).map_err(|e| StoreError::Corrupt(format!("task {id}: {e}")))?;
@@ -178,6 +179,8 @@ impl Run {
         }
         if to.is_final() {
             task.checkpoint = None;
+        }
+        if to.is_final() && !(to == TaskState::Failed && spec.halts()) {
             shared.vacated.push(id);
         }
         shared.count_move(from, to);

@@ -31,6 +31,15 @@ pub(super) struct State {
 /// When something must have happened: a run have ended, or its task have been claimed.
 pub(super) type Deadline = (Timestamp, RunId, Option<TaskIndex>);
 
+/// An attempt that ended, as far as limits want to know.
+#[derive(Clone, Copy)]
+pub(super) struct AttemptEnd {
+    pub(super) task: TaskId,
+    pub(super) is_failure: bool,
+    /// Whether there is another.
+    pub(super) is_retried: bool,
+}
+
 /// A run that ended.
 pub(super) struct Ended {
     pub(super) run: RunId,
@@ -59,6 +68,8 @@ pub(super) struct Shared {
     pub(super) requests: VecDeque<TaskId>,
     /// Tasks that ended in the verb under way.
     pub(super) vacated: Vec<TaskId>,
+    /// Attempts that ended in the verb under way.
+    pub(super) attempts: Vec<AttemptEnd>,
     /// The runs that ended in the verb under way.
     pub(super) ended: Vec<Ended>,
     /// Signals to keys, and who waits for them.
@@ -145,6 +156,7 @@ impl State {
                 lanes: Lanes::whole(),
                 requests: VecDeque::new(),
                 vacated: Vec::new(),
+                attempts: Vec::new(),
                 ended: Vec::new(),
                 mailboxes: Mailboxes::default(),
                 notices: VecDeque::new(),

@@ -243,7 +243,9 @@ impl Run {
         index: TaskIndex,
     ) -> Result<(), StoreError> {
         // Its time has come in the same sweep, and it is about to be asked whether it has its slots.
-        if shared.requests.contains(&self.task_id(index)) {
+        // And who waits in a lane for its next attempt sees what came once it has its turn.
+        let id = self.task_id(index);
+        if shared.requests.contains(&id) || shared.lanes.waits(id) {
             return Ok(());
         }
         if let Some(due) = self.task(index).due.take() {

@@ -28,6 +28,7 @@ impl State {
         let mut moved = notices.len();
         moved += self.expire(limit.saturating_sub(due.len() + moved), &mut cancelled)?;
         cancelled.extend(self.cancel_children(&notices)?);
+        cancelled.extend(self.cancel_superseded(&notices)?);
         for id in due {
             let Some(run) = self.runs.get_mut(&id.run) else {
                 return Err(StoreError::Corrupt(format!("task {id} is scheduled without a run")));

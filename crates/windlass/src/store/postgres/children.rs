@@ -9,16 +9,13 @@ use std::collections::{BTreeSet, HashMap};
 
 use tokio_postgres::Row;
 use uuid::Uuid;
-use windlass_core::{
-    Call, Failure, Fence, Payload, RunId, RunState, StepResult, TaskId, TaskState,
-};
+use windlass_core::{Call, Failure, Fence, Payload, RunId, RunState, StepResult, TaskId};
 
 use super::PostgresStore;
 use super::deadlines::busy_runs;
 use super::fault::Fault;
 use super::pool::{Params, Tx};
 use super::statements as sql;
-use super::unsound;
 use super::work::{Work, pairs, run_state, task_id};
 use super::writes::{Writes, params};
 use crate::store::{
@@ -104,13 +101,17 @@ impl PostgresStore {
         tx: &Tx<'_>,
         work: &mut Work,
         notes: &[(i64, Note)],
+        superseded: &BTreeSet<RunId>,
     ) -> Result<Vec<i64>, Fault> {
         let mut delivered = Vec::new();
         let mut told = BTreeSet::new();
         let (mut ended, mut parents) = (Vec::new(), BTreeSet::new());
         let children = notes.iter().flat_map(|(_, note)| match note {
             Note::Cancelled { children, .. } => children.as_slice(),
-            Note::ChildEnded { .. } | Note::Signalled { .. } | Note::Lane { .. } => &[],
+            Note::ChildEnded { .. }
+            | Note::Signalled { .. }
+            | Note::Superseded { .. }
+            | Note::Lane { .. } => &[],
         });
         let busy = busy_runs(tx, work, children.copied()).await?;
         for (seq, note) in notes {
@@ -123,6 +124,11 @@ impl PostgresStore {
                 Note::Signalled { run } if work.runs.contains_key(run) => {
                     told.insert(*run);
                     delivered.push(*seq);
+                }
+                Note::Superseded { run } => {
+                    if superseded.contains(run) {
+                        delivered.push(*seq);
+                    }
                 }
                 Note::ChildEnded { .. } | Note::Signalled { .. } => {}
                 Note::Lane { run } => {
@@ -143,7 +149,7 @@ impl PostgresStore {
                 }
             }
         }
-        work.resume_told(tx, &told).await?;
+        self.resume_told(tx, work, &told).await?;
         if ended.is_empty() {
             return Ok(delivered);
         }
@@ -153,13 +159,7 @@ impl PostgresStore {
         let all = [(&sql::END_CHILDREN, end), (&sql::CHILD_WAITERS, wait)];
         let [_, waiters] = tx.query_all(all).await?;
         let waiters: Vec<TaskId> = waiters.iter().map(task_id).collect();
-        work.load(tx, waiters.iter().copied()).await?;
-        for waiter in waiters {
-            let is_waiting = work.task(waiter).is_some_and(|it| it.state == TaskState::Waiting);
-            if let Some((run, moves)) = work.run(waiter.run).filter(|_| is_waiting) {
-                run.resume(moves, waiter.index).map_err(unsound::of(waiter.run))?;
-            }
-        }
+        self.resume_waiting(tx, work, waiters).await?;
         Ok(delivered)
     }
 
@@ -224,6 +224,8 @@ pub(super) enum Note {
     Cancelled { run: RunId, children: Vec<RunId>, is_all: bool },
     /// A signal came for functions of this run that wait for a key.
     Signalled { run: RunId },
+    /// Others have the place of this run in a lane, and it is to be cancelled.
+    Superseded { run: RunId },
 }
 
 impl Note {
@@ -235,6 +237,7 @@ impl Note {
             ("child_ended", Some(child)) => Some(Note::ChildEnded { run, child }),
             ("lane", _) => Some(Note::Lane { run }),
             ("signalled", _) => Some(Note::Signalled { run }),
+            ("superseded", _) => Some(Note::Superseded { run }),
             _ => Some(Note::Cancelled { run, children: Vec::new(), is_all: true }),
         }
     }
@@ -244,6 +247,7 @@ impl Note {
             Note::ChildEnded { run, .. }
             | Note::Lane { run }
             | Note::Cancelled { run, .. }
+            | Note::Superseded { run }
             | Note::Signalled { run } => *run,
         }
     }
@@ -251,9 +255,10 @@ impl Note {
     /// The runs that must be locked to deliver it.
     pub(super) fn runs(&self) -> Vec<RunId> {
         match self {
-            Note::ChildEnded { run, .. } | Note::Lane { run } | Note::Signalled { run } => {
-                vec![*run]
-            }
+            Note::ChildEnded { run, .. }
+            | Note::Lane { run }
+            | Note::Superseded { run }
+            | Note::Signalled { run } => vec![*run],
             Note::Cancelled { children, .. } => children.clone(),
         }
     }

@@ -117,6 +117,7 @@ impl PostgresStore {
                 run.give_up_lease(held.task.index, Verb::Finish).map_err(&unsound)?;
                 run.apply_decision(moves, now, held.task.index, completion.decision.clone())
                     .map_err(&unsound)?;
+                run.end_attempt(moves, held.task.index, &completion.decision).map_err(&unsound)?;
             }
             answers.push(Answer::Accepted);
         }

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
     Call, Failure, Payload, RunId, RunState, SignalKey, StepChange, StepKind, StepName, StepRecord,
-    StepResult, StepState, StepWrite, TaskId, TaskState, Timestamp,
+    StepResult, StepState, StepWrite, TaskId, Timestamp,
 };
 
 use super::PostgresStore;
@@ -223,13 +223,7 @@ impl PostgresStore {
             return Err(too_many_signals(signal).into());
         }
         let waiters: Vec<TaskId> = waiters.iter().map(task_id).collect();
-        work.load(&tx, waiters.iter().copied()).await?;
-        for waiter in waiters {
-            let is_waiting = work.task(waiter).is_some_and(|it| it.state == TaskState::Waiting);
-            if let Some((run, moves)) = work.run(waiter.run).filter(|_| is_waiting) {
-                run.resume(moves, waiter.index)?;
-            }
-        }
+        self.resume_waiting(&tx, &mut work, waiters).await?;
         self.conclude(tx, &mut work).await
     }
 

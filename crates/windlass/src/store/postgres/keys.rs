@@ -22,7 +22,6 @@ use super::pool::{Params, Tx};
 use super::run::Narrow;
 use super::statements as sql;
 use super::time::At;
-use super::unsound;
 use super::work::{Work, pairs, task_id};
 use super::writes::{Writes, params};
 use crate::store::memory::mailboxes::mailbox_is_full;
@@ -163,6 +162,23 @@ impl Mail {
     }
 }
 
+impl PostgresStore {
+    /// Lets functions of locked runs go on that were told of a signal.
+    pub(super) async fn resume_told(
+        &self,
+        tx: &Tx<'_>,
+        work: &mut Work,
+        runs: &BTreeSet<RunId>,
+    ) -> Result<(), Fault> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let runs: Vec<Uuid> = runs.iter().map(|run| *run.as_uuid()).collect();
+        let rows = tx.query(&sql::TOLD_WAITERS, &[&runs]).await?;
+        self.resume_waiting(tx, work, rows.iter().map(task_id).collect()).await
+    }
+}
+
 impl Work {
     /// Where the signal comes that a function of a locked run asks for, if it is one to a key.
     pub(super) fn mailbox(&self, take: &TakeSignal) -> Option<Mailbox> {
@@ -175,29 +191,6 @@ impl Work {
         let tenant = self.runs.get(&run)?.tenant.clone();
         let key = step.key.clone().filter(|_| step.number().is_none())?;
         Some(Mailbox { tenant, key, name: step.name.clone() })
-    }
-
-    /// Lets functions of locked runs go on that were told of a signal.
-    pub(super) async fn resume_told(
-        &mut self,
-        tx: &Tx<'_>,
-        runs: &BTreeSet<RunId>,
-    ) -> Result<(), Fault> {
-        if runs.is_empty() {
-            return Ok(());
-        }
-        let runs: Vec<Uuid> = runs.iter().map(|run| *run.as_uuid()).collect();
-        let rows = tx.query(&sql::TOLD_WAITERS, &[&runs]).await?;
-        let told: Vec<TaskId> = rows.iter().map(task_id).collect();
-        self.load(tx, told.iter().copied()).await?;
-        for task in told {
-            // What is due in the same sweep goes on already.
-            let is_waiting = self.task(task).is_some_and(|it| it.state == TaskState::Waiting);
-            if let Some((run, moves)) = self.run(task.run).filter(|_| is_waiting) {
-                run.resume(moves, task.index).map_err(unsound::of(task.run))?;
-            }
-        }
-        Ok(())
     }
 
     /// Writes who waits for signals to keys, and who does not any more.

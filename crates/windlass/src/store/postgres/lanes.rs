@@ -7,31 +7,28 @@
 //! slots in other lanes as well is let go on if those can be locked without waiting, and left to
 //! the next sweep otherwise.
 
+mod read;
 mod rows;
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use tokio_postgres::Row;
-use uuid::Uuid;
-use windlass_core::lane::{Admitted, Entrant, Lane, Need, PlaceMove, Verdict, Waiter};
+use windlass_core::lane::{Admitted, Changes, Need, PlaceMove, Verdict};
 use windlass_core::{
-    Fence, LaneId, LaneKeys, Lanes, ParentTally, RunId, TaskCommand, TaskEventKind, TaskId,
-    TaskIndex, TaskState, Timestamp,
+    LaneId, LaneKeys, Lanes, RunId, RunState, TaskCommand, TaskEventKind, TaskId, TaskIndex,
+    TaskState, Timestamp,
 };
 
-use self::rows::{Columns, LaneRow};
+use self::rows::LaneRow;
 use super::PostgresStore;
+use super::children::Note;
+use super::deadlines::busy_runs;
 use super::fault::Fault;
-use super::names::Unnamed;
-use super::pool::{Ask, Params, Tx};
-use super::run::{Narrow, Run, Task};
+use super::pool::Tx;
+use super::run::{AttemptEnd, Run};
 use super::statements as sql;
-use super::work::{Work, answered, corrupt, pairs, run_of, task_id};
-use crate::store::StoreError;
-
-/// How many more of those who wait in a lane are read if all that were known have slots.
-const WAITERS_MORE: i64 = 16;
+use super::unsound;
+use super::work::{Work, corrupt, pairs, sorted_ids, task_id};
+use crate::store::{SUPERSEDED, StoreError};
 
 /// The lanes that a verb has locked, and what became of them.
 #[derive(Default)]
@@ -42,8 +39,12 @@ pub(super) struct LaneWork {
     locked: BTreeSet<i32>,
     /// Tasks whose lanes were read.
     read: BTreeSet<TaskId>,
+    /// Lanes of which it is known who came first, where newcomers take the place of the oldest.
+    with_rivals: BTreeSet<LaneId>,
     changed: BTreeSet<LaneId>,
     places: Vec<PlaceMove>,
+    /// Tasks whose places others have, and whether they only waited.
+    superseded: Vec<(TaskId, LaneId, bool)>,
     /// Runs whose keys are to be stored.
     pub(super) keyed: Vec<RunId>,
     /// Runs that may have slots when the next sweep comes.
@@ -121,12 +122,21 @@ impl PostgresStore {
             let vacated = std::mem::take(&mut work.moves.vacated);
             let visits = std::mem::take(&mut work.moves.visits);
             let new = std::mem::take(&mut work.moves.requests);
-            let tasks: Vec<TaskId> = vacated.iter().chain(&visits).chain(&new).copied().collect();
-            if tasks.is_empty() && requests.is_empty() {
+            let attempts = std::mem::take(&mut work.moves.attempts);
+            let mut tasks: Vec<TaskId> = attempts.iter().map(|end| end.task).collect();
+            tasks.extend(vacated.iter().chain(&visits).chain(&new));
+            if tasks.is_empty() && requests.is_empty() && !work.lanes.book.is_open() {
                 break;
             }
             self.load_lanes(tx, work, &tasks).await?;
             requests.extend(new);
+            let now = work.now;
+            for AttemptEnd { task, is_failure, is_retried } in attempts {
+                work.lanes.book.report(task, is_failure, now);
+                if is_retried {
+                    work.lanes.book.end_attempt(task);
+                }
+            }
             for task in &vacated {
                 work.lanes.book.vacate(*task);
             }
@@ -135,9 +145,15 @@ impl PostgresStore {
                 self.request_slots(tx, work, task).await?;
             }
         }
-        let (changed, places) = work.lanes.book.take_changes();
-        work.lanes.changed.extend(changed);
-        work.lanes.places.extend(places);
+        let Changes { lanes, moves, alarms, superseded } = work.lanes.book.take_changes();
+        work.lanes.changed.extend(lanes);
+        work.lanes.places.extend(moves);
+        let is_silent = |(_, _, waited): &&(TaskId, LaneId, bool)| *waited;
+        let silent = superseded.iter().filter(is_silent).map(|(task, ..)| (*task, Timestamp::MAX));
+        for (task, due) in silent.chain(alarms) {
+            work.put_off(task, due);
+        }
+        work.lanes.superseded.extend(superseded);
         Ok(())
     }
 
@@ -147,8 +163,8 @@ impl PostgresStore {
         let Some(state) = run.tasks.get(&id.index).map(|task| task.state) else {
             return Err(corrupt(id, "it asks for slots and is not loaded"));
         };
-        // The same verb may have ended it.
-        if state.is_final() {
+        // The same verb may have ended it, or let it go on when it looked at its lane.
+        if state.is_final() || state == TaskState::Ready {
             return Ok(());
         }
         let needs = run.needs(id.index);
@@ -165,6 +181,7 @@ impl PostgresStore {
             }
             Verdict::Wait(lane) => (lane, false),
             Verdict::Skip(lane) => (lane, true),
+            Verdict::Still => return Ok(()),
         };
         if is_skipped {
             work.load_for_ends(tx, &[(id, TaskState::Skipped)]).await?;
@@ -210,248 +227,84 @@ impl PostgresStore {
         }
     }
 
-    fn lane_rows(&self, lanes: BTreeSet<LaneId>) -> Result<Vec<(LaneId, LaneRow)>, Fault> {
-        let mut unnamed = Unnamed::default();
-        let mut rows = Vec::with_capacity(lanes.len());
-        for lane in lanes {
-            if let Some(row) = LaneRow::of(&self.names, &lane, &mut unnamed) {
-                rows.push((lane, row));
-            }
-        }
-        if !unnamed.is_empty() {
-            return Err(Fault::Unnamed(unnamed));
-        }
-        Ok(rows)
-    }
-
-    /// Locks the lanes of tasks, and reads who is there and the time once it has them.
-    async fn load_lanes(
+    /// Lets functions of locked runs go on for which something has come that they may wait for.
+    /// Who waits in a lane for its next attempt sees it once it has its turn.
+    pub(super) async fn resume_waiting(
         &self,
         tx: &Tx<'_>,
         work: &mut Work,
-        tasks: &[TaskId],
+        tasks: Vec<TaskId>,
     ) -> Result<(), Fault> {
-        let is_new = |task: &&TaskId| !work.lanes.read.contains(task);
-        let tasks: BTreeSet<TaskId> = tasks.iter().filter(is_new).copied().collect();
-        if tasks.is_empty() {
-            return Ok(());
-        }
-        let mut wanted: BTreeMap<LaneId, i64> = BTreeMap::new();
-        for need in tasks.iter().flat_map(|task| work.needs_of(*task)) {
-            *wanted.entry(need.lane).or_insert(0) += 1;
-        }
-        wanted.retain(|lane, _| !work.lanes.rows.contains_key(lane));
-        let rows = self.lane_rows(wanted.keys().cloned().collect())?;
-        let numbers: BTreeSet<i32> = rows.iter().map(|(_, row)| row.lock()).collect();
-        let numbers: Vec<i32> = numbers.difference(&work.lanes.locked).copied().collect();
-        let wanted: Vec<i64> = wanted.into_values().collect();
-        let (lock, places) = (Columns::of(&rows), pairs(&tasks));
-        let (runs, indices) = places;
-        let (numbers_param, places): (Params<'_>, Params<'_>) = (&[&numbers], &[&runs, &indices]);
-        let after = vec![None::<i64>; rows.len()];
-        let lanes: Params<'_> = &[&lock.limits, &lock.tenants, &lock.keys, &wanted, &after];
-        let asks: [Ask<'_>; 4] = [
-            (&sql::LOCK_LANES, numbers_param),
-            (&sql::CLOCK, &[]),
-            (&sql::PLACES, places),
-            (&sql::LANES, lanes),
-        ];
-        let [_, clock, places, lanes] = tx.query_all(asks).await?;
-        work.now = work.now.max(self.now_of(&clock)?);
-        work.lanes.locked.extend(numbers);
-        self.read_lanes(tx, work, rows, &wanted, &lanes).await?;
-        self.read_places(work, &tasks, &places)
-    }
-
-    /// Locks lanes that nobody else has, and reads who is there. Answers whether it has them all.
-    async fn load_free_lanes(
-        &self,
-        tx: &Tx<'_>,
-        work: &mut Work,
-        lanes: BTreeSet<LaneId>,
-    ) -> Result<bool, Fault> {
-        let rows = self.lane_rows(lanes)?;
-        let numbers: BTreeSet<i32> = rows.iter().map(|(_, row)| row.lock()).collect();
-        let numbers: Vec<i32> = numbers.difference(&work.lanes.locked).copied().collect();
-        let locked = tx.query(&sql::LOCK_FREE_LANES, &[&numbers]).await?;
-        work.lanes.locked.extend(locked.iter().map(|row| row.get::<_, i32>(0)));
-        if locked.len() < numbers.len() {
-            return Ok(false);
-        }
-        let wanted = vec![1_i64; rows.len()];
-        let columns = Columns::of(&rows);
-        let after = vec![None::<i64>; rows.len()];
-        let params: Params<'_> =
-            &[&columns.limits, &columns.tenants, &columns.keys, &wanted, &after];
-        let lanes = tx.query(&sql::LANES, params).await?;
-        self.read_lanes(tx, work, rows, &wanted, &lanes).await?;
-        Ok(true)
-    }
-
-    async fn read_lanes(
-        &self,
-        tx: &Tx<'_>,
-        work: &mut Work,
-        rows: Vec<(LaneId, LaneRow)>,
-        wanted: &[i64],
-        lanes: &[Row],
-    ) -> Result<(), Fault> {
-        let mut found: Vec<(Lane, Option<i64>)> = vec![(Lane::default(), None); rows.len()];
-        for row in lanes {
-            let lane = Lane::new(
-                row.get::<_, i32>("held").cast_unsigned(),
-                row.get::<_, i64>("served").cast_unsigned(),
-                row.get::<_, i64>("last").cast_unsigned(),
-                row.get::<_, i32>("lane_slots").cast_unsigned(),
-            );
-            found[number_of(row)] = (lane, Some(row.get("number")));
-        }
-        let mut waiting = vec![Vec::new(); rows.len()];
-        for (number, waiter) in self.read_waiters(tx, work, lanes).await? {
-            waiting[number].push(waiter);
-        }
-        let places = rows.into_iter().zip(found).zip(waiting).zip(wanted);
-        for ((((id, mut row), (mut lane, number)), waiting), wanted) in places {
-            let has_more = i64::try_from(waiting.len()).unwrap_or(i64::MAX) >= *wanted;
-            lane.extend(waiting, has_more);
-            row.number = number;
-            work.lanes.book.insert(id.clone(), lane);
-            work.lanes.rows.insert(id, row);
-        }
-        Ok(())
-    }
-
-    /// Reads who waits behind those that are known.
-    async fn load_more_waiters(
-        &self,
-        tx: &Tx<'_>,
-        work: &mut Work,
-        lanes: &[LaneId],
-    ) -> Result<(), Fault> {
-        let rows: Vec<(LaneId, LaneRow)> = lanes
-            .iter()
-            .filter_map(|lane| Some((lane.clone(), work.lanes.rows.get(lane)?.clone())))
-            .collect();
-        let served = |(lane, _): &(LaneId, LaneRow)| {
-            work.lanes.book.lanes.get(lane).map(|lane| lane.served.cast_signed())
+        let is_metered = |task: &&TaskId| {
+            let run = work.runs.get(&task.run);
+            let spec = run.and_then(|run| run.definition.tasks().get(task.index.as_usize()));
+            spec.is_some_and(|spec| spec.has_metered_limits())
         };
-        let after: Vec<Option<i64>> = rows.iter().map(served).collect();
-        let wanted = vec![WAITERS_MORE; rows.len()];
-        let columns = Columns::of(&rows);
-        let params: Params<'_> =
-            &[&columns.limits, &columns.tenants, &columns.keys, &wanted, &after];
-        let lanes = tx.query(&sql::LANES, params).await?;
-        let mut waiting = vec![Vec::new(); rows.len()];
-        for (number, waiter) in self.read_waiters(tx, work, &lanes).await? {
-            waiting[number].push(waiter);
+        let metered: BTreeSet<TaskId> = tasks.iter().filter(is_metered).copied().collect();
+        let mut blocked = BTreeSet::new();
+        if !metered.is_empty() {
+            self.lock_lanes(tx, work, metered.iter().map(|task| task.run)).await?;
+            let (runs, indices) = pairs(&metered);
+            let rows = tx.query(&sql::BLOCKED, &[&runs, &indices]).await?;
+            blocked.extend(rows.iter().map(task_id));
         }
-        for ((lane, _), mut waiting) in rows.into_iter().zip(waiting) {
-            let count = i64::try_from(waiting.len()).unwrap_or(i64::MAX);
-            // What this verb has ended waits no more.
-            let is_final = |task| work.task(task).is_some_and(|task| task.state.is_final());
-            waiting.retain(|waiter: &Waiter| !is_final(waiter.task));
-            if let Some(known) = work.lanes.book.lanes.get_mut(&lane) {
-                known.extend(waiting, count >= WAITERS_MORE);
+        work.load(tx, tasks.iter().copied()).await?;
+        for task in tasks {
+            // What is due in the same sweep goes on already.
+            let is_waiting = work.task(task).is_some_and(|it| it.state == TaskState::Waiting);
+            let may_go_on = is_waiting && !blocked.contains(&task);
+            if let Some((run, moves)) = work.run(task.run).filter(|_| may_go_on) {
+                run.resume(moves, task.index).map_err(unsound::of(task.run))?;
             }
-            work.lanes.book.reopen(lane);
         }
         Ok(())
     }
 
-    /// Loads the tasks of rows of [`sql::LANES`] that tell of someone who waits, and answers who
-    /// they are and in which of the lanes.
-    async fn read_waiters(
+    /// Cancels locked runs whose places in lanes others have, unless they have given them up.
+    /// Answers those that are settled: who is in the hands of a user's transaction is not.
+    pub(super) async fn cancel_superseded(
         &self,
         tx: &Tx<'_>,
         work: &mut Work,
-        rows: &[Row],
-    ) -> Result<Vec<(usize, Waiter)>, Fault> {
-        let is_one = |row: &&Row| row.get::<_, Option<Uuid>>("id").is_some();
-        let rows: Vec<&Row> = rows.iter().filter(is_one).collect();
-        let ids = rows.iter().map(|row| row.get::<_, i32>("definition_id"));
-        let definitions = self.names.definitions(tx, ids).await?;
-        let mut waiters = Vec::with_capacity(rows.len());
-        for row in rows {
-            let id = task_id(row);
-            let seq = row.get::<_, i64>("seq").cast_unsigned();
-            let slots = row.get::<_, i32>("slots").cast_unsigned();
-            waiters.push((number_of(row), Waiter { seq, task: id, slots }));
-            let run = match work.runs.entry(id.run) {
-                Entry::Vacant(entry) => entry.insert(run_of(&definitions, row)?),
-                Entry::Occupied(entry) => entry.into_mut(),
-            };
-            if let Entry::Vacant(entry) = run.tasks.entry(id.index) {
-                entry.insert(waiting_task(row));
-                // Whatever its parents did, it waits for none of them.
-                let tally = ParentTally { pending: 0, failed: 0, skipped: 0, cancelled: 0 };
-                run.progress.load(id.index, tally);
-            }
-            let limits = row.get::<_, Option<Vec<i32>>>("limits");
-            let places = row.get::<_, Option<Vec<i64>>>("places").unwrap_or_default();
-            let entrant = match limits {
-                Some(limits) => {
-                    let places = limits.into_iter().zip(places).collect();
-                    self.entrant(run, id.index, &places)
-                }
-                // It has one lane, and this is its place there.
-                None => Entrant { needs: run.needs(id.index), places: vec![seq] },
-            };
-            work.lanes.book.entrants.entry(id).or_insert(entrant);
+        notes: &[(i64, Note)],
+    ) -> Result<BTreeSet<RunId>, Fault> {
+        let superseded = notes.iter().filter_map(|(_, note)| match note {
+            Note::Superseded { run } => Some(*run),
+            Note::ChildEnded { .. }
+            | Note::Signalled { .. }
+            | Note::Cancelled { .. }
+            | Note::Lane { .. } => None,
+        });
+        let mut runs: BTreeSet<RunId> = superseded.collect();
+        runs.retain(|run| work.runs.contains_key(run));
+        if runs.is_empty() {
+            return Ok(runs);
         }
-        Ok(waiters)
-    }
-
-    fn read_places(
-        &self,
-        work: &mut Work,
-        tasks: &BTreeSet<TaskId>,
-        rows: &[Row],
-    ) -> Result<(), Fault> {
-        let mut places: BTreeMap<TaskId, BTreeMap<i32, i64>> = BTreeMap::new();
+        let busy = busy_runs(tx, work, runs.iter().copied()).await?;
+        runs.retain(|run| !busy.contains(run));
+        let rows = tx.query(&sql::SUPERSEDED_RUNS, &[&sorted_ids(runs.iter().copied())]).await?;
         for row in rows {
-            let seq: i64 = row.get("seq");
-            places.entry(task_id(row)).or_default().insert(row.get("limit_id"), seq);
-        }
-        for (task, places) in &places {
-            if let Some(run) = work.runs.get(&task.run) {
-                let entrant = self.entrant(run, task.index, places);
-                work.lanes.book.entrants.entry(*task).or_insert(entrant);
+            let run = RunId::from_uuid(row.get("run_id"));
+            if work.runs.get(&run).is_some_and(|run| run.state == RunState::Running) {
+                self.cancel_in(tx, work, run, Some(SUPERSEDED)).await?;
             }
         }
-        work.lanes.read.extend(tasks);
-        Ok(())
-    }
-
-    /// A task that has these places, by the numbers of their limits.
-    fn entrant(&self, run: &Run, index: TaskIndex, places: &BTreeMap<i32, i64>) -> Entrant {
-        let needs = run.needs(index);
-        let place = |need: &Need| {
-            let limit = self.names.limit(&need.lane.limit)?;
-            places.get(&limit).map(|place| place.cast_unsigned())
-        };
-        let places = needs.iter().map_while(place).collect();
-        Entrant { needs, places }
-    }
-}
-
-/// Which of the lanes that were asked for a row is about.
-fn number_of(row: &Row) -> usize {
-    usize::try_from(row.get::<_, i64>("n") - 1).unwrap_or_default()
-}
-
-/// A task that waits in a lane, as the row says.
-fn waiting_task(row: &Row) -> Task {
-    Task {
-        state: TaskState::Waiting,
-        fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
-        attempt: row.get::<_, i32>("attempt").cast_unsigned(),
-        answered: answered(row),
-        stored_in: Some(Narrow::Timers),
-        ..Task::new()
+        Ok(runs)
     }
 }
 
 impl Work {
+    /// Someone who waits in a lane is looked at again at another time, if ever.
+    fn put_off(&mut self, task: TaskId, due: Timestamp) {
+        if self.task(task).is_none_or(|task| task.state != TaskState::Waiting) {
+            return;
+        }
+        match self.moves.scheduled.iter_mut().find(|(one, _)| *one == task) {
+            Some((_, at)) => *at = due,
+            None => self.moves.scheduled.push((task, due)),
+        }
+    }
+
     fn needs_of(&self, task: TaskId) -> Vec<Need> {
         self.runs.get(&task.run).map_or_else(Vec::new, |run| run.needs(task.index))
     }

@@ -163,6 +163,8 @@ pub(super) struct Moves {
     pub(super) vacated: Vec<TaskId>,
     /// Tasks in whose lanes slots may be free.
     pub(super) visits: Vec<TaskId>,
+    /// Attempts that have ended of tasks whose limits want to know.
+    pub(super) attempts: Vec<AttemptEnd>,
     /// Runs that begin, or begin another round.
     pub(super) begun: Vec<RunId>,
     pub(super) put_back: Vec<TaskId>,
@@ -182,6 +184,15 @@ pub(super) struct Moves {
     pub(super) has_ended_runs: bool,
     /// The workers of tasks that were cancelled while they ran.
     pub(super) interrupted: Vec<Uuid>,
+}
+
+/// An attempt that ended, as far as limits want to know.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AttemptEnd {
+    pub(super) task: TaskId,
+    pub(super) is_failure: bool,
+    /// Whether there is another.
+    pub(super) is_retried: bool,
 }
 
 impl Run {
@@ -290,7 +301,7 @@ impl Run {
         }
         // Active tasks have one word in `task_rows`; the narrow tables tell them apart.
         task.is_changed |= is_active(from) != is_active(to) || to.is_final();
-        if to.is_final() && !spec.limits.is_empty() {
+        if to.is_final() && !spec.limits.is_empty() && !(to == TaskState::Failed && spec.halts()) {
             moves.vacated.push(id);
         }
         let (fence, attempt) = (task.fence, task.attempt);
@@ -536,6 +547,23 @@ impl Run {
                 Ok(())
             }
         }
+    }
+
+    /// Tells the limits of a task how an attempt has ended.
+    pub(super) fn end_attempt(
+        &mut self,
+        moves: &mut Moves,
+        index: TaskIndex,
+        decision: &Decision,
+    ) -> Result<(), StoreError> {
+        if !self.definition.task(index).has_metered_limits() {
+            return Ok(());
+        }
+        if let Some(is_failure) = decision.attempt_failed() {
+            let is_retried = !self.task(index)?.state.is_final();
+            moves.attempts.push(AttemptEnd { task: self.task_id(index), is_failure, is_retried });
+        }
+        Ok(())
     }
 
     /// The time of a scheduled task has come.

@@ -63,18 +63,37 @@ sql!(
     INSERT_LANES,
     "insert_lanes.sql",
     [
-        INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY, INT8_ARRAY, INT8_ARRAY,
-        INT4_ARRAY
+        INT4_ARRAY,
+        INT4_ARRAY,
+        TEXT_ARRAY,
+        INT8_ARRAY,
+        INT4_ARRAY,
+        INT8_ARRAY,
+        INT8_ARRAY,
+        INT4_ARRAY,
+        TEXT_ARRAY,
+        INT8_ARRAY,
+        TIMESTAMPTZ_ARRAY,
+        TIMESTAMPTZ_ARRAY
     ]
 );
 sql!(DELETE_LANES, "delete_lanes.sql", [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY]);
 sql!(
     INSERT_PLACES,
     "insert_places.sql",
-    [UUID_ARRAY, INT4_ARRAY, INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY]
+    [
+        UUID_ARRAY, INT4_ARRAY, INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT4_ARRAY,
+        BOOL_ARRAY
+    ]
 );
 sql!(DELETE_PLACES, "delete_places.sql", [UUID_ARRAY, INT4_ARRAY, INT4_ARRAY]);
 sql!(NOTE_LANES, "note_lanes.sql", [UUID_ARRAY]);
+sql!(NOTE_SUPERSEDED, "note_superseded.sql", [UUID_ARRAY]);
+sql!(SUPERSEDE, "supersede.sql", [UUID_ARRAY, INT4_ARRAY, INT4_ARRAY, TEXT]);
+sql!(SUPERSEDED_RUNS, "superseded.sql", [UUID_ARRAY]);
+sql!(RIVALS, "rivals.sql", [INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY]);
+sql!(BLOCKED, "blocked.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(FORGET_LANES, "forget_lanes.sql", [TIMESTAMPTZ, INT8]);
 sql!(MAKE_LIMITS, "make_limits.sql", [TEXT_ARRAY]);
 sql!(LIMITS_BY_NAME, "limits_by_name.sql", [TEXT_ARRAY]);
 sql!(SET_LANE_KEYS, "set_lane_keys.sql", [UUID_ARRAY, TEXT_ARRAY]);

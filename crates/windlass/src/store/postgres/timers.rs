@@ -53,7 +53,10 @@ impl PostgresStore {
         // What is cancelled by this very sweep does not become ready before.
         let cancelled = notes.iter().filter_map(|(_, note)| match note {
             Note::Cancelled { children, .. } => Some(children),
-            Note::ChildEnded { .. } | Note::Signalled { .. } | Note::Lane { .. } => None,
+            Note::ChildEnded { .. }
+            | Note::Signalled { .. }
+            | Note::Superseded { .. }
+            | Note::Lane { .. } => None,
         });
         let cancelled: BTreeSet<RunId> = cancelled.flatten().copied().collect();
         due.retain(|task| !cancelled.contains(&task.run));
@@ -81,6 +84,7 @@ impl PostgresStore {
         work.load(&tx, due.iter().copied()).await?;
         // Neither does what has missed its deadline.
         let (expired, missed) = self.expire(&tx, &mut work, &passed).await?;
+        let superseded = self.cancel_superseded(&tx, &mut work, &notes).await?;
         // A sleep ends when it is due, and ends well; whatever else is due ends nothing.
         let is_sleep = |id: &TaskId| {
             let task = work.task(*id).filter(|task| is_due(task.state));
@@ -105,7 +109,7 @@ impl PostgresStore {
             }
         }
         let mut admitted = self.admit(&tx, &mut work, staged, &refused).await?;
-        admitted.extend(self.deliver(&tx, &mut work, &notes).await?);
+        admitted.extend(self.deliver(&tx, &mut work, &notes, &superseded).await?);
         // A deadline that was kept is done with, and nothing has moved by it.
         let done = moved + admitted.len() + expired.len();
         moved += admitted.len() + missed;
@@ -117,6 +121,7 @@ impl PostgresStore {
         deadlines::forget(&mut writes, now, &expired);
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         writes.push(&sql::EXPIRE_KEY_SIGNALS, params![At(now), most]);
+        writes.push(&sql::FORGET_LANES, params![At(now), most]);
         writes.push(&sql::NEXT_DUE, params![At(first)]);
         let rows = self.conclude_with(tx, &work, writes).await?;
         let next = rows.last().map(Vec::as_slice).unwrap_or_default();

@@ -15,7 +15,11 @@ use super::bench::{
 use crate::store::{Answer, ChildStart, Claimed, NewRun, StoreError};
 
 /// A workflow of tasks with these limits, each after the one before.
-fn limited(workflow: &str, version: u32, tasks: &[(&str, Vec<Limit>)]) -> Arc<Definition> {
+pub(super) fn limited(
+    workflow: &str,
+    version: u32,
+    tasks: &[(&str, Vec<Limit>)],
+) -> Arc<Definition> {
     let mut draft = DefinitionDraft::new(workflow);
     draft.version = Version::new(version).expect("the case gives a version");
     for (name, limits) in tasks {
@@ -28,7 +32,7 @@ fn limited(workflow: &str, version: u32, tasks: &[(&str, Vec<Limit>)]) -> Arc<De
 }
 
 impl Bench<'_> {
-    async fn register_limited(&self, workflow: &str, limit: Limit) {
+    pub(super) async fn register_limited(&self, workflow: &str, limit: Limit) {
         let definition = limited(workflow, 1, &[("a", vec![limit])]);
         self.try_register(definition).await.expect("the definition can be registered");
     }
@@ -37,7 +41,7 @@ impl Bench<'_> {
         NewRun { input: json(&format!("{{\"key\":\"{key}\"}}")), ..self.new_run(workflow) }
     }
 
-    async fn start_keyed(&self, workflow: &str, key: &str) -> RunId {
+    pub(super) async fn start_keyed(&self, workflow: &str, key: &str) -> RunId {
         self.start_run(self.keyed(workflow, key)).await
     }
 
@@ -46,7 +50,7 @@ impl Bench<'_> {
     }
 
     /// The states of the first tasks of runs.
-    async fn firsts(&self, runs: &[RunId]) -> String {
+    pub(super) async fn firsts(&self, runs: &[RunId]) -> String {
         let mut words = Vec::new();
         for run in runs {
             words.push(self.tasks(*run).await[0].state.word());
@@ -56,7 +60,7 @@ impl Bench<'_> {
 }
 
 /// The runs of claimed tasks, in order.
-fn runs(claimed: &[Claimed]) -> Vec<RunId> {
+pub(super) fn runs(claimed: &[Claimed]) -> Vec<RunId> {
     claimed.iter().map(|one| one.task.run).collect()
 }
 

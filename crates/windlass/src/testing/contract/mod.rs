@@ -35,6 +35,7 @@ mod lanes;
 mod leaders;
 mod leases;
 mod lists;
+mod meters;
 mod onward;
 mod registers;
 mod releases;
@@ -206,6 +207,28 @@ macro_rules! store_contract_cases {
                 a_batch_of_starts_takes_slots_in_its_order
                 other_slots_hold_for_runs_started_from_then_on
                 many_tasks_of_one_run_share_a_lane
+            }
+            meters {
+                a_rate_lets_tasks_become_ready_one_after_the_other
+                a_burst_lets_several_begin_at_once
+                who_waits_for_a_token_and_is_cancelled_takes_none
+                each_attempt_takes_a_token
+                what_slept_needs_no_token
+                a_rate_that_skips_drops_what_comes_too_soon
+                a_task_waits_for_its_slot_before_it_takes_a_token
+                a_debounce_lets_the_last_go_on_and_cancels_the_others
+                a_debounce_puts_off_no_longer_than_it_may
+                what_was_put_off_never_runs_though_its_time_has_come
+                whose_time_has_come_goes_on_though_someone_comes_before_the_sweep
+                a_newcomer_takes_the_place_of_the_oldest
+                a_run_whose_place_was_taken_may_end_before_it_is_cancelled
+                of_many_newcomers_the_last_ones_stay
+                a_breaker_holds_tasks_lets_one_try_and_then_all
+                a_retry_behind_an_open_breaker_waits
+                who_tries_for_a_breaker_and_is_cancelled_leaves_it_to_the_next
+                a_failed_task_halts_its_stream_until_its_run_is_retried
+                a_signal_does_not_wake_who_waits_for_a_token
+                what_a_lane_remembers_is_forgotten_in_time
             }
             releases {
                 a_release_gives_the_attempt_back

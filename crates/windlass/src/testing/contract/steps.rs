@@ -73,7 +73,7 @@ fn new_signal(id: u128, run: RunId, signal: &str, value: &str) -> NewSignal {
     NewSignal { id: SignalId::from_random(id), run, name: name(signal), value: json(value) }
 }
 
-async fn send(bench: &Bench<'_>, id: u128, run: RunId, signal: &str, value: &str) {
+pub(super) async fn send(bench: &Bench<'_>, id: u128, run: RunId, signal: &str, value: &str) {
     bench.store.signal(new_signal(id, run, signal, value)).await.expect("sending works");
 }
 

@@ -1,16 +1,19 @@
 //! Lanes as they are stored, and what a verb writes of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
+use windlass_core::lane::{Bound, Taken};
 use windlass_core::{LaneId, TaskId};
 
 use super::super::fault::Fault;
 use super::super::names::{Names, Unnamed};
 use super::super::statements as sql;
+use super::super::time::At;
 use super::super::work::{Work, pairs};
 use super::super::writes::{Writes, params};
 use super::keys_text;
+use crate::store::StoreError;
 
 /// How many locks all lanes share. Two lanes that share one wait for each other for no need;
 /// the server's table of locks has room for this many of each of dozens of transactions.
@@ -79,13 +82,13 @@ impl Columns {
 /// What became of a place in a lane.
 struct Moved {
     was_there: bool,
-    taken: Option<(u64, u32)>,
+    taken: Option<Taken>,
 }
 
 impl Work {
     /// Whether a sweep must look at lanes soon.
     pub(in super::super) fn has_unsettled_lanes(&self) -> bool {
-        !self.lanes.later.is_empty()
+        !self.lanes.later.is_empty() || !self.lanes.superseded.is_empty()
     }
 
     /// Writes what became of lanes.
@@ -101,8 +104,9 @@ impl Work {
         if !keyed.is_empty() {
             writes.push(&sql::SET_LANE_KEYS, params![keyed, texts]);
         }
-        self.write_lane_rows(writes);
+        self.write_lane_rows(writes)?;
         self.write_places(writes);
+        self.write_superseded(writes);
         if !self.lanes.later.is_empty() {
             let runs: Vec<Uuid> = self.lanes.later.iter().map(|run| *run.as_uuid()).collect();
             writes.push(&sql::NOTE_LANES, params![runs]);
@@ -110,12 +114,15 @@ impl Work {
         Ok(())
     }
 
-    fn write_lane_rows(&self, writes: &mut Writes<'_>) {
+    fn write_lane_rows(&self, writes: &mut Writes<'_>) -> Result<(), Fault> {
         let (mut old, mut new) = (Columns::default(), Columns::default());
         let (mut old_numbers, mut new_numbers) = (Vec::<i64>::new(), Vec::<i64>::new());
         let (mut held, mut served, mut last) =
             (Vec::<i32>::new(), Vec::<i64>::new(), Vec::<i64>::new());
-        let mut slots = Vec::<i32>::new();
+        let mut slots = Vec::<Option<i32>>::new();
+        let mut meters = Vec::<Option<String>>::new();
+        let (mut alarms, mut dues) = (Vec::<Option<i64>>::new(), Vec::<Option<At>>::new());
+        let mut ends = Vec::<Option<At>>::new();
         for id in &self.lanes.changed {
             let (Some(row), Some(lane)) = (self.lanes.rows.get(id), self.lanes.book.lanes.get(id))
             else {
@@ -125,14 +132,20 @@ impl Work {
                 old.push(row);
                 old_numbers.push(number);
             }
-            if !lane.is_idle() {
+            let end = lane.forget_at();
+            if end.is_none_or(|end| end > self.now) {
                 new.push(row);
                 let least = row.number.map_or(0, |number| number + 1);
                 new_numbers.push(self.now.as_micros().max(least));
                 held.push(lane.held.cast_signed());
                 served.push(lane.served.cast_signed());
                 last.push(lane.last.cast_signed());
-                slots.push(lane.slots.cast_signed());
+                slots.push((lane.slots > 0).then_some(lane.slots.cast_signed()));
+                let meter = lane.meter.as_ref().map(serde_json::to_string).transpose();
+                meters.push(meter.map_err(|error| StoreError::Corrupt(error.to_string()))?);
+                alarms.push(lane.alarm.map(|alarm| alarm.seq.cast_signed()));
+                dues.push(lane.alarm.map(|alarm| At(alarm.due)));
+                ends.push(end.map(At));
             }
         }
         if !old_numbers.is_empty() {
@@ -140,9 +153,46 @@ impl Work {
             writes.push(&sql::DELETE_LANES, params);
         }
         if !new_numbers.is_empty() {
-            let params =
-                params![new.limits, new.tenants, new.keys, new_numbers, held, served, last, slots];
+            let params = params![
+                new.limits,
+                new.tenants,
+                new.keys,
+                new_numbers,
+                held,
+                served,
+                last,
+                slots,
+                meters,
+                alarms,
+                dues,
+                ends,
+            ];
             writes.push(&sql::INSERT_LANES, params);
+        }
+        Ok(())
+    }
+
+    /// Writes whose places others have, behind those places.
+    fn write_superseded(&self, writes: &mut Writes<'_>) {
+        let mut noted = BTreeSet::new();
+        for (word, only_waited) in [("under_way", false), ("waiting", true)] {
+            let (mut tasks, mut limits) = (Vec::<TaskId>::new(), Vec::<i32>::new());
+            for (task, lane, waited) in &self.lanes.superseded {
+                let row = self.lanes.rows.get(lane).filter(|_| *waited == only_waited);
+                if let Some(row) = row {
+                    tasks.push(*task);
+                    limits.push(row.limit);
+                    noted.insert(*task.run.as_uuid());
+                }
+            }
+            if !tasks.is_empty() {
+                let (runs, indices) = pairs(&tasks);
+                writes.push(&sql::SUPERSEDE, params![runs, indices, limits, word]);
+            }
+        }
+        if !noted.is_empty() {
+            let runs: Vec<Uuid> = noted.into_iter().collect();
+            writes.push(&sql::NOTE_SUPERSEDED, params![runs]);
         }
     }
 
@@ -156,18 +206,23 @@ impl Work {
         }
         let (mut gone, mut gone_limits) = (Vec::<TaskId>::new(), Vec::<i32>::new());
         let (mut tasks, mut lanes) = (Vec::<TaskId>::new(), Columns::default());
-        let (mut seqs, mut slots) = (Vec::<i64>::new(), Vec::<i32>::new());
+        let (mut seqs, mut slots) = (Vec::<i64>::new(), Vec::<Option<i32>>::new());
+        let mut are_rivals = Vec::<Option<bool>>::new();
         for ((task, lane), Moved { was_there, taken }) in moves {
             let Some(row) = self.lanes.rows.get(lane) else { continue };
             if was_there {
                 gone.push(task);
                 gone_limits.push(row.limit);
             }
-            if let Some((seq, count)) = taken {
+            if let Some(Taken { seq, bound, is_rival }) = taken {
                 tasks.push(task);
                 lanes.push(row);
                 seqs.push(seq.cast_signed());
-                slots.push(count.cast_signed());
+                slots.push(match bound {
+                    Bound::Slots(slots) => Some(slots.cast_signed()),
+                    Bound::Rate(_) | Bound::Debounce(_) | Bound::Breaker(_) => None,
+                });
+                are_rivals.push(is_rival.then_some(true));
             }
         }
         if !gone.is_empty() {
@@ -176,8 +231,16 @@ impl Work {
         }
         if !tasks.is_empty() {
             let (runs, indices) = pairs(&tasks);
-            let params =
-                params![runs, indices, lanes.limits, lanes.tenants, lanes.keys, seqs, slots];
+            let params = params![
+                runs,
+                indices,
+                lanes.limits,
+                lanes.tenants,
+                lanes.keys,
+                seqs,
+                slots,
+                are_rivals,
+            ];
             writes.push(&sql::INSERT_PLACES, params);
         }
     }

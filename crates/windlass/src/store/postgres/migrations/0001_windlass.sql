@@ -270,9 +270,9 @@ create table windlass.limits (
     name text not null unique check (octet_length(name) between 1 and 602)
 );
 
--- The lanes of limits in which someone is. A task stands in its lane of each of its limits from
--- the moment in which its turn comes until it has ended; who stands up to `served` has a slot,
--- who stands behind it waits.
+-- The lanes of limits in which someone is, or of which something is to be remembered. A task stands
+-- in its lane of each of its limits from the moment in which its turn comes until it has ended; who
+-- stands up to `served` has room, who stands behind it waits.
 --
 -- A row is replaced, not updated: the newest is found without a look at the older ones, which
 -- an old snapshot keeps. Whoever reads or writes here has locked the lane (advisory, by number).
@@ -283,16 +283,28 @@ create table windlass.lanes (
     -- Empty if the limit has one lane for all.
     key text not null check (octet_length(key) <= 400),
     number bigint not null,
-    -- How many have a slot.
+    -- How many are under way.
     held integer not null check (held >= 0),
     served bigint not null,
     -- The last place that was taken.
     last bigint not null,
-    -- The most slots that it has had by the definition of anyone in it.
-    slots integer not null check (slots >= 1),
+    -- The most slots that it has had by the definition of anyone in it; null if it bounds
+    -- something else.
+    slots integer check (slots >= 1),
+    -- What it remembers besides who is in it: tokens, a quiet, failures.
+    meter json,
+    -- The place of who waits first, if that one has a time in `timers`, and the time.
+    alarm_seq bigint,
+    alarm_due timestamptz,
+    -- When it can be forgotten, if nobody is in it.
+    forget_at timestamptz,
     primary key (limit_id, tenant_id, key, number),
-    constraint nobody_is_served_before_coming check (served <= last)
+    constraint nobody_is_served_before_coming check (served <= last),
+    constraint an_alarm_has_a_time check ((alarm_seq is null) = (alarm_due is null)),
+    constraint only_an_empty_lane_is_forgotten check (forget_at is null or held = 0)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+create index lanes_forgotten on windlass.lanes (forget_at) where forget_at is not null;
 
 -- Who stands where in the lanes. Places are given in order.
 create table windlass.lane_places (
@@ -302,12 +314,20 @@ create table windlass.lane_places (
     tenant_id integer not null,
     key text not null,
     seq bigint not null,
-    -- How many slots the lane has by the definition of the task.
-    slots integer not null check (slots >= 1),
+    -- How many slots the lane has by the definition of the task; null if it bounds something
+    -- else.
+    slots integer check (slots >= 1),
+    -- True if newcomers take the place of the oldest here, otherwise null.
+    is_rival boolean,
+    -- Set if someone else has its place, and its run is about to be cancelled: whether it was
+    -- under way by then or only waited.
+    superseded text check (superseded in ('under_way', 'waiting')),
     primary key (run_id, idx, limit_id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 create index lane_places_order on windlass.lane_places (limit_id, tenant_id, key, seq);
+create index lane_places_rivals on windlass.lane_places (limit_id, tenant_id, key, seq)
+    where is_rival and superseded is null;
 
 create sequence windlass.ready_seq as bigint cache 1;
 
@@ -504,14 +524,14 @@ create index marks_top on windlass.marks (level_id, tag);
 
 -- What waits for the next sweep of what is due: runs that were started inside a user's
 -- transaction and are not in the queues yet, notes of runs that ended, for their parents or
--- for their children, runs that may have slots in lanes by now, and notes for runs that wait for a
--- key to which a signal came.
+-- for their children, runs that may have slots in lanes by now, runs whose places in lanes others
+-- have, and notes for runs that wait for a key to which a signal came.
 create table windlass.staged (
     seq bigint generated always as identity primary key,
     run_id uuid not null,
     delay interval not null default '0' check (delay >= interval '0'),
     -- None for a run that is to be let into the queues.
-    purpose text check (purpose in ('child_ended', 'cancelled', 'lane', 'signalled')),
+    purpose text check (purpose in ('child_ended', 'cancelled', 'lane', 'signalled', 'superseded')),
     child_id uuid,
     constraint a_child_that_ended_is_named
         check ((purpose is not distinct from 'child_ended') = (child_id is not null))

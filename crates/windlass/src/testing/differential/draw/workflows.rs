@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
-    Definition, DefinitionDraft, Limit, Priority, QueueName, RetryPolicy, TaskKind, Trigger,
+    Bound, Definition, DefinitionDraft, Limit, Priority, QueueName, RetryPolicy, TaskKind, Trigger,
     Version, WhenFull, WorkflowName,
 };
 
@@ -156,9 +156,22 @@ fn any_limits(dice: &mut Dice) -> Vec<Limit> {
         Limit::per("key", 1).named("keyed"),
     ];
     let mut limits = dice.some(&pools, 40);
+    let minute = Duration::from_secs(60);
+    let timed = [
+        Limit::rate(20, minute).named("rate").across_tenants(),
+        Limit::rate(3, minute).named("burst").burst(3),
+        Limit::debounce(minute / 20).named("quiet").by("key").at_most(minute / 4),
+        Limit::breaker(60).named("breaker").calls(3).window(minute).pause(minute / 6),
+        Limit::of(2).named("newest").when_full(WhenFull::CancelOldest),
+        Limit::per("key", 1).named("halting").halt(),
+    ];
+    limits.extend(dice.some(&timed, 12));
     for limit in &mut limits {
-        limit.slots += u32::from(dice.chance(20));
-        if dice.chance(15) {
+        if let Bound::Slots(slots) = &mut limit.bound {
+            *slots += u32::from(dice.chance(20));
+        }
+        let is_plain = limit.when_full == WhenFull::Wait;
+        if dice.chance(15) && is_plain && !matches!(limit.bound, Bound::Debounce(_)) {
             limit.when_full = WhenFull::Skip;
         }
     }

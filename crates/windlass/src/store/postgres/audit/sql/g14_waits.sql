@@ -29,11 +29,11 @@ where w.is_waiting and {scope w.run_id}
     and not exists (
         select
         from windlass.lane_places p
-        where p.run_id = w.run_id and p.idx = w.idx and p.seq > (
+        where p.run_id = w.run_id and p.idx = w.idx and (p.superseded = 'waiting' or p.seq > (
             select a.served
             from windlass.lanes a
             where a.limit_id = p.limit_id and a.tenant_id = p.tenant_id and a.key = p.key
             order by a.number desc
             limit 1
-        )
+        ))
     )

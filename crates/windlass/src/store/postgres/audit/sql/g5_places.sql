@@ -2,15 +2,20 @@
 --
 -- A task that is ready or runs has a place with a slot in its lane of each limit that its input
 -- has a key for. One that waits in a lane has a row in `timers` and stands in no lane behind
--- the one it waits in. What has ended stands nowhere: its slot would never be free again. What
--- comes out of definitions is materialized, as in G7.parents.
+-- the one it waits in. What has ended stands nowhere, or its slot would never be free again, unless
+-- it failed and halts its stream. What comes out of definitions is materialized, as in G7.parents.
 with specs as materialized (
     {specs}
 ),
 limited as materialized (
-    select s.definition_id, s.idx, s.count, s.before
+    select s.definition_id, s.idx, s.count, s.before, s.halts
     from (
         select s.definition_id, s.idx,
+            exists (
+                select
+                from json_array_elements(s.spec -> 'limits') l (one)
+                where (l.one ->> 'halts')::boolean
+            ) as halts,
             coalesce(json_array_length(s.spec -> 'limits'), 0) as count,
             coalesce(sum(json_array_length(s.spec -> 'limits')) over (
                 partition by s.definition_id order by s.idx
@@ -22,7 +27,9 @@ limited as materialized (
 )
 select
     case
-        when t.state not in ('active', 'pending') and p.places > 0 then
+        when t.state not in ('active', 'pending') and p.places > 0
+            and not (t.state = 'failed' and s.halts)
+        then
             format('task %s/%s is %s and stands in %s lanes', t.run_id, t.idx, t.state, p.places)
         when t.state = 'pending' and p.places > 0 then
             format('task %s/%s waits for its parents and stands in %s lanes', t.run_id, t.idx,
@@ -53,7 +60,9 @@ cross join lateral (
 ) k
 cross join lateral (
     select count(1) as places,
-        count(1) filter (where p.seq > coalesce(a.served, -1)) as waiting
+        count(1) filter (
+            where p.superseded = 'waiting' or p.seq > coalesce(a.served, -1)
+        ) as waiting
     from windlass.lane_places p
     left join lateral (
         select a.served
