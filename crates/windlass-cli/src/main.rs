@@ -21,6 +21,7 @@ mod signals;
 mod steps;
 mod text;
 mod undo;
+mod why;
 mod workers;
 
 use std::io;
@@ -70,6 +71,9 @@ enum Command {
     /// Show what the durable functions of a run remember, and what they wait for.
     Steps(steps::Arguments),
 
+    /// Say why a run or a task does not go on, and what would change it.
+    Why(why::Arguments),
+
     /// Undo what a run did, by its steps that say how.
     Undo(undo::Arguments),
     /// Send a signal to a run, or to whoever waits for a key.
@@ -117,6 +121,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Steps(arguments) => {
             runtime()?.block_on(steps::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Why(arguments) => {
+            runtime()?.block_on(why::run(arguments)).map(|()| ExitCode::SUCCESS)
         }
         Command::Undo(arguments) => {
             runtime()?.block_on(undo::run(arguments)).map(|()| ExitCode::SUCCESS)

@@ -15,6 +15,7 @@
 //! | [`fairness`] | whose turn is it? |
 //! | [`lane`] | how many with the same key may be under way at once? |
 //! | [`undo`] | how is what it did undone? |
+//! | [`why`] | why does a run not go on? |
 //! | [`event`] | how is it written down? |
 
 pub mod decide;
@@ -31,6 +32,7 @@ pub mod state;
 pub mod step;
 pub mod time;
 pub mod undo;
+pub mod why;
 
 pub use decide::{
     Decision, Failure, FailureCode, Outcome, WorkerLost, decide, decide_lease_expired,
@@ -56,3 +58,4 @@ pub use step::{
 };
 pub use time::Timestamp;
 pub use undo::Undoing;
+pub use why::{Reason, TaskWhy, Why};

@@ -15,7 +15,7 @@ use windlass::store::{
 use windlass::testing::Process;
 use windlass::{Definition, Event, PayloadLimit, PlantedBug, RunId, TaskName, Tenant, Timestamp};
 use windlass_core::{
-    Call, CandidateId, Decision, EventId, StepRecord, TaskId, TaskIndex, Weight, WorkerId,
+    Call, CandidateId, Decision, EventId, StepRecord, TaskId, TaskIndex, Weight, Why, WorkerId,
 };
 
 use crate::faults::{FaultKind, Verb};
@@ -514,6 +514,13 @@ impl Store for FaultyStore {
     async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError> {
         self.deliver(Verb::Read, filter, |world, filter| {
             Box::pin(async move { world.store.list_workers(filter).await })
+        })
+        .await
+    }
+
+    async fn why(&self, run: RunId, task: Option<TaskName>) -> Result<Option<Why>, StoreError> {
+        self.deliver(Verb::Read, (run, task), |world, (run, task)| {
+            Box::pin(async move { world.store.why(run, task).await })
         })
         .await
     }

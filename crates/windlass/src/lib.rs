@@ -73,6 +73,7 @@ pub use planted::PlantedBug;
 pub use run::RunHandle;
 pub use signal::KeySignal;
 pub use task_error::TaskError;
+pub use windlass_core::why;
 pub use windlass_core::{
     CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, Limit,
     LimitScope, PayloadLimit, RetryPolicy, RunEvent, RunEventKind, RunId, RunState, SignalId,

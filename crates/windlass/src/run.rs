@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{Event, RunId, SignalId, StepName, StepRecord, TaskId, TaskName, TaskState};
+use windlass_core::{
+    Event, RunId, SignalId, StepName, StepRecord, TaskId, TaskName, TaskState, Why,
+};
 
 use crate::error::{Error, ErrorKind};
 use crate::store::{NewSignal, PAGE_MAX, RunRecord, Store, TaskRecord};
@@ -179,6 +181,56 @@ impl RunHandle {
                 return Ok(events);
             }
         }
+    }
+
+    /// Why the run does not go on: how each of its tasks that are under way stands, what it waits
+    /// for and what would change it; `docs/why.md` has all reasons.
+    ///
+    /// A look at one moment, which costs about as much for a large run as for a small one: counts
+    /// and lists are cut by the limits of [`why`](crate::why).
+    ///
+    /// ```
+    /// # use windlass::{TaskError, Windlass, Workflow};
+    /// # use windlass::why::{Missing, Reason, Served};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut order = Workflow::<()>::builder("order");
+    /// order.task("charge").run(async |_| Ok::<_, TaskError>(()));
+    /// let order = order.build()?;
+    /// let windlass = Windlass::memory();
+    /// let run = windlass.start(&order, ()).await?;
+    /// let why = run.why().await?;
+    /// let Reason::Ready { served, .. } = &why.tasks[0].reasons[0] else { panic!("{why:?}") };
+    /// assert_eq!(*served, Served::Nobody { missing: Missing::Worker });
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such run.
+    pub async fn why(&self) -> Result<Why, Error> {
+        let missing = || Error::new(ErrorKind::NotFound, format!("run {} does not exist", self.id));
+        self.store.why(self.id, None).await?.ok_or_else(missing)
+    }
+
+    /// Why one task of the run does not go on, also if it has ended or waits for others.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such run, or if it has no such task.
+    pub async fn why_task(&self, task: impl AsRef<str>) -> Result<Why, Error> {
+        let name = task.as_ref();
+        let why = match TaskName::new(name) {
+            Ok(name) => self.store.why(self.id, Some(name)).await?,
+            Err(_) => None,
+        };
+        if let Some(why) = why {
+            return Ok(why);
+        }
+        // Of a run that does not exist no task is missing.
+        self.get().await?;
+        let text = format!("task {name:?} of run {} does not exist", self.id);
+        Err(Error::new(ErrorKind::NotFound, text))
     }
 
     /// Sends a signal to the run: a function of it that [waits](crate::Ctx::signal) for this

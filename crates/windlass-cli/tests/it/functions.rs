@@ -58,6 +58,13 @@ async fn a_function_is_watched_and_signalled_from_the_command_line() {
     assert_eq!(told(&url, &["steps", &id, "--task", "approve"]), table);
     let table = told(&url, &["steps", &id, "--limit", "1"]);
     assert!(table.starts_with("1 earlier, see --limit\n"), "{table}");
+    let why = told(&url, &["why", &id]);
+    assert_line(&why, &[&id, "workflow approve version 1", "is running, 1 task open"]);
+    assert_line(&why, &["task approve is waiting"]);
+    assert_line(&why, &["call 2 waits for signal \"verdict\""]);
+    assert_line(&why, &["→ somebody sends it: windlass signal RUN verdict"]);
+    let why: Value = serde_json::from_str(&told(&url, &["why", &id, "approve", "--json"])).unwrap();
+    assert_eq!(why["tasks"][0]["reasons"][0]["reason"], "signal");
     let sent = told(&url, &["signal", &id, "verdict", r#"{"is_approved": true}"#]);
     assert_eq!(sent, format!("signal verdict is sent to run {id}\n"));
     first.wait().await.unwrap();
@@ -123,6 +130,8 @@ fn errors_name_the_run(url: &str, ended: &str) {
         (&["signal", ended, ""], 1, &[ended]),
         (&["steps", nobody], 1, &[nobody, "does not exist", "[WL-0004]"]),
         (&["steps", ended, "--task", "\u{1b}x"], 1, &["task", ended, "does not exist"]),
+        (&["why", nobody], 1, &[nobody, "does not exist", "[WL-0004]"]),
+        (&["why", ended, "\u{1b}x"], 1, &["task", ended, "does not exist"]),
         (&["steps", "42"], 2, &["invalid value '42'"]),
         (&["signal", ended, "verdict", "yes"], 2, &["'yes'", "not JSON"]),
         (&["signal", "42", "verdict"], 2, &["invalid value '42'"]),

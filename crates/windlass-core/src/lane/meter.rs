@@ -60,6 +60,23 @@ impl Rate {
     }
 }
 
+impl Bound {
+    /// When who is first in a lane may go on, as far as that is a matter of time: `None` if it is
+    /// not.
+    pub fn due(self, meter: Option<Meter>) -> Option<Timestamp> {
+        due(meter, self)
+    }
+}
+
+impl Rate {
+    /// When there is a token for someone before whom so many wait.
+    pub fn due_behind(self, meter: Option<Meter>, before: u64) -> Option<Timestamp> {
+        let first = Bound::Rate(self).due(meter)?;
+        let before = u32::try_from(before).unwrap_or(u32::MAX);
+        Some(first + self.interval().saturating_mul(before))
+    }
+}
+
 impl Meter {
     /// When what it remembers makes no difference any more, if nobody is in the lane. Never, if
     /// someone must be there.

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use windlass_core::why::DutyFacts;
 use windlass_core::{CandidateId, Term, Timestamp};
 
 /// The most characters that are kept of the last error of a duty.
@@ -193,6 +194,16 @@ impl LeaderRecord {
             errors: 0,
             last_run_at: None,
             last_error: None,
+        }
+    }
+
+    /// What says whether anyone does the duty.
+    pub(crate) fn facts(&self) -> DutyFacts {
+        let holder = self.holder.as_ref();
+        DutyFacts {
+            duty: self.duty.word().to_owned(),
+            leader: holder.map(|holder| (holder.name.clone(), holder.until)),
+            is_given_up: holder.is_some_and(|holder| holder.is_given_up),
         }
     }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass_core::{
     Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId, TaskIndex,
-    TaskName, Tenant, Timestamp, Weight,
+    TaskName, Tenant, Timestamp, Weight, Why,
 };
 
 pub use hints::{HintSender, Hints};
@@ -265,6 +265,11 @@ pub trait Store: WorkerLink {
 
     /// A page of workers, the newest first.
     async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError>;
+
+    /// Why a run, or one of its tasks, does not go on, and how it stands: none if there is no such
+    /// run or task. A look at one moment that changes nothing; counts and lists in it are cut by
+    /// the limits of [`windlass_core::why`].
+    async fn why(&self, run: RunId, task: Option<TaskName>) -> Result<Option<Why>, StoreError>;
 
     /// Sets a tenant's share in all queues, for tasks that become ready from now.
     async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError>;

@@ -81,6 +81,13 @@ impl State {
         open.take_while(move |one| (one.0, one.1) == (task, call)).map(|one| one.2)
     }
 
+    /// The children of a call that are not known to have ended, in the order of their places.
+    pub(super) fn open_in_order(&self, task: TaskId, call: Call) -> impl Iterator<Item = RunId> {
+        let places = self.family.children.range((task, call, 0)..=(task, call, u32::MAX));
+        let is_open = move |run: &RunId| self.family.open.contains(&(task, call, *run));
+        places.map(|(_, run)| *run).filter(is_open)
+    }
+
     pub(super) fn list_children(
         &self,
         task: TaskId,

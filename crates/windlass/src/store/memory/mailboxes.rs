@@ -91,14 +91,16 @@ impl Mailboxes {
         told
     }
 
+    /// Whether a function that waits was told of a signal.
+    pub(super) fn is_told(&self, task: TaskId, mailbox: &Mailbox) -> bool {
+        self.waiters.get(mailbox).and_then(|waiters| waiters.get(&task)) == Some(&true)
+    }
+
     /// The functions of a run that were told of a signal.
     fn told(&self, run: RunId) -> Vec<TaskId> {
-        let is_told = |task: &TaskId, mailbox: &Mailbox| {
-            self.waiters.get(mailbox).and_then(|waiters| waiters.get(task)) == Some(&true)
-        };
         let first = TaskId { run, index: windlass_core::TaskIndex(0) };
         let mine = self.awaited.range(first..).take_while(|(task, _)| task.run == run);
-        mine.filter(|(task, all)| all.iter().any(|one| is_told(task, one)))
+        mine.filter(|(task, all)| all.iter().any(|one| self.is_told(**task, one)))
             .map(|(task, _)| *task)
             .collect()
     }

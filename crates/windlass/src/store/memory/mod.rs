@@ -20,6 +20,7 @@ mod state;
 pub(super) mod steps;
 mod timers;
 mod undo;
+mod why;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,7 +29,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_core::{
     Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, StepRecord, TaskId,
-    TaskIndex, TaskName, Tenant, Timestamp, Weight, WorkerId,
+    TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkerId,
 };
 
 pub(crate) use self::state::Activity;
@@ -412,6 +413,10 @@ impl Store for MemoryStore {
 
     async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError> {
         Ok(self.transact(|state| state.list_workers(&filter)))
+    }
+
+    async fn why(&self, run: RunId, task: Option<TaskName>) -> Result<Option<Why>, StoreError> {
+        self.transact(|state| state.why(run, task.as_ref()))
     }
 
     async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError> {

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::ControlFlow;
 
 use windlass_core::{Phase, Priority, QueueName, Tag, TaskId, Tenant, Weight, next_tag};
 
@@ -97,6 +98,26 @@ impl ReadyQueues {
         if let Some(route) = routes.and_then(|routes| routes.get_mut(&Reverse(place.priority))) {
             route.remove(&place.tenant, &place.handler, place.slot);
         }
+    }
+
+    /// Tells of each task that stands before a place in its queue, whoever can run it, whether it
+    /// is of the same tenant.
+    pub(super) fn before(
+        &self,
+        place: &Place,
+        mut tell: impl FnMut(bool) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let levels = self.routes.get(&place.queue).into_iter().flatten();
+        for (Reverse(priority), route) in levels.take_while(|(level, _)| level.0 >= place.priority)
+        {
+            for waiting in route.ready.values() {
+                let is_before = |slot: &Slot| *priority > place.priority || *slot < place.slot;
+                for (_, (_, tenant)) in waiting.iter().take_while(|(slot, _)| is_before(slot)) {
+                    tell(*tenant == place.tenant)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// Takes the next task of a queue that one of the handlers can run.

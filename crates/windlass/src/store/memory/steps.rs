@@ -192,7 +192,7 @@ impl Run {
         open.filter_map(|step| Some(self.mailbox(step.key.clone()?, step.name.clone()))).collect()
     }
 
-    fn mailbox(&self, key: SignalKey, name: StepName) -> Mailbox {
+    pub(super) fn mailbox(&self, key: SignalKey, name: StepName) -> Mailbox {
         Mailbox { tenant: self.tenant.clone(), key, name }
     }
 

@@ -232,12 +232,13 @@ impl PostgresStore {
         if life.is_late(now) {
             return Ok(Some(Vec::new()));
         }
-        let mut taken = self.take(&tx, request, &opening.routes, &times, early).await?;
+        let looks = &[Found::Nothing, Found::TooLittle];
+        let mut taken = self.take(&tx, request, &opening.routes, &times, early, looks).await?;
         let is_short = taken.len() < request.limit;
         if is_short && self.names.read_routes(&tx, taken.is_empty()).await? {
             let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
             let routes = self.names.serving(&request.queues, &request.handlers);
-            taken.extend(self.take(&tx, &rest, &routes, &times, None).await?);
+            taken.extend(self.take(&tx, &rest, &routes, &times, None, looks).await?);
         }
         let mut writes = Writes::default();
         let handout = self.hand_out(&tx, request, &mut life, now, taken, &mut writes).await?;
@@ -308,7 +309,8 @@ impl PostgresStore {
     /// Takes tasks off their queues and leases them, in the order in which they are to be
     /// handed out.
     ///
-    /// Virtual times were read before, and the first look may have been made.
+    /// Virtual times were read before, and the first look may have been made. Each look begins
+    /// where the floor for what it may have found says.
     pub(super) async fn take(
         &self,
         tx: &Tx<'_>,
@@ -316,13 +318,14 @@ impl PostgresStore {
         routes: &[(RouteKey, Route)],
         virtual_times: &HashMap<i32, i64>,
         mut early: Option<Catch>,
+        looks: &[Found],
     ) -> Result<Vec<Taken>, Fault> {
         if routes.is_empty() || request.limit == 0 {
             return Ok(Vec::new());
         }
         let mut looked: Vec<i64> = Vec::new();
         let mut taken = Vec::new();
-        for found in [Found::Nothing, Found::TooLittle] {
+        for found in looks.iter().copied() {
             let early = early.take();
             let floors = match &early {
                 Some(catch) => catch.floors.clone(),

@@ -16,6 +16,10 @@ use super::unsound;
 use super::work::{Leases, Work, sorted_ids};
 use crate::store::{Answer, Completion, Finished, Held, Refusal, Release};
 
+/// How many tasks that become ready with an answer are claimed with it. Whoever gives tasks their
+/// places in a queue keeps others from doing so until its commit: many are claimed after it.
+const FOLLOWING_MAX: usize = 64;
+
 impl PostgresStore {
     /// One of the tries of a call.
     pub(super) async fn finish_try(
@@ -125,7 +129,8 @@ impl PostgresStore {
         if !work.runs.values().all(Run::is_as_ahead) {
             return Ok(None);
         }
-        let claimed = match next.filter(|_| !work.moves.enqueued.is_empty()) {
+        let follows = 1..=FOLLOWING_MAX;
+        let claimed = match next.filter(|_| follows.contains(&work.moves.enqueued.len())) {
             Some(next) => self.conclude_and_claim(tx, &mut work, next).await?,
             None => self.conclude(tx, &mut work).await.map(|()| Some(Vec::new()))?,
         };

@@ -166,7 +166,7 @@ fn no_duties() -> Fault {
 }
 
 /// The records of rows, in the order of [`Duty::ALL`].
-fn leaders(rows: &[Row]) -> Result<Vec<LeaderRecord>, Fault> {
+pub(super) fn leaders(rows: &[Row]) -> Result<Vec<LeaderRecord>, Fault> {
     let record = |duty: Duty| {
         let row = rows.iter().find(|row| row.get::<_, &str>("duty") == duty.word());
         row.map(|row| leader(duty, row)).ok_or_else(|| {

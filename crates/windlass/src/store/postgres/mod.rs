@@ -55,6 +55,7 @@ mod tls;
 pub(crate) mod transactional;
 mod undo;
 mod unsound;
+mod why;
 mod work;
 mod worker;
 mod workers;
@@ -68,7 +69,7 @@ use async_trait::async_trait;
 use tokio_postgres::Row;
 use windlass_core::{
     Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, StepRecord, TaskId,
-    TaskIndex, TaskName, Tenant, Timestamp, Weight,
+    TaskIndex, TaskName, Tenant, Timestamp, Weight, Why,
 };
 
 pub use self::audit::{
@@ -431,6 +432,10 @@ impl Store for PostgresStore {
 
     async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError> {
         repeat!(self.list_workers_once(&filter))
+    }
+
+    async fn why(&self, run: RunId, task: Option<TaskName>) -> Result<Option<Why>, StoreError> {
+        repeat!(self.why_once(run, task.as_ref()))
     }
 
     async fn set_weight(&self, tenant: Tenant, weight: Weight) -> Result<(), StoreError> {

@@ -10,6 +10,7 @@ use windlass_core::TaskId;
 use super::PostgresStore;
 use super::claim::{Grab, lost};
 use super::fault::Fault;
+use super::floors::Found;
 use super::flush::stray_row;
 use super::leases::Life;
 use super::pool::{Ask, Params, Tx};
@@ -79,7 +80,9 @@ impl PostgresStore {
         let Some(mut life) = life.filter(|life| is_new(life) && !life.is_late(now)) else {
             return Ok(None);
         };
-        let taken = self.take(&tx, request, &opening.routes, &times, early).await?;
+        // What has just become ready stands behind every floor: one look sees it.
+        let looks = &[Found::Nothing];
+        let taken = self.take(&tx, request, &opening.routes, &times, early, looks).await?;
         let are_taken: BTreeSet<TaskId> = taken.iter().map(|one| one.id).collect();
         // Nobody else need hear of them.
         work.moves.enqueued.retain(|task| !are_taken.contains(task));

@@ -23,6 +23,21 @@ sql!(
 );
 sql!(LIST_LEADERS, "list_leaders.sql", []);
 
+sql!(WHY_RUN, "why_run.sql", [UUID]);
+sql!(WHY_ACTIVE, "why_active.sql", [UUID, INT8]);
+sql!(WHY_FAILED, "why_failed.sql", [UUID, INT8]);
+sql!(WHY_TASKS, "why_tasks.sql", [UUID, INT4_ARRAY]);
+sql!(WHY_PARENTS, "why_parents.sql", [UUID, INT4_ARRAY, INT8]);
+sql!(WHY_BEFORE, "why_before.sql", [TEXT, INT4, INT4, INT8, INT8, INT8]);
+sql!(WHY_LANE, "why_lane.sql", [UUID, INT4, INT8, INT8]);
+sql!(WHY_CALLS, "why_calls.sql", [UUID, INT4, INT8, INT8, INT4]);
+sql!(WHY_SINCE, "why_since.sql", [UUID, INT4]);
+sql!(WHY_WORKERS, "why_workers.sql", [INT8]);
+
+/// What follows sees one moment. It is no statement that can be prepared with `prepare`.
+pub(super) const SNAPSHOT: Sql =
+    Sql { name: "snapshot", text: include_str!("sql/snapshot.sql"), types: &[] };
+
 /// What a candidate says and is answered, in one statement: the text is that of two files.
 pub(super) const LEAD: Sql = Sql {
     name: "lead",

@@ -44,6 +44,7 @@ mod starts;
 mod steps;
 mod timers;
 mod undo;
+mod why;
 mod workers;
 
 use std::sync::Arc;
@@ -229,6 +230,23 @@ macro_rules! store_contract_cases {
                 a_failed_task_halts_its_stream_until_its_run_is_retried
                 a_signal_does_not_wake_who_waits_for_a_token
                 what_a_lane_remembers_is_forgotten_in_time
+            }
+            why {
+                nobody_can_be_asked_about_what_is_not_there
+                a_task_waits_for_its_parents_by_name
+                a_task_waits_for_its_time_and_says_what_for
+                a_timer_without_a_leader_says_so
+                a_function_waits_for_signals_times_and_children
+                a_sleeping_function_says_which_call_sleeps
+                a_task_waits_for_a_slot_and_says_who_has_it
+                a_task_waits_for_time_to_pass_in_a_lane_and_says_how_long
+                a_ready_task_says_what_stands_before_it
+                what_is_counted_stops_at_its_limit
+                a_ready_task_says_what_the_live_workers_lack
+                a_ready_task_whose_workers_are_busy_or_end_says_so
+                a_running_task_says_whose_it_is_and_for_how_long
+                what_has_ended_says_how
+                of_a_large_run_the_first_tasks_are_told
             }
             releases {
                 a_release_gives_the_attempt_back

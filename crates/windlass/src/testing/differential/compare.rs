@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use windlass_core::{Event, EventBody, EventId, RunId, TaskId};
+use windlass_core::{Event, EventBody, EventId, Reason, RunId, TaskId, Why};
 
 use super::dice::Dice;
 use crate::store::{PAGE_MAX, RunFilter, Store, StoreError};
@@ -237,10 +237,51 @@ impl Comparison {
         or_difference(Difference::of_lists(&format!("task {task}, call"), &left, &right))
     }
 
+    /// Compares why a run that is at work does not go on, and one of its tasks. Answers what both
+    /// said.
+    pub(super) async fn compare_why(&self, dice: &mut Dice) -> Result<Vec<Why>, Difference> {
+        let working: Vec<RunId> = self.working.iter().copied().collect();
+        let all: Vec<RunId> = self.runs.keys().copied().collect();
+        let from = if dice.chance(80) { &working } else { &all };
+        let Some(run) = dice.pick_any(from).copied() else { return Ok(Vec::new()) };
+        let unread = |error| Difference::unread(format!("the tasks of run {run}"), &error);
+        let tasks = self.left.list_tasks(run, None, PAGE_MAX).await.map_err(unread)?;
+        let task = dice.pick_any(&tasks).map(|task| task.name.clone());
+        let mut answers = Vec::new();
+        for name in [None, task] {
+            let (left, right) =
+                tokio::join!(self.left.why(run, name.clone()), self.right.why(run, name.clone()));
+            let unread = |error| Difference::unread(format!("why run {run} stands"), &error);
+            let (mut left, mut right) = (left.map_err(unread)?, right.map_err(unread)?);
+            forget_unknown_starts(&mut left, &mut right);
+            if left != right {
+                let what = format!("why run {run}, task {name:?}, does not go on");
+                return Err(Difference::new(what, &left, &right));
+            }
+            answers.extend(left);
+        }
+        Ok(answers)
+    }
+
     async fn compare_record(&self, run: RunId) -> Result<(), Difference> {
         let (left, right) = tokio::join!(self.left.get_run(run), self.right.get_run(run));
         let what = format!("run {run}");
         or_difference((left != right).then(|| Difference::new(what, &left, &right)))
+    }
+}
+
+/// Since when a task runs is in a long history not looked for to the end.
+fn forget_unknown_starts(left: &mut Option<Why>, right: &mut Option<Why>) {
+    let (Some(left), Some(right)) = (left, right) else { return };
+    let is_unknown = |reason: &Reason| matches!(reason, Reason::Running { since: None, .. });
+    let tasks = left.tasks.iter().chain(&right.tasks);
+    if !tasks.flat_map(|task| &task.reasons).any(is_unknown) {
+        return;
+    }
+    for reason in left.tasks.iter_mut().chain(&mut right.tasks).flat_map(|it| &mut it.reasons) {
+        if let Reason::Running { since, .. } = reason {
+            *since = None;
+        }
     }
 }
 

@@ -78,6 +78,9 @@ use crate::store::Store;
 /// How many steps pass between two comparisons of all that is at work.
 pub const WHOLE_EVERY: usize = 200;
 
+/// How many steps pass between two questions why a run does not go on.
+const WHY_EVERY: usize = 5;
+
 /// How many steps a [`Mismatch`] tells of.
 const STEPS_TOLD: usize = 20;
 
@@ -124,6 +127,8 @@ struct Story<'a> {
     right: Side<'a>,
     seed: u64,
     dice: Dice,
+    /// What is asked besides, which changes nothing of the story.
+    side_dice: Dice,
     known: Known,
     comparison: Comparison,
     statistics: Statistics,
@@ -140,6 +145,7 @@ impl<'a> Story<'a> {
             right,
             seed,
             dice: Dice::new(seed),
+            side_dice: Dice::new(!seed),
             known: Known::default(),
             statistics: Statistics::default(),
             number: 0,
@@ -171,6 +177,10 @@ impl<'a> Story<'a> {
         for event in self.comparison.look(&named).await? {
             self.statistics.count_event(&event);
             self.known.learn_event(&event);
+        }
+        if self.number.is_multiple_of(WHY_EVERY) {
+            let why = self.comparison.compare_why(&mut self.side_dice).await?;
+            why.iter().for_each(|why| self.statistics.count_why(why));
         }
         if self.number.is_multiple_of(WHOLE_EVERY) {
             self.comparison.compare_working().await

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_core::{Event, EventBody, TaskEventKind};
+use windlass_core::why::{Missing, Served};
+use windlass_core::{Event, EventBody, Reason, TaskEventKind, Why};
 
 use super::reply::Reply;
 
@@ -39,6 +40,14 @@ impl Statistics {
         }
     }
 
+    pub(super) fn count_why(&mut self, why: &Why) {
+        let of_tasks = why.tasks.iter().flat_map(|task| &task.reasons);
+        for reason in why.reasons.iter().chain(of_tasks) {
+            let served = if let Reason::Ready { served, .. } = reason { word(served) } else { "" };
+            *self.0.entry(format!("why: {}{served}", reason.word())).or_default() += 1;
+        }
+    }
+
     pub(super) fn count_event(&mut self, event: &Event) {
         let is_last = match &event.body {
             EventBody::Task(body) => {
@@ -48,6 +57,18 @@ impl Statistics {
         };
         let end = if is_last { " for the last time" } else { "" };
         *self.0.entry(format!("event: {}{end}", event.word())).or_default() += 1;
+    }
+}
+
+/// Who serves a task that is ready.
+fn word(served: &Served) -> &'static str {
+    match served {
+        Served::Free { .. } => ", with free slots",
+        Served::Busy { .. } => ", with busy workers",
+        Served::Nobody { missing: Missing::Worker } => ", without a worker",
+        Served::Nobody { missing: Missing::Queue { .. } } => ", without its queue",
+        Served::Nobody { missing: Missing::Workflow { .. } } => ", without its workflow",
+        Served::Nobody { missing: Missing::Version { .. } } => ", without its version",
     }
 }
 

@@ -207,6 +207,69 @@ const PLANS: &[(&str, &[&str])] = &[
     ),
     ("delete_staged", &["staged by staged_pkey: seq"]),
     ("get_run", &["runs by runs_pkey: id"]),
+    ("why_run", &["runs by runs_pkey: id"]),
+    (
+        "why_active",
+        &[
+            "leases by leases_pkey: run_id",
+            "ready by ready_pkey: run_id",
+            "timers by timers_pkey: run_id",
+        ],
+    ),
+    ("why_failed", &["task_rows by task_rows_pkey: run_id"]),
+    (
+        "why_tasks",
+        &[
+            "leases by leases_pkey: idx run_id",
+            "levels by levels_pkey: id",
+            "notes by notes_pkey: idx run_id",
+            "pulses by pulses_pkey: worker_id",
+            "ready by ready_pkey: idx run_id",
+            "task_rows by task_rows_pkey: idx run_id",
+            "timers by timers_pkey: idx run_id",
+            "workers by workers_pkey: id",
+        ],
+    ),
+    ("why_parents", &["task_rows by task_rows_pkey: idx run_id"]),
+    (
+        "why_before",
+        &[
+            "levels by levels_queue_priority_key: priority queue",
+            "ready by ready_order: route_id tag",
+            "ready by ready_turns: level_id tag tenant_id",
+            "routes by routes_workflow_version_level_id_key: level_id",
+        ],
+    ),
+    (
+        "why_lane",
+        &[
+            "definition_tasks by definition_tasks_pkey: definition_id idx",
+            "lane_places by lane_places_order: key limit_id seq tenant_id",
+            "lane_places by lane_places_pkey: idx run_id",
+            "lanes by lanes_pkey: key limit_id tenant_id",
+            "limits by limits_pkey: id",
+            "runs by runs_pkey: id",
+            "sort",
+        ],
+    ),
+    (
+        "why_calls",
+        &[
+            "children by children_open: call idx run_id",
+            "key_waiters by key_waiters_pkey: call idx run_id",
+            "sort",
+            "steps by steps_open: idx run_id",
+        ],
+    ),
+    ("why_since", &["history by history_pkey: run_id"]),
+    (
+        "why_workers",
+        &[
+            "leases by leases_worker: claim_seq worker_id",
+            "pulses by pulses_pkey: worker_id",
+            "workers by workers_alive:",
+        ],
+    ),
     (
         "list_events",
         &[

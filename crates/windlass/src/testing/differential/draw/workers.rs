@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use windlass_core::{ClaimSeq, Fence, TaskId, TaskIndex, WorkerId};
+use windlass_core::{ClaimSeq, Fence, QueueName, TaskId, TaskIndex, WorkerId};
 
 use super::super::dice::Dice;
 use super::super::known::{Known, KnownWorker};
 use super::super::verb::Verb;
 use super::any_payload;
-use super::workflows::{WORKFLOWS, any_handlers, any_queues, definition, other_shape};
+use super::workflows::{QUEUES, WORKFLOWS, any_handlers, any_queues, definition, other_shape};
 use crate::store::{BATCH_MAX, ClaimRequest, Heartbeat, Held, Hello, ProgressNote, WorkerInfo};
 
 /// How many workers are alive before no more join.
@@ -40,8 +40,17 @@ pub(super) fn join(dice: &mut Dice, known: &Known) -> Option<Verb> {
         slots: 20,
         lease,
         definitions,
-        info: WorkerInfo::default(),
+        info: WorkerInfo { queues: queues_of(worker), ..WorkerInfo::default() },
     }))
+}
+
+/// The queues that a worker says it serves: nothing but the answer to why something waits depends
+/// on them.
+fn queues_of(worker: WorkerId) -> Vec<QueueName> {
+    let bits = worker.as_uuid().as_u128() >> 8;
+    let is_served = |place: &usize| bits >> place & 1 == 1;
+    let queue = |place: usize| QueueName::new(QUEUES[place]).expect("these are names");
+    (0..QUEUES.len()).filter(is_served).map(queue).collect()
 }
 
 /// A worker that believes to be alive, nearly always.

@@ -1,0 +1,2 @@
+-- What follows in the transaction sees one moment, and changes nothing.
+set transaction isolation level repeatable read, read only;

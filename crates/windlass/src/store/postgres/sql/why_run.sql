@@ -1,0 +1,6 @@
+-- A run that someone asks about, and the time.
+--
+-- $1 uuid: the run
+select r.definition_id, r.workflow, r.version, r.tenant, r.state, r.open_tasks, r.ended_at
+from windlass.runs r
+where r.id = $1;
