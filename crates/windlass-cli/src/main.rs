@@ -6,13 +6,16 @@ mod audit;
 #[cfg(unix)]
 mod bench;
 mod database;
+mod dead;
 #[cfg(unix)]
 mod demo;
 #[cfg(unix)]
 mod dev;
 mod doctor;
 mod leaders;
+mod log;
 mod migrate;
+mod operator;
 #[cfg(unix)]
 mod server;
 mod signal_run;
@@ -74,6 +77,12 @@ enum Command {
     /// Say why a run or a task does not go on, and what would change it.
     Why(why::Arguments),
 
+    /// List tasks that failed for good, and let their runs go on or take them off the list.
+    Dead(dead::Arguments),
+
+    /// Show what operators did by hand: who, what, when and to what.
+    Log(log::Arguments),
+
     /// Undo what a run did, by its steps that say how.
     Undo(undo::Arguments),
     /// Send a signal to a run, or to whoever waits for a key.
@@ -124,6 +133,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Why(arguments) => {
             runtime()?.block_on(why::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Dead(arguments) => {
+            runtime()?.block_on(dead::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Log(arguments) => {
+            runtime()?.block_on(log::run(arguments)).map(|()| ExitCode::SUCCESS)
         }
         Command::Undo(arguments) => {
             runtime()?.block_on(undo::run(arguments)).map(|()| ExitCode::SUCCESS)

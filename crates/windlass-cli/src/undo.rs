@@ -1,13 +1,12 @@
 //! `windlass undo`: undoes what a run did.
 
 use std::io::Write as _;
-use std::sync::Arc;
 
-use windlass::store::Store;
-use windlass::store::postgres::PostgresStore;
-use windlass::{RunId, Windlass};
+use windlass::RunId;
+use windlass::store::Action;
 
 use crate::database::DatabaseArguments;
+use crate::operator::OperatorArguments;
 
 /// What `windlass undo` can be told.
 #[derive(Clone, Debug, clap::Args)]
@@ -16,15 +15,17 @@ pub(crate) struct Arguments {
     run: RunId,
 
     #[command(flatten)]
+    operator: OperatorArguments,
+
+    #[command(flatten)]
     database: DatabaseArguments,
 }
 
 /// Starts the run that undoes it, and says which it is.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { run, database } = arguments;
-    let options = database.options().max_connections(1).listen(false);
-    let store = Arc::new(PostgresStore::connect(options).await?);
-    let windlass = Windlass::with_store(store as Arc<dyn Store>);
+    let Arguments { run, operator, database } = arguments;
+    let (windlass, _) = database.connect().await?;
+    operator.note(&windlass, Action::UndoRun, run).await?;
     let by = windlass.run(run).undo().await?;
     writeln!(std::io::stdout(), "run {run} is undone by run {}", by.id())?;
     Ok(())

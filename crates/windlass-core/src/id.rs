@@ -71,6 +71,12 @@ uuid_id! {
     SignalId
 }
 
+uuid_id! {
+    /// Something that an operator does. Whoever does it chooses it, so that it can be asked for
+    /// again when the answer was lost.
+    ActionId
+}
+
 impl RunId {
     /// A version 7 UUID from a time and 80 random bits: ids made later sort later.
     pub fn from_parts(now: Timestamp, random: u128) -> Self {
@@ -116,6 +122,13 @@ impl SignalId {
     /// A version 4 UUID from 122 of the random bits.
     pub fn from_random(random: u128) -> Self {
         SignalId(uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid())
+    }
+}
+
+impl ActionId {
+    /// A version 4 UUID from 122 of the random bits.
+    pub fn from_random(random: u128) -> Self {
+        ActionId(uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid())
     }
 }
 

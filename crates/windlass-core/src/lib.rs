@@ -41,13 +41,13 @@ pub use definition::{Definition, DefinitionDraft, DefinitionError, TaskKind, Tas
 pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
 pub use fairness::{Phase, Tag, Weight, next_tag};
 pub use id::{
-    CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, SignalId, TaskId, TaskIndex, Term,
-    Version, WorkerId,
+    ActionId, CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, SignalId, TaskId, TaskIndex,
+    Term, Version, WorkerId,
 };
 pub use lane::{Bound, LaneId, LaneKeys, LaneLimit, Lanes, Limit, LimitScope, WhenFull};
 pub use name::{
-    IdempotencyKey, LaneKey, LimitName, NameError, QueueName, SignalKey, StepName, TaskName,
-    Tenant, WorkerName, WorkflowName,
+    IdempotencyKey, LaneKey, LimitName, NameError, Operator, QueueName, SignalKey, StepName,
+    TaskName, Tenant, WorkerName, WorkflowName,
 };
 pub use payload::{Payload, PayloadError, PayloadLimit};
 pub use progress::{Effect, ParentTally, Progress, RunCounters};

@@ -139,6 +139,10 @@ name! {
     Tenant, "tenant name", NAME_BYTES_MAX
 }
 name! {
+    /// Who does something to runs by hand, such as `anna@ops-1`.
+    Operator, "name of an operator", NAME_BYTES_MAX
+}
+name! {
     /// The name of a limit on how many tasks are under way at once.
     LimitName, "name of a limit", LIMIT_NAME_BYTES_MAX
 }

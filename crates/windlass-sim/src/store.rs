@@ -7,10 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass::store::{
     Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
-    Completion, Duty, Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, LeaderRecord,
-    Mandate, NewKeySignal, NewRun, NewSignal, Outlook, Recording, Release, RunFilter, RunPage,
-    RunRecord, Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord,
-    ToUndo, WorkerFilter, WorkerLink, WorkerPage,
+    Completion, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Duty,
+    Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, LeaderRecord, LogFilter, LogPage,
+    Mandate, NewKeySignal, NewLogEntry, NewRun, NewSignal, Outlook, Recording, Redrive, Redriven,
+    Release, RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep,
+    TakeSignal, Taken, Tallies, TaskRecord, ToUndo, WorkerFilter, WorkerLink, WorkerPage,
 };
 use windlass::testing::Process;
 use windlass::{Definition, Event, PayloadLimit, PlantedBug, RunId, TaskName, Tenant, Timestamp};
@@ -432,6 +433,55 @@ impl Store for FaultyStore {
                 world.note_retry(run, round).await;
                 Ok(round)
             })
+        })
+        .await
+    }
+
+    async fn list_dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        after: Option<DeadLetterCursor>,
+        limit: usize,
+    ) -> Result<DeadLetterPage, StoreError> {
+        self.deliver(Verb::Read, (filter, after), move |world, (filter, after)| {
+            Box::pin(async move { world.store.list_dead_letters(filter, after, limit).await })
+        })
+        .await
+    }
+
+    async fn redrive(&self, redrive: Redrive) -> Result<Redriven, StoreError> {
+        self.deliver(Verb::Retry, redrive, |world, redrive| {
+            Box::pin(async move {
+                let redriven = world.store.redrive(redrive).await?;
+                for run in &redriven.runs {
+                    let record = world.store.get_run(*run).await?;
+                    if let Some(record) = record {
+                        world.note_retry(*run, record.round).await;
+                    }
+                }
+                Ok(redriven)
+            })
+        })
+        .await
+    }
+
+    async fn discard(&self, discard: Discard) -> Result<Discarded, StoreError> {
+        self.deliver(Verb::Retry, discard, |world, discard| {
+            Box::pin(async move { world.store.discard(discard).await })
+        })
+        .await
+    }
+
+    async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError> {
+        self.deliver(Verb::Retry, entry, |world, entry| {
+            Box::pin(async move { world.store.log(entry).await })
+        })
+        .await
+    }
+
+    async fn list_log(&self, filter: LogFilter) -> Result<LogPage, StoreError> {
+        self.deliver(Verb::Read, filter, |world, filter| {
+            Box::pin(async move { world.store.list_log(filter).await })
         })
         .await
     }

@@ -9,9 +9,11 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::{
-    Definition, IdempotencyKey, Payload, Priority, RunId, Tenant, Version, Weight, WorkflowName,
+    ActionId, Definition, IdempotencyKey, Operator, Payload, Priority, RunId, Tenant, Version,
+    Weight, WorkflowName,
 };
 
+use crate::dead::DeadLetters;
 use crate::duties::{Duties, DutyOptions};
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 use crate::embedded::{EmbeddedOptions, EmbeddedPostgres};
@@ -21,8 +23,8 @@ use crate::starter::Starter;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::{
-    BATCH_MAX, LeaderRecord, MemoryStore, NewRun, RunFilter, RunPage, Store, WorkerFilter,
-    WorkerPage, batch_len,
+    Action, BATCH_MAX, DeadLetterFilter, LeaderRecord, LogFilter, LogPage, MemoryStore,
+    NewLogEntry, NewRun, RunFilter, RunPage, Store, WorkerFilter, WorkerPage, batch_len,
 };
 use crate::worker::WorkerBuilder;
 use crate::workflow::Workflow;
@@ -322,6 +324,34 @@ impl Windlass {
         options.check()?;
         options.seed = self.shared().rng.u64(..);
         Ok(Duties::spawn(Arc::clone(&self.store), options))
+    }
+
+    /// Tasks that failed for good and that nobody has redriven or discarded: all of them, or those
+    /// of a filter. See [`DeadLetters`].
+    pub fn dead_letters(&self, filter: DeadLetterFilter) -> DeadLetters {
+        DeadLetters::new(Arc::clone(&self.store), filter)
+    }
+
+    /// Writes down what an operator is about to do to a run by hand, so that it is never done
+    /// without a line in the log.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Argument`] if nobody can be called so.
+    pub async fn note_action(&self, by: &str, action: Action, run: RunId) -> Result<(), Error> {
+        let id = ActionId::from_random(self.shared().rng.u128(..));
+        let (by, run) = (Operator::new(by)?, Some(run));
+        let entry = NewLogEntry { id, by, action, tenant: None, run, detail: None };
+        Ok(self.store.log(entry).await?)
+    }
+
+    /// A page of what operators did by hand, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store does not answer.
+    pub async fn log(&self, filter: LogFilter) -> Result<LogPage, Error> {
+        Ok(self.store.list_log(filter).await?)
     }
 
     /// A page of workers, the newest first: who works, where, and what it is at.

@@ -45,6 +45,7 @@
 mod backoff;
 pub mod clock;
 mod context;
+mod dead;
 mod duties;
 #[cfg(all(feature = "embedded", unix))]
 pub mod embedded;
@@ -64,6 +65,7 @@ pub mod worker;
 pub mod workflow;
 
 pub use context::Ctx;
+pub use dead::{DeadLetters, DiscardCall, DiscardSummary, RedriveCall, RedriveSummary};
 pub use duties::{Duties, DutyOptions};
 pub use engine::{Start, Windlass};
 pub use error::{Error, ErrorKind};
@@ -75,10 +77,10 @@ pub use signal::KeySignal;
 pub use task_error::TaskError;
 pub use windlass_core::why;
 pub use windlass_core::{
-    CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence, Limit,
-    LimitScope, PayloadLimit, RetryPolicy, RunEvent, RunEventKind, RunId, RunState, SignalId,
-    TaskEvent, TaskEventKind, TaskName, TaskState, Tenant, Term, Timestamp, Trigger, Version,
-    WhenFull, WorkerId, WorkerLost, WorkflowName,
+    ActionId, CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence,
+    Limit, LimitScope, Operator, PayloadLimit, RetryPolicy, RunEvent, RunEventKind, RunId,
+    RunState, SignalId, TaskEvent, TaskEventKind, TaskName, TaskState, Tenant, Term, Timestamp,
+    Trigger, Version, WhenFull, WorkerId, WorkerLost, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

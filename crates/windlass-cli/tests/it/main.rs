@@ -7,6 +7,8 @@ mod audit;
 #[cfg(unix)]
 mod bench;
 #[cfg(unix)]
+mod dead;
+#[cfg(unix)]
 mod demo;
 #[cfg(unix)]
 mod dev;

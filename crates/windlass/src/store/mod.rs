@@ -8,9 +8,11 @@
 //! This module does not decide anything: what follows from an outcome is computed
 //! in `windlass-core` and applied here.
 
+pub(crate) mod dead;
 mod hints;
 mod leaders;
 mod link;
+pub(crate) mod log;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -27,6 +29,10 @@ use windlass_core::{
     TaskName, Tenant, Timestamp, Weight, Why,
 };
 
+pub use dead::{
+    DeadLetter, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Pace,
+    REDRIVE_MAX, REDRIVE_TASKS_MAX, Redrive, Redriven, RefusedRun,
+};
 pub use hints::{HintSender, Hints};
 pub use leaders::{
     Candidacy, Duty, ERROR_CHARS_MAX, Holder, LeaderRecord, Mandate, Outlook, Standing, Tallies,
@@ -37,12 +43,14 @@ pub use link::{
     Finished, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ParentEnd, ProgressNote,
     Recording, Refusal, Release, TakeSignal, Taken, ToUndo, WorkerLink,
 };
+pub use log::{Action, LogEntry, LogFilter, LogPage, NewLogEntry};
 pub use memory::MemoryStore;
 pub use records::{
     METADATA_BYTES_MAX, METADATA_PAIRS_MAX, Mailbox, NewKeySignal, NewRun, NewSignal, RunCursor,
     RunFilter, RunPage, RunRecord, Started, TaskRecord,
 };
 
+pub use windlass_core::LaneId;
 pub use workers::{
     WORKER_METADATA_PAIRS_MAX, WORKER_TEXT_BYTES_MAX, WorkerCursor, WorkerFilter, WorkerInfo,
     WorkerPage, WorkerRecord, WorkerState,
@@ -210,6 +218,36 @@ pub trait Store: WorkerLink {
     /// ([`keeps_steps`](windlass_core::Failure::keeps_steps)), is not. A run that has not ended, or
     /// that has nothing to undo, is a [`StoreError::Conflict`].
     async fn undo_run(&self, run: RunId) -> Result<RunId, StoreError>;
+
+    /// A page of dead letters behind `after`, the newest first, at most `limit` up to
+    /// [`PAGE_MAX`].
+    async fn list_dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        after: Option<DeadLetterCursor>,
+        limit: usize,
+    ) -> Result<DeadLetterPage, StoreError>;
+
+    /// Lets the runs of dead letters go on, the oldest first, as [`retry_run`](Store::retry_run)
+    /// does, at once or at a [pace](Pace), and writes down who did it.
+    ///
+    /// One that cannot go on, because it is running, or was undone, is refused by itself and
+    /// spoils nothing. Repeated with the same id, it answers what it answered before and does
+    /// nothing; an id that was used for another action is a [`StoreError::Conflict`].
+    async fn redrive(&self, redrive: Redrive) -> Result<Redriven, StoreError>;
+
+    /// Takes dead letters away, the oldest first, leaves their runs failed, and writes down who
+    /// did it. Those of a run that goes on are refused.
+    ///
+    /// Repeated with the same id, it answers what it answered before and does nothing; an id that
+    /// was used for another action is a [`StoreError::Conflict`].
+    async fn discard(&self, discard: Discard) -> Result<Discarded, StoreError>;
+
+    /// Writes down what an operator does. Repeated with the same id, it is written once.
+    async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError>;
+
+    /// A page of what operators did, the newest first.
+    async fn list_log(&self, filter: LogFilter) -> Result<LogPage, StoreError>;
 
     /// Sends a signal to a run: the function of it that waits for it goes on, and if none does,
     /// it is kept until one asks for it.

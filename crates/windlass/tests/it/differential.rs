@@ -43,7 +43,7 @@ async fn agree(other: &dyn Subject, seed: u64, steps: usize) -> Statistics {
 }
 
 /// What a story must have met to be worth telling.
-const INTERESTING: [&str; 80] = [
+const INTERESTING: [&str; 85] = [
     "cancel_run: conflict of a cancel with a state",
     "cancel_run: done",
     "cancel_run: not found",
@@ -57,6 +57,7 @@ const INTERESTING: [&str; 80] = [
     "claim: task with failures",
     "claim: task with parents",
     "claim: task with steps",
+    "discard: done",
     "event: blocked",
     "event: cancelled",
     "event: delayed",
@@ -91,6 +92,7 @@ const INTERESTING: [&str; 80] = [
     "join: lease lost",
     "lead: done",
     "leave: done",
+    "list_dead_letters: done",
     "list_runs: page with more behind it",
     "list_steps: done",
     "list_tasks: done",
@@ -101,6 +103,9 @@ const INTERESTING: [&str; 80] = [
     "record: refused, invalid",
     "record: refused, lease lost",
     "record: refused, run cancelled",
+    "redrive: more to do",
+    "redrive: refused",
+    "redrive: run",
     "register: conflict of shapes",
     "release: accepted already",
     "release: refused, lease lost",
@@ -153,11 +158,12 @@ async fn two_memory_stores_agree_whatever_the_seed() {
 }
 
 /// The stories that are told to the store in PostgreSQL: four, so that all cores have a part in
-/// them. Few others are as eventful: of 500 seeds one meets everything in so few steps.
-const STORIES: [u64; 4] = [409, 94, 176, 180];
+/// them. Few others are as eventful: of thirty seeds one misses no more than one kind in so few
+/// steps.
+const STORIES: [u64; 4] = [21, 36, 61, 120];
 
 /// How many steps each of them has.
-const STEPS: usize = 1_000;
+const STEPS: usize = 1_200;
 
 #[tokio::test]
 async fn the_stories_meet_everything_that_is_interesting() {

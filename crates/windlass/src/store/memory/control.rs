@@ -16,7 +16,7 @@ use crate::store::undo::was_undone;
 use crate::store::{StoreError, wrong_state};
 
 impl State {
-    fn run(&mut self, id: RunId) -> Result<(&mut Run, &mut Shared), StoreError> {
+    pub(super) fn run(&mut self, id: RunId) -> Result<(&mut Run, &mut Shared), StoreError> {
         match self.runs.get_mut(&id) {
             Some(run) => Ok((run, &mut self.shared)),
             None => Err(StoreError::NotFound(format!("run {id}"))),
@@ -47,14 +47,20 @@ impl State {
             let text = format!("run {id} is in round {}, not in round {round}", run.round);
             return Err(StoreError::Conflict(text));
         }
+        self.begin_round(id, Duration::ZERO)
+    }
+
+    /// Begins the next round of a failed run, after a delay.
+    pub(super) fn begin_round(&mut self, id: RunId, delay: Duration) -> Result<u32, StoreError> {
+        let (run, _) = self.run(id)?;
         match run.state {
             RunState::Failed => {
-                let by = RunId::of_undo(id, round);
+                let by = RunId::of_undo(id, run.round);
                 if self.runs.contains_key(&by) {
                     return Err(was_undone(id, by));
                 }
                 let (run, shared) = self.run(id)?;
-                let round = run.retry(shared)?;
+                let round = run.retry(shared, delay)?;
                 self.forget_children(id);
                 self.reopen_child(id);
                 Ok(round)
@@ -68,6 +74,7 @@ impl State {
 
 impl Run {
     fn cancel(&mut self, shared: &mut Shared, reason: Option<String>) -> Result<(), StoreError> {
+        shared.letters.forget(self.id);
         let definition = Arc::clone(&self.definition);
         let mut delay = Duration::ZERO;
         for index in definition.indices() {
@@ -102,7 +109,8 @@ impl Run {
         Ok(())
     }
 
-    fn retry(&mut self, shared: &mut Shared) -> Result<u32, StoreError> {
+    fn retry(&mut self, shared: &mut Shared, delay: Duration) -> Result<u32, StoreError> {
+        shared.letters.forget(self.id);
         self.round += 1;
         let round = self.round;
         self.move_run(shared, RunCommand::Retry, RunEventKind::Retried { round })?;
@@ -121,8 +129,8 @@ impl Run {
         }
         let (progress, effects) = Progress::restart(&definition, &self.states());
         self.progress = progress;
-        self.limit(shared);
-        self.apply_effects(shared, effects)?;
+        self.limit(shared, delay);
+        self.apply_effects(shared, effects, delay)?;
         Ok(round)
     }
 }

@@ -75,7 +75,7 @@ impl State {
         if can_count && definition.children(id.index).iter().all(waits) {
             let effects = run.progress.end(&definition, id.index, state);
             // Whatever comes of it is for the simulation to see, not for the caller.
-            let _ = run.apply_effects(&mut self.shared, effects);
+            let _ = run.apply_effects(&mut self.shared, effects, std::time::Duration::ZERO);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod children;
 mod control;
+mod dead;
 mod finish;
 mod lanes;
 mod leaders;
@@ -36,10 +37,12 @@ pub(crate) use self::state::Activity;
 use self::state::{State, Wakes};
 use super::{
     Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
-    Completion, Duty, Finished, Heartbeat, HeartbeatAnswer, Held, Hello, HintSender, Hints,
-    LeaderRecord, Mandate, NewKeySignal, NewRun, NewSignal, Outlook, Recording, Release, RunFilter,
-    RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies,
-    TaskRecord, ToUndo, WorkerFilter, WorkerLink, WorkerPage, check_batch,
+    Completion, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Duty,
+    Finished, Heartbeat, HeartbeatAnswer, Held, Hello, HintSender, Hints, LeaderRecord, LogFilter,
+    LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun, NewSignal, Outlook, Recording, Redrive,
+    Redriven, Release, RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep,
+    TakeSignal, Taken, Tallies, TaskRecord, ToUndo, WorkerFilter, WorkerLink, WorkerPage,
+    check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -362,6 +365,31 @@ impl Store for MemoryStore {
 
     async fn undo_run(&self, run: RunId) -> Result<RunId, StoreError> {
         self.transact(|state| state.undo_run(run))
+    }
+
+    async fn list_dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        after: Option<DeadLetterCursor>,
+        limit: usize,
+    ) -> Result<DeadLetterPage, StoreError> {
+        Ok(self.transact(|state| state.shared.letters.list(&filter, after, limit)))
+    }
+
+    async fn redrive(&self, redrive: Redrive) -> Result<Redriven, StoreError> {
+        self.transact(|state| state.redrive(redrive))
+    }
+
+    async fn discard(&self, discard: Discard) -> Result<Discarded, StoreError> {
+        self.transact(|state| state.discard(discard))
+    }
+
+    async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError> {
+        self.transact(|state| state.log(entry))
+    }
+
+    async fn list_log(&self, filter: LogFilter) -> Result<LogPage, StoreError> {
+        Ok(self.transact(|state| state.log.list(&filter)))
     }
 
     async fn signal(&self, signal: NewSignal) -> Result<(), StoreError> {

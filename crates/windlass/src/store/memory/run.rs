@@ -122,17 +122,17 @@ impl Run {
         };
         let started = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
         run.push_event(shared, EventBody::Run(started));
-        run.limit(shared);
+        run.limit(shared, Duration::ZERO);
         for effect in effects {
             run.apply_effect(shared, effect, new.delay)?;
         }
         Ok(run)
     }
 
-    /// From now on it may take as long as its definition says.
-    pub(super) fn limit(&mut self, shared: &mut Shared) {
+    /// After a delay it may take as long as its definition says.
+    pub(super) fn limit(&mut self, shared: &mut Shared, delay: Duration) {
         let timeout = self.definition.timeout();
-        let deadline = timeout.map(|timeout| (shared.now + timeout, self.id, None));
+        let deadline = timeout.map(|timeout| (shared.now + delay + timeout, self.id, None));
         shared.set_deadline(&mut self.deadline, deadline);
     }
 
@@ -183,6 +183,10 @@ impl Run {
         if to.is_final() && !(to == TaskState::Failed && spec.halts()) {
             shared.vacated.push(id);
         }
+        if to == TaskState::Failed {
+            self.bury(shared, index);
+        }
+        let task = self.task(index);
         shared.count_move(from, to);
         let (fence, attempt) = (task.fence, task.attempt);
         let event = TaskEvent { task: index, name, kind, from, to, fence, attempt };
@@ -316,8 +320,9 @@ impl Run {
         &mut self,
         shared: &mut Shared,
         effects: Vec<Effect>,
+        delay: Duration,
     ) -> Result<(), StoreError> {
-        effects.into_iter().try_for_each(|effect| self.apply_effect(shared, effect, Duration::ZERO))
+        effects.into_iter().try_for_each(|effect| self.apply_effect(shared, effect, delay))
     }
 
     /// Ends a task and does everything that follows from it for the run.
@@ -342,7 +347,7 @@ impl Run {
         if shared.planted.has(PlantedBug::ReadyAfterFirstParent) {
             self.unblock_early(index, &mut effects);
         }
-        self.apply_effects(shared, effects)
+        self.apply_effects(shared, effects, Duration::ZERO)
     }
 
     pub(super) fn record(&self) -> RunRecord {

@@ -10,6 +10,7 @@ use windlass_core::{
 };
 
 use super::children::{Family, Notice};
+use super::dead::{DeadLetters, Log};
 use super::mailboxes::Mailboxes;
 use super::queue::ReadyQueues;
 use super::run::Run;
@@ -25,6 +26,8 @@ pub(super) struct State {
     pub(super) keys: HashMap<(Tenant, WorkflowName, IdempotencyKey), RunId>,
     pub(super) leaders: [LeaderRecord; Duty::ALL.len()],
     pub(super) family: Family,
+    /// What operators did.
+    pub(super) log: Log,
     pub(super) shared: Shared,
 }
 
@@ -70,6 +73,8 @@ pub(super) struct Shared {
     pub(super) vacated: Vec<TaskId>,
     /// Attempts that ended in the verb under way.
     pub(super) attempts: Vec<AttemptEnd>,
+    /// The tasks that failed for good.
+    pub(super) letters: DeadLetters,
     /// The runs that ended in the verb under way.
     pub(super) ended: Vec<Ended>,
     /// Signals to keys, and who waits for them.
@@ -144,6 +149,7 @@ impl State {
             keys: HashMap::new(),
             leaders: Duty::ALL.map(LeaderRecord::vacant),
             family: Family::default(),
+            log: Log::default(),
             shared: Shared {
                 now,
                 ready: ReadyQueues::new(planted),
@@ -157,6 +163,7 @@ impl State {
                 requests: VecDeque::new(),
                 vacated: Vec::new(),
                 attempts: Vec::new(),
+                letters: DeadLetters::default(),
                 ended: Vec::new(),
                 mailboxes: Mailboxes::default(),
                 notices: VecDeque::new(),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use windlass_core::decide::{MESSAGE_BYTES_MAX, storable};
 use windlass_core::{
-    Progress, RunCommand, RunEventKind, RunId, RunState, TaskCommand, TaskEventKind, TaskIndex,
-    TaskState,
+    Progress, RunCommand, RunEventKind, RunId, RunState, TaskCommand, TaskEventKind, TaskId,
+    TaskIndex, TaskState,
 };
 
 use super::PostgresStore;
@@ -58,6 +58,8 @@ impl PostgresStore {
         work.load_all(tx, id).await?;
         let now = work.now;
         if let Some((run, moves)) = work.run(id) {
+            let failed = run.tasks.iter().filter(|(_, task)| task.state == TaskState::Failed);
+            moves.revived.extend(failed.map(|(index, _)| TaskId { run: id, index: *index }));
             let open: Vec<TaskIndex> = run
                 .tasks
                 .iter()
@@ -100,29 +102,7 @@ impl PostgresStore {
             return Err(was_undone(id, by).into());
         }
         work.load_all(&tx, id).await?;
-        let now = work.now;
-        if let Some((run, moves)) = work.run(id) {
-            run.round += 1;
-            let round = run.round;
-            run.move_run(moves, now, RunCommand::Retry, RunEventKind::Retried { round })?;
-            moves.begun.push(id);
-            let definition = Arc::clone(&run.definition);
-            for index in Progress::to_reset(&definition, &run.states()?) {
-                let id = run.task_id(index);
-                let task = run.task(index)?;
-                let is_failed = task.state == TaskState::Failed;
-                let failure = task.failure.clone().filter(|_| is_failed);
-                task.attempt = 0;
-                task.failure = None;
-                task.output = None;
-                task.is_changed = true;
-                moves.reset.push((id, failure));
-                run.move_task(moves, index, TaskCommand::Reset, TaskEventKind::Reset)?;
-            }
-            let (progress, effects) = Progress::restart(&definition, &run.states()?);
-            run.progress = progress;
-            run.apply_effects(moves, now, effects, Duration::ZERO)?;
-        }
+        work.begin_round(id, Duration::ZERO)?;
         self.settle_lanes(&tx, &mut work).await?;
         let mut writes = work.writes(&self.names)?;
         if id.may_be_child() {
@@ -130,5 +110,35 @@ impl PostgresStore {
         }
         self.conclude_with(tx, &work, writes).await?;
         Ok(round + 1)
+    }
+}
+
+impl Work {
+    /// Begins the next round of a failed run, all of whose tasks are loaded, after a delay.
+    pub(super) fn begin_round(&mut self, id: RunId, delay: Duration) -> Result<(), StoreError> {
+        let now = self.now;
+        let Some((run, moves)) = self.run(id) else { return Ok(()) };
+        run.round += 1;
+        let round = run.round;
+        run.move_run(moves, now, RunCommand::Retry, RunEventKind::Retried { round })?;
+        moves.begun.push(id);
+        moves.delays.insert(id, delay);
+        let definition = Arc::clone(&run.definition);
+        for index in Progress::to_reset(&definition, &run.states()?) {
+            let id = run.task_id(index);
+            let task = run.task(index)?;
+            let is_failed = task.state == TaskState::Failed;
+            let failure = task.failure.clone().filter(|_| is_failed);
+            task.attempt = 0;
+            task.failure = None;
+            task.output = None;
+            task.is_changed = true;
+            moves.reset.push((id, failure));
+            moves.revived.extend(is_failed.then_some(id));
+            run.move_task(moves, index, TaskCommand::Reset, TaskEventKind::Reset)?;
+        }
+        let (progress, effects) = Progress::restart(&definition, &run.states()?);
+        run.progress = progress;
+        run.apply_effects(moves, now, effects, delay)
     }
 }

@@ -165,7 +165,8 @@ impl Work {
                 runs.push(*run.as_uuid());
                 indices.push(WHOLE_RUN);
                 fences.push(0);
-                dues.push(At(self.now + timeout));
+                let delay = self.moves.delays.get(run).copied().unwrap_or_default();
+                dues.push(At(self.now + delay + timeout));
             }
         }
         for id in self.moves.enqueued.iter().chain(&self.moves.put_back) {

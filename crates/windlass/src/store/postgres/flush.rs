@@ -100,6 +100,7 @@ impl Work {
         self.write_key_waiters(&mut writes);
         self.write_lanes(&mut writes)?;
         self.write_notes(&mut writes);
+        self.write_dead_letters(&mut writes)?;
         write_history(&mut writes, self.now, &self.moves.events)?;
         self.write_put_back(&mut writes)?;
         // Last, so that the turns are locked for as short a time as can be.

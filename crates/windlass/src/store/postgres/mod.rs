@@ -14,6 +14,7 @@ mod checkpoint;
 mod children;
 mod claim;
 mod control;
+mod dead;
 mod deadlines;
 mod doctor;
 mod election;
@@ -31,6 +32,7 @@ mod lanes;
 mod leaders;
 mod leases;
 mod listen;
+mod log;
 mod migrate;
 mod names;
 mod notify;
@@ -94,9 +96,10 @@ use self::unsound::Unsound;
 use self::work::Work;
 use self::writes::Writes;
 use super::{
-    Candidacy, Duty, Hints, LeaderRecord, Mandate, NewKeySignal, NewRun, NewSignal, Outlook,
-    RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies,
-    TaskRecord, WorkerFilter, WorkerPage, check_batch,
+    Candidacy, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Duty, Hints,
+    LeaderRecord, LogFilter, LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun, NewSignal,
+    Outlook, Redrive, Redriven, RunFilter, RunPage, RunRecord, Standing, Started, Store,
+    StoreError, Sweep, Tallies, TaskRecord, WorkerFilter, WorkerPage, check_batch,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -381,6 +384,31 @@ impl Store for PostgresStore {
 
     async fn undo_run(&self, run: RunId) -> Result<RunId, StoreError> {
         repeat!(self.undo_once(run))
+    }
+
+    async fn list_dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        after: Option<DeadLetterCursor>,
+        limit: usize,
+    ) -> Result<DeadLetterPage, StoreError> {
+        repeat!(self.list_dead_letters_once(&filter, after, limit))
+    }
+
+    async fn redrive(&self, redrive: Redrive) -> Result<Redriven, StoreError> {
+        without_unsound!(self, repeat!(self.redrive_once(&redrive)))
+    }
+
+    async fn discard(&self, discard: Discard) -> Result<Discarded, StoreError> {
+        repeat!(self.discard_once(&discard))
+    }
+
+    async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError> {
+        repeat!(self.log_once(&entry))
+    }
+
+    async fn list_log(&self, filter: LogFilter) -> Result<LogPage, StoreError> {
+        repeat!(self.list_log_once(&filter))
     }
 
     async fn signal(&self, signal: NewSignal) -> Result<(), StoreError> {

@@ -167,6 +167,12 @@ pub(super) struct Moves {
     pub(super) attempts: Vec<AttemptEnd>,
     /// Runs that begin, or begin another round.
     pub(super) begun: Vec<RunId>,
+    /// How long those of them wait that are given a time.
+    pub(super) delays: BTreeMap<RunId, Duration>,
+    /// Tasks that have failed for good.
+    pub(super) died: Vec<TaskId>,
+    /// Tasks that had, and do not count any more.
+    pub(super) revived: Vec<TaskId>,
     pub(super) put_back: Vec<TaskId>,
     pub(super) scheduled: Vec<(TaskId, Timestamp)>,
     /// Tasks that begin anew, and what they had failed with: their notes go, and what their
@@ -301,6 +307,9 @@ impl Run {
         }
         // Active tasks have one word in `task_rows`; the narrow tables tell them apart.
         task.is_changed |= is_active(from) != is_active(to) || to.is_final();
+        if to == TaskState::Failed {
+            moves.died.push(id);
+        }
         if to.is_final() && !spec.limits.is_empty() && !(to == TaskState::Failed && spec.halts()) {
             moves.vacated.push(id);
         }

@@ -380,3 +380,42 @@ sql!(GET_TASK, "get_task.sql", [UUID, TEXT]);
 sql!(HOLD_RUN, "hold_run.sql", [UUID]);
 sql!(ARE_UNDER_WAY, "are_under_way.sql", [TEXT_ARRAY]);
 sql!(LIST_EVENTS, "list_events.sql", [UUID, INT8, INT8]);
+sql!(
+    INSERT_DEAD_LETTERS,
+    "insert_dead_letters.sql",
+    [
+        UUID_ARRAY,
+        INT4_ARRAY,
+        INT4_ARRAY,
+        INT4_ARRAY,
+        INT4_ARRAY,
+        TIMESTAMPTZ,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY
+    ]
+);
+sql!(DELETE_DEAD_LETTERS, "delete_dead_letters.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(
+    LIST_DEAD_LETTERS,
+    "list_dead_letters.sql",
+    [TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, UUID, INT8, INT8]
+);
+sql!(
+    OLDEST_DEAD_LETTERS,
+    "oldest_dead_letters.sql",
+    [TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, UUID, INT8, INT8]
+);
+sql!(DEAD_LETTERS_OF_RUN, "dead_letters_of_run.sql", [UUID]);
+sql!(STILL_DEAD, "still_dead.sql", [UUID_ARRAY, INT4_ARRAY]);
+sql!(PRESENT_RUNS, "present_runs.sql", [UUID_ARRAY]);
+sql!(BEGIN_ACTION, "begin_action.sql", [UUID, TEXT, TEXT, TEXT, TIMESTAMPTZ]);
+sql!(END_ACTION, "end_action.sql", [UUID, TIMESTAMPTZ, UUID_ARRAY, TEXT]);
+sql!(FIND_ACTION, "find_action.sql", [UUID]);
+sql!(LOG_ACTION, "log_action.sql", [UUID, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, TEXT]);
+sql!(LIST_LOG, "list_log.sql", [TEXT, TEXT, INT8, INT8]);
+sql!(LIST_LOG_OF_RUN, "list_log_of_run.sql", [UUID, TEXT, TEXT, INT8, INT8]);

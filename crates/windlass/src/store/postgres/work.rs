@@ -100,9 +100,13 @@ impl Work {
 
     /// Loads all tasks of a locked run.
     pub(super) async fn load_all(&mut self, tx: &Tx<'_>, run: RunId) -> Result<(), Fault> {
+        self.load(tx, self.tasks_of(run)).await
+    }
+
+    /// All tasks of a locked run.
+    pub(super) fn tasks_of(&self, run: RunId) -> impl Iterator<Item = TaskId> + use<> {
         let count = self.runs.get(&run).map_or(0, |run| run.definition.tasks().len());
-        let indices = (0..).map(TaskIndex).take(count);
-        self.load(tx, indices.map(|index| TaskId { run, index })).await
+        (0..).map(TaskIndex).take(count).map(move |index| TaskId { run, index })
     }
 
     fn remember(&mut self, row: &Row) -> Result<(), Fault> {

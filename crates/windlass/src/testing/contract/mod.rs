@@ -27,6 +27,7 @@ mod checkpoints;
 mod children;
 mod claims;
 mod continues;
+mod dead;
 mod deadlines;
 mod fairness;
 mod finishes;
@@ -247,6 +248,26 @@ macro_rules! store_contract_cases {
                 a_running_task_says_whose_it_is_and_for_how_long
                 what_has_ended_says_how
                 of_a_large_run_the_first_tasks_are_told
+            }
+            dead {
+                a_task_that_failed_for_good_is_a_dead_letter
+                whoever_fails_is_a_dead_letter_of_its_own
+                a_lost_worker_with_no_attempt_left_leaves_a_dead_letter
+                a_task_that_nobody_claims_in_time_is_a_dead_letter
+                a_dead_letter_names_the_lanes_of_its_task
+                a_run_that_is_cancelled_has_no_dead_letters
+                dead_letters_are_found_by_each_field_and_by_all
+                pages_of_dead_letters_have_neither_gaps_nor_repetitions
+                a_redriven_run_goes_on_with_its_next_round
+                a_redrive_that_is_repeated_answers_the_same
+                batches_of_a_redrive_take_the_oldest_first
+                redriven_runs_begin_at_their_pace
+                what_cannot_be_redriven_is_refused_and_spoils_nothing
+                a_discarded_dead_letter_is_gone_and_its_run_stays_failed
+                a_halted_stream_goes_on_when_its_dead_letter_is_discarded
+                dead_letters_of_a_run_that_goes_on_are_not_discarded
+                a_batch_of_dead_letters_has_a_limit
+                what_operators_do_is_written_down
             }
             releases {
                 a_release_gives_the_attempt_back

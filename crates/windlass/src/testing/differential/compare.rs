@@ -7,7 +7,9 @@ use std::sync::Arc;
 use windlass_core::{Event, EventBody, EventId, Reason, RunId, TaskId, Why};
 
 use super::dice::Dice;
-use crate::store::{PAGE_MAX, RunFilter, Store, StoreError};
+use crate::store::{
+    DeadLetterFilter, LogEntry, LogFilter, LogPage, PAGE_MAX, RunFilter, Store, StoreError,
+};
 
 /// How many runs that ended are looked at again when all that is at work is compared.
 const ENDED_SAMPLE: usize = 10;
@@ -158,6 +160,7 @@ impl Comparison {
     /// with their tasks and events, and some of those that ended.
     pub(super) async fn compare_working(&mut self) -> Result<(), Difference> {
         self.compare_pages().await?;
+        self.compare_dead_letters().await?;
         let mut runs: BTreeSet<RunId> = std::mem::take(&mut self.changed).into_iter().collect();
         runs.extend(&self.working);
         for _ in 0..ENDED_SAMPLE {
@@ -172,6 +175,8 @@ impl Comparison {
     /// Compares everything, histories from their first event, in pages of any size.
     pub(super) async fn compare_everything(&mut self, dice: &mut Dice) -> Result<(), Difference> {
         self.compare_pages().await?;
+        self.compare_dead_letters().await?;
+        self.compare_log().await?;
         self.changed.clear();
         for run in self.runs.keys().copied().collect::<Vec<_>>() {
             self.compare_run(run).await?;
@@ -204,6 +209,40 @@ impl Comparison {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Compares all dead letters, in pages.
+    async fn compare_dead_letters(&self) -> Result<(), Difference> {
+        let mut after = None;
+        loop {
+            let any = DeadLetterFilter::default;
+            let left = self.left.list_dead_letters(any(), after, PAGE_MAX);
+            let right = self.right.list_dead_letters(any(), after, PAGE_MAX);
+            let (left, right) = tokio::join!(left, right);
+            let unread = |error| Difference::unread("the dead letters".to_owned(), &error);
+            let (left, right) = (left.map_err(unread)?, right.map_err(unread)?);
+            or_difference(Difference::of_lists("dead letter", &left.letters, &right.letters))?;
+            after = left.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Compares what operators did, the newest thousand. The numbers are a store's own.
+    async fn compare_log(&self) -> Result<(), Difference> {
+        let (left, right) = tokio::join!(
+            self.left.list_log(LogFilter::default()),
+            self.right.list_log(LogFilter::default()),
+        );
+        let unread = |error| Difference::unread("the log".to_owned(), &error);
+        let unnumbered = |page: LogPage| {
+            let entries = page.entries.into_iter();
+            entries.map(|entry| LogEntry { number: 0, ..entry }).collect::<Vec<_>>()
+        };
+        let left = unnumbered(left.map_err(unread)?);
+        let right = unnumbered(right.map_err(unread)?);
+        or_difference(Difference::of_lists("entry of the log", &left, &right))
     }
 
     /// Compares the tasks of a run, and its events since the last time.

@@ -12,7 +12,8 @@ use super::dice::Dice;
 use super::reply::Reply;
 use super::verb::Verb;
 use crate::store::{
-    Answer, Born, Completion, Duty, Held, Mandate, NewRun, NewSignal, Recording, RunCursor, Started,
+    Answer, Born, Completion, DeadLetterCursor, Duty, Held, Mandate, NewRun, NewSignal, Recording,
+    RunCursor, Started,
 };
 
 /// How many writes are remembered to be repeated.
@@ -55,6 +56,10 @@ pub(super) struct Known {
     pub(super) mandates: VecDeque<Mandate>,
     /// Where the newest page of runs ended.
     pub(super) cursor: Option<RunCursor>,
+    /// Where the newest page or batch of dead letters ended.
+    pub(super) dead_cursor: Option<DeadLetterCursor>,
+    /// What operators did, the newest at the end.
+    pub(super) actions: VecDeque<Verb>,
 }
 
 pub(super) struct KnownRun {
@@ -177,6 +182,15 @@ impl Known {
                 }
             }
             (Verb::ListRuns(_), Reply::Page(Ok(page))) => self.cursor = page.next,
+            (Verb::ListDead(..), Reply::Dead(Ok(page))) => self.dead_cursor = page.next,
+            (Verb::Redrive(_), Reply::Redriven(Ok(answer))) => {
+                self.dead_cursor = answer.next;
+                push(&mut self.actions, verb.clone(), PAST_MAX);
+            }
+            (Verb::Discard(_), Reply::Discarded(Ok(answer))) => {
+                self.dead_cursor = answer.next;
+                push(&mut self.actions, verb.clone(), PAST_MAX);
+            }
             // A refusal teaches nothing, and other pairs do not occur.
             (_, _) => {}
         }

@@ -7,8 +7,8 @@ use windlass_core::{RunId, StepRecord, Timestamp};
 use super::compare::Difference;
 use super::verb::short_task;
 use crate::store::{
-    Answer, Born, Claimed, HeartbeatAnswer, Lost, Refusal, RunPage, Standing, Started, StoreError,
-    Sweep, Taken, TaskRecord,
+    Answer, Born, Claimed, DeadLetterPage, Discarded, HeartbeatAnswer, Lost, Redriven, Refusal,
+    RunPage, Standing, Started, StoreError, Sweep, Taken, TaskRecord,
 };
 
 type Told<T> = Result<T, StoreError>;
@@ -31,6 +31,9 @@ pub(super) enum Reply {
     Taken(Told<Vec<Taken>>),
     Born(Told<Vec<Born>>),
     Steps(Told<Vec<StepRecord>>),
+    Redriven(Told<Redriven>),
+    Discarded(Told<Discarded>),
+    Dead(Told<DeadLetterPage>),
 }
 
 /// A claimed task that is equal to another if all its facts are.
@@ -135,6 +138,9 @@ impl Reply {
             Reply::Taken(answer) => answer.as_ref().err(),
             Reply::Born(answer) => answer.as_ref().err(),
             Reply::Steps(answer) => answer.as_ref().err(),
+            Reply::Redriven(answer) => answer.as_ref().err(),
+            Reply::Discarded(answer) => answer.as_ref().err(),
+            Reply::Dead(answer) => answer.as_ref().err(),
         }
     }
 
@@ -148,9 +154,14 @@ impl Reply {
         match self {
             Reply::Started(Ok(starts)) => starts.iter().flatten().map(|start| start.run).collect(),
             Reply::Claimed(Ok(tasks)) => tasks.iter().map(|leased| leased.0.task.run).collect(),
+            Reply::Redriven(Ok(redriven)) => redriven.runs.clone(),
+            Reply::Discarded(Ok(discarded)) => discarded.runs.clone(),
             Reply::Now(_)
             | Reply::Done(_)
             | Reply::Started(Err(_))
+            | Reply::Redriven(Err(_))
+            | Reply::Discarded(Err(_))
+            | Reply::Dead(_)
             | Reply::Round(_)
             | Reply::Claimed(Err(_))
             | Reply::Answers(_)
@@ -186,9 +197,15 @@ impl Reply {
             Reply::Steps(Ok(steps)) if steps.is_empty() => vec!["empty"],
             Reply::Taken(Ok(answers)) => answers.iter().map(taken_word).collect(),
             Reply::Born(Ok(answers)) => answers.iter().map(born_word).collect(),
+            Reply::Redriven(Ok(redriven)) => redriven_words(redriven),
+            Reply::Discarded(Ok(discarded)) if discarded.letters == 0 => vec!["nothing"],
+            Reply::Dead(Ok(page)) if page.letters.is_empty() => vec!["empty"],
             Reply::Now(_)
             | Reply::Done(_)
             | Reply::Started(Err(_))
+            | Reply::Redriven(Err(_))
+            | Reply::Discarded(_)
+            | Reply::Dead(_)
             | Reply::Round(_)
             | Reply::Claimed(Err(_))
             | Reply::Answers(Err(_))
@@ -219,7 +236,7 @@ fn is_fault(error: Option<&StoreError>) -> bool {
 }
 
 /// What each kind of conflict says, and what it is counted as.
-const CONFLICTS: [(&str, &str); 9] = [
+const CONFLICTS: [(&str, &str); 10] = [
     ("another shape", "conflict of shapes"),
     ("idempotency key", "conflict of a key"),
     ("run id", "conflict of an id"),
@@ -228,6 +245,7 @@ const CONFLICTS: [(&str, &str); 9] = [
     ("not in round", "conflict of rounds"),
     ("only a failed run", "conflict of a retry with a state"),
     ("can be signalled", "conflict of a signal with a state"),
+    ("is there already", "conflict of an action"),
     ("only a running run", "conflict of a cancel with a state"),
 ];
 
@@ -292,6 +310,14 @@ fn born_word(born: &Born) -> &'static str {
     }
 }
 
+fn redriven_words(redriven: &Redriven) -> Vec<&'static str> {
+    let mut words = Vec::new();
+    words.extend(redriven.runs.iter().map(|_| "run"));
+    words.extend(redriven.refused.iter().map(|_| "refused"));
+    words.extend(redriven.next.map(|_| "more to do"));
+    if words.is_empty() { vec!["nothing"] } else { words }
+}
+
 fn lost_word(lost: &Lost) -> &'static str {
     match lost.refusal {
         Refusal::LeaseLost => "lost, lease lost",
@@ -337,6 +363,10 @@ impl fmt::Display for Reply {
             Reply::Taken(answer) => write!(f, "{answer:?}"),
             Reply::Born(answer) => write!(f, "{answer:?}"),
             Reply::Steps(answer) => write!(f, "{answer:?}"),
+            Reply::Redriven(answer) => write!(f, "{answer:?}"),
+            Reply::Discarded(answer) => write!(f, "{answer:?}"),
+            Reply::Dead(Ok(page)) => write!(f, "{} dead letters", page.letters.len()),
+            Reply::Dead(answer) => write!(f, "{answer:?}"),
         }
     }
 }

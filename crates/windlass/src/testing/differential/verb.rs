@@ -12,8 +12,9 @@ use windlass_core::{
 use super::Side;
 use super::reply::Reply;
 use crate::store::{
-    Candidacy, Checkpoint, ChildStart, ClaimRequest, Completion, Heartbeat, Hello, Mandate, NewRun,
-    NewSignal, Recording, Release, RunFilter, TakeSignal, Tallies,
+    Candidacy, Checkpoint, ChildStart, ClaimRequest, Completion, DeadLetterCursor,
+    DeadLetterFilter, Discard, Heartbeat, Hello, Mandate, NewRun, NewSignal, Recording, Redrive,
+    Release, RunFilter, TakeSignal, Tallies,
 };
 
 /// One step: a verb of the store with its arguments, or a while that passes.
@@ -25,6 +26,9 @@ pub(super) enum Verb {
     StartRuns(Vec<NewRun>),
     CancelRun(RunId, Option<String>),
     RetryRun(RunId, u32),
+    Redrive(Redrive),
+    Discard(Discard),
+    ListDead(DeadLetterFilter, Option<DeadLetterCursor>, usize),
     Join(Hello),
     Claim(ClaimRequest),
     Finish(Vec<Completion>),
@@ -56,6 +60,9 @@ impl Verb {
             Verb::StartRuns(_) => "start_runs",
             Verb::CancelRun(..) => "cancel_run",
             Verb::RetryRun(..) => "retry_run",
+            Verb::Redrive(_) => "redrive",
+            Verb::Discard(_) => "discard",
+            Verb::ListDead(..) => "list_dead_letters",
             Verb::Join(_) => "join",
             Verb::Claim(_) => "claim",
             Verb::Finish(_) => "finish",
@@ -105,6 +112,9 @@ impl Verb {
             | Verb::Lead(_)
             | Verb::Resign(..)
             | Verb::Sweep(..)
+            | Verb::Redrive(_)
+            | Verb::Discard(_)
+            | Verb::ListDead(..)
             | Verb::ListRuns(_)
             | Verb::ListTasks(..)
             | Verb::GetTask(..)
@@ -125,6 +135,11 @@ impl Verb {
             Verb::StartRuns(runs) => Reply::Started(store.start_runs(runs).await),
             Verb::CancelRun(run, reason) => Reply::Done(store.cancel_run(run, reason).await),
             Verb::RetryRun(run, round) => Reply::Round(store.retry_run(run, round).await),
+            Verb::Redrive(redrive) => Reply::Redriven(store.redrive(redrive).await),
+            Verb::Discard(discard) => Reply::Discarded(store.discard(discard).await),
+            Verb::ListDead(filter, after, limit) => {
+                Reply::Dead(store.list_dead_letters(filter, after, limit).await)
+            }
             Verb::Join(hello) => Reply::Done(store.join(hello).await),
             Verb::Claim(request) => Reply::claimed(store.claim(request).await),
             Verb::Finish(completions) => Reply::Answers(store.finish(completions).await),
@@ -236,6 +251,11 @@ impl fmt::Display for Verb {
                 write!(f, "{} {reason:?}", short(run))
             }
             Verb::RetryRun(run, round) => write!(f, "{} round {round}", short(run)),
+            Verb::Redrive(redrive) => write!(f, "{redrive:?}"),
+            Verb::Discard(discard) => write!(f, "{discard:?}"),
+            Verb::ListDead(filter, after, limit) => {
+                write!(f, "{filter:?} after {after:?} up to {limit}")
+            }
             Verb::Join(hello) => {
                 let definitions = list(&hello.definitions, show_definition);
                 let (worker, lease) = (short(hello.worker), hello.lease);

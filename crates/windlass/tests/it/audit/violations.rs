@@ -317,6 +317,34 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
          delete from windlass.events where run_id = pg_temp.run('paid') and kind = 'run_ended'",
     ),
     violation(
+        &["G8.dead-letters"],
+        "half-failed",
+        "delete from windlass.dead_letters where run_id = pg_temp.run('half-failed')",
+    ),
+    violation(
+        &["G8.dead-letters"],
+        "paid",
+        r#"insert into windlass.dead_letters (run_id, idx, round, version, attempts, failed_at,
+             tenant, workflow, task, queue, reason, failure)
+         select r.id, 0, r.round, 1, 1, now(), r.tenant, r.workflow, 'charge', 'default', 'error',
+             '{"code":"error","message":"no","is_retryable":true}'
+         from windlass.runs r where r.id = pg_temp.run('paid')"#,
+    ),
+    // It was discarded, but before it failed.
+    violation(
+        &["G8.dead-letters"],
+        "half-failed",
+        "delete from windlass.dead_letters where run_id = pg_temp.run('half-failed');
+         insert into windlass.operator_log (id, at, operator, action, runs)
+         select gen_random_uuid(), r.ended_at - interval '1 second', 'anna', 'discard', array[r.id]
+         from windlass.runs r where r.id = pg_temp.run('half-failed')",
+    ),
+    violation(
+        &["G8.dead-letters"],
+        "half-failed",
+        "update windlass.dead_letters set round = 7 where run_id = pg_temp.run('half-failed')",
+    ),
+    violation(
         &["G9.attempts"],
         "returned",
         "update windlass.events set attempt = 2

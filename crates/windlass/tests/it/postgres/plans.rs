@@ -270,6 +270,19 @@ const PLANS: &[(&str, &[&str])] = &[
             "workers by workers_alive:",
         ],
     ),
+    ("insert_dead_letters", &[]),
+    (
+        "delete_dead_letters",
+        &["dead_letters by dead_letters_pkey: idx run_id", "dead_letters by place"],
+    ),
+    ("list_dead_letters", &["dead_letters by dead_letters_by_age: failed_at uuid_send"]),
+    ("oldest_dead_letters", &["dead_letters by dead_letters_by_age: failed_at uuid_send"]),
+    ("dead_letters_of_run", &["dead_letters by dead_letters_pkey: run_id"]),
+    ("still_dead", &["dead_letters by dead_letters_pkey: idx run_id"]),
+    ("present_runs", &["runs by runs_pkey: id"]),
+    ("find_action", &["operator_log by operator_log_pkey: id"]),
+    ("end_action", &["operator_log by operator_log_pkey: id"]),
+    ("list_log", &["operator_log by operator_log_by_number: number"]),
     (
         "list_events",
         &[
@@ -450,6 +463,14 @@ async fn full() -> (TestDatabase, Client) {
         insert into windlass.key_signals (tenant, key, name, id, is_taken, at, expires_at, value)
         select 'filled ' || n % 9, 'key ' || n % 99, 'name ' || n % 3, gen_random_uuid(),
             n % 2 = 0, now(), now() + n * interval '1 s', '1'
+        from generate_series(1, 5000) n;
+        insert into windlass.dead_letters (run_id, idx, round, version, attempts, failed_at, tenant,
+            workflow, task, queue, reason, failure)
+        select gen_random_uuid(), n % 3, 1, 1, 5, now() + n * interval '1 s', 'filled ' || n % 9,
+            'one', 'a', 'default', 'error', '{}'
+        from generate_series(1, 5000) n;
+        insert into windlass.operator_log (id, at, operator, action, runs)
+        select gen_random_uuid(), now(), 'anna', 'redrive', array[gen_random_uuid()]
         from generate_series(1, 5000) n;
         insert into windlass.key_waiters (run_id, idx, call, tenant, key, name)
         select r.id, 0, 1, r.tenant, 'key ' || n % 999, 'name ' || n % 3

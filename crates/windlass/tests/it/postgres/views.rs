@@ -6,7 +6,11 @@ use std::sync::Arc;
 use tokio_postgres::{Client, Row};
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
 use windlass::store::{Completion, NewRun, Store, WorkerLink};
-use windlass_core::{Decision, Definition, Failure, FailureCode, RunId, Tenant};
+use windlass_core::definition::TaskDraft;
+use windlass_core::{
+    Decision, Definition, DefinitionDraft, Failure, FailureCode, Limit, Payload, RunId, TaskKind,
+    Tenant,
+};
 
 use super::driver::{Worker, new_run, start, succeed, workflow};
 use super::explain::{buffers, explain};
@@ -14,8 +18,15 @@ use super::fill::Fill;
 use crate::database::TestDatabase;
 
 /// The views that this is about.
-const VIEWS: [&str; 5] =
-    ["queue_lag", "oldest_ready", "expired_leases", "throughput_by_minute", "worker_load"];
+const VIEWS: [&str; 7] = [
+    "queue_lag",
+    "oldest_ready",
+    "expired_leases",
+    "throughput_by_minute",
+    "worker_load",
+    "dead_letters_by_key",
+    "lane_usage",
+];
 
 struct Scene {
     client: Client,
@@ -254,6 +265,89 @@ async fn the_load_of_a_worker_is_what_it_has_of_its_slots() {
     assert_eq!(scene.texts(load).await, [""; 0]);
 }
 
+/// A workflow of one task with two limits.
+fn limited() -> Arc<Definition> {
+    let mut task = TaskDraft::new("send", TaskKind::Handler);
+    task.limits = vec![Limit::per("customer", 1), Limit::of(5).named("all").across_tenants()];
+    Arc::new(DefinitionDraft::new("mail").task(task).build().expect("the workflow is right"))
+}
+
+async fn start_mail(scene: &Scene, mail: &Arc<Definition>, customer: &str) -> RunId {
+    let input = format!("{{\"customer\":\"{customer}\"}}");
+    let input = Payload::from_json(input).expect("it is JSON");
+    let run = NewRun { input, ..new_run(mail) };
+    let id = run.id;
+    let answers = scene.store.start_runs(vec![run]).await.expect("the store is there");
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    id
+}
+
+#[tokio::test]
+async fn dead_letters_are_counted_by_the_keys_of_their_tasks() {
+    let scene = Scene::new().await;
+    let mail = limited();
+    scene.store.register(Arc::clone(&mail)).await.expect("it can be registered");
+    let worker = Worker::join(&scene.store, &mail).await;
+    for (number, customer) in ["ann", "ann", "bob"].into_iter().enumerate() {
+        start_mail(&scene, &mail, customer).await;
+        let claimed = worker.claim(&scene.store, 1).await.remove(0);
+        let failure = Failure::new(FailureCode::Error, format!("no {number}"));
+        let decision = Decision::Fail(failure);
+        let completion = Completion { task: claimed.task, fence: claimed.fence, decision };
+        scene.store.finish(vec![completion]).await.expect("finishing works");
+    }
+    let counted = r#"select concat_ws(' ', workflow, task, "limit", key, dead_letters, reason, error,
+                         oldest_at = newest_at)
+                     from windlass.dead_letters_by_key order by "limit", key"#;
+    assert_eq!(
+        scene.texts(counted).await,
+        [
+            "mail send all 3 error no 2 f",
+            "mail send mail/send/customer ann 2 error no 1 f",
+            "mail send mail/send/customer bob 1 error no 2 t",
+        ]
+    );
+    // A task without limits has no key.
+    let one = Arc::clone(&scene.one);
+    let worker = Worker::join(&scene.store, &one).await;
+    scene.start("acme").await;
+    let claimed = worker.claim(&scene.store, 1).await.remove(0);
+    let decision = Decision::Fail(Failure::new(FailureCode::Panic, "oh"));
+    let completion = Completion { task: claimed.task, fence: claimed.fence, decision };
+    scene.store.finish(vec![completion]).await.expect("finishing works");
+    let alone = r#"select concat_ws(' ', tenant, workflow, dead_letters, reason)
+                   from windlass.dead_letters_by_key where "limit" is null and key is null"#;
+    assert_eq!(scene.texts(alone).await, ["acme one 1 panic"]);
+}
+
+#[tokio::test]
+async fn lanes_are_shown_with_who_is_in_them() {
+    let scene = Scene::new().await;
+    let mail = limited();
+    scene.store.register(Arc::clone(&mail)).await.expect("it can be registered");
+    let mut runs = Vec::new();
+    for customer in ["ann", "ann", "ann", "bob"] {
+        runs.push(start_mail(&scene, &mail, customer).await);
+    }
+    let usage = r#"select concat_ws(' ', "limit", coalesce(tenant, '-'), key, slots, taken, waiting,
+                       is_more, first_run_id, first_idx, coalesce(next_run_id::text, '-'), next_idx)
+                   from windlass.lane_usage order by "limit", key"#;
+    let [first, second, _, bob] = runs[..] else { panic!("four were started") };
+    assert_eq!(
+        scene.texts(usage).await,
+        [
+            format!("all -  5 4 0 f {first} 0 -"),
+            format!("mail/send/customer default ann 1 1 2 f {first} 0 {second} 0"),
+            format!("mail/send/customer default bob 1 1 0 f {bob} 0 -"),
+        ]
+    );
+    let worker = Worker::join(&scene.store, &mail).await;
+    while let Some(claimed) = worker.claim(&scene.store, 1).await.pop() {
+        succeed(&scene.store, &claimed).await;
+    }
+    assert_eq!(scene.texts(usage).await, [""; 0], "a lane in which nobody is costs nothing");
+}
+
 /// What the planner believes of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Belief {
@@ -261,6 +355,25 @@ enum Belief {
     Right,
     /// That they are empty, as they were when they were vacuumed.
     Empty,
+}
+
+/// Dead letters, and tasks that wait in a lane.
+fn dead_and_waiting(count: u32) -> String {
+    format!(
+        "insert into windlass.dead_letters (run_id, idx, round, version, attempts, failed_at,
+             tenant, workflow, task, queue, reason, failure, lanes)
+         select gen_random_uuid(), 0, 1, 1, 5, now() - n * interval '1 s', 'acme', 'one', 'a',
+             'default', 'error', '{{\"message\":\"no\"}}',
+             '[{{\"limit\":\"all\",\"key\":\"x\"}}]'
+         from generate_series(1, {count}) n;
+         insert into windlass.limits (name) values ('all');
+         insert into windlass.lanes (limit_id, tenant_id, key, number, held, served, last, slots)
+         select m.id, 0, 'key ' || n, 1, 1, 1, {count}, 1
+         from windlass.limits m, generate_series(1, 10) n;
+         insert into windlass.lane_places (run_id, idx, limit_id, tenant_id, key, seq, slots)
+         select gen_random_uuid(), 0, m.id, 0, 'key ' || n % 10 + 1, n / 10 + 1, 1
+         from windlass.limits m, generate_series(0, {count} - 1) n;"
+    )
 }
 
 /// With the settings of anybody's session if the planner knows the tables, and otherwise with
@@ -278,6 +391,7 @@ async fn no_view_reads_more_where_there_is_more() {
             let worker = Worker::join(&scene.store, &scene.one).await;
             let fill = Fill { finished, ready, tenants: 20 };
             fill.write(&scene.client).await.expect("it can be filled");
+            scene.execute(&dead_and_waiting(ready)).await;
             worker.claim(&scene.store, 100).await;
             match belief {
                 Belief::Right => scene.execute("vacuum analyze").await,

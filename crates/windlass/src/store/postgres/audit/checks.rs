@@ -99,6 +99,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new(include_str!("sql/g8_parents.sql")),
     Check::new(include_str!("sql/g8_verdict.sql")),
     Check::new(include_str!("sql/g8_open_run.sql")),
+    Check::new(include_str!("sql/g8_dead_letters.sql")),
     Check::new(include_str!("sql/g9_attempts.sql")),
     Check::new(include_str!("sql/g9_bound.sql")),
     Check::new(include_str!("sql/g9_stored.sql")),

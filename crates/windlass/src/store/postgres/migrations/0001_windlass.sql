@@ -12,7 +12,8 @@
 -- What the row in the narrow table carries (fence, attempt, the newest answer to a worker)
 -- is newer than what `task_rows` says, and goes there when the task ends.
 --
--- Locks are taken in this order: the leader of a duty, a worker, runs by id, mailboxes, lanes and
+-- Locks are taken in this order: the leader of a duty, a worker, an entry of the operators' log,
+-- runs by id, mailboxes, lanes and
 -- then turns (advisory, by number), then rows of tasks. A claim takes rows of `ready` without their runs and never
 -- waits for them.
 --
@@ -107,6 +108,53 @@ create table windlass.task_rows (
     constraint a_failed_task_says_why check (state <> 'failed' or failure is not null),
     constraint only_success_has_an_output check (state = 'succeeded' or output is null)
 ) with (fillfactor = 90);
+
+-- Tasks that failed for good, until someone redrives or discards them. A row is written with the
+-- failure of its task, under the lock of its run, and goes when the run is retried or cancelled.
+-- What a list or a filter needs is here, so that neither looks at runs.
+create table windlass.dead_letters (
+    run_id uuid not null,
+    idx integer not null check (idx >= 0),
+    round integer not null check (round >= 1),
+    version integer not null check (version >= 1),
+    attempts integer not null check (attempts >= 0),
+    failed_at timestamptz not null,
+    tenant text not null check (octet_length(tenant) between 1 and 200),
+    workflow text not null check (octet_length(workflow) between 1 and 200),
+    task text not null check (octet_length(task) between 1 and 200),
+    queue text not null check (octet_length(queue) between 1 and 200),
+    -- The code of the failure.
+    reason text not null check (octet_length(reason) <= 100),
+    failure json not null,
+    -- The lanes in which it had slots, or would have had: their limits, tenants and keys.
+    lanes json check (json_typeof(lanes) = 'array'),
+    primary key (run_id, idx)
+);
+
+-- It sorts as the columns would, and a lookup by task cannot take it.
+create index dead_letters_by_age
+    on windlass.dead_letters (failed_at, uuid_send(run_id), (idx::bigint));
+
+-- What operators did by hand. It only grows. An entry is locked before any run.
+create table windlass.operator_log (
+    -- Chosen by whoever does it, so that it can be asked for again.
+    id uuid primary key,
+    number bigint generated always as identity,
+    at timestamptz not null,
+    operator text not null check (octet_length(operator) between 1 and 200),
+    action text not null check (action in (
+        'redrive', 'discard', 'retry_run', 'cancel_run', 'undo_run', 'set_weight'
+    )),
+    -- Whose runs were meant, if one tenant's.
+    tenant text check (octet_length(tenant) between 1 and 200),
+    -- To which runs it was done.
+    runs uuid[] not null default '{}',
+    -- What else there is to say: which dead letters were meant, and what was answered.
+    detail json
+);
+
+create unique index operator_log_by_number on windlass.operator_log (number);
+create index operator_log_by_run on windlass.operator_log using gin (runs);
 
 -- What a handler last said of its progress; of an older fence, it is not shown.
 create table windlass.notes (
@@ -871,6 +919,78 @@ cross join lateral (
     where l.worker_id = w.id and l.claim_seq >= coalesce(p.oldest_claim, 0)
 ) c
 where w.state <> 'dead';
+
+-- Of the newest 10,000 dead letters, how many there are for each key of the limits of their tasks.
+-- One whose task has several limits is counted for each of them, one whose task has none under
+-- no limit and no key.
+create view windlass.dead_letters_by_key as
+select
+    d.tenant,
+    d.workflow,
+    d.task,
+    k."limit",
+    k.key,
+    count(*) as dead_letters,
+    min(d.failed_at) as oldest_at,
+    max(d.failed_at) as newest_at,
+    -- Those of the newest.
+    (array_agg(d.reason order by d.failed_at desc, d.run_id desc))[1] as reason,
+    (array_agg(d.failure ->> 'message' order by d.failed_at desc, d.run_id desc))[1] as error,
+    (array_agg(d.run_id order by d.failed_at desc, d.run_id desc))[1] as run_id
+from (
+    select x.run_id, x.failed_at, x.tenant, x.workflow, x.task, x.reason, x.failure, x.lanes
+    from windlass.dead_letters x
+    order by x.failed_at desc, uuid_send(x.run_id) desc, x.idx::bigint desc
+    limit 10000
+) d
+left join lateral json_to_recordset(d.lanes) as k ("limit" text, key text) on true
+group by d.tenant, d.workflow, d.task, k."limit", k.key;
+
+-- The lanes of limits in which someone is.
+create view windlass.lane_usage as
+select
+    m.name as "limit",
+    t.name as tenant,
+    l.key,
+    l.slots,
+    l.held as taken,
+    -- Counted up to 1,000; `is_more` if there are more.
+    least(w.waiting, 1000) as waiting,
+    w.waiting > 1000 as is_more,
+    -- Who has a slot and came first, and who is next to get one.
+    h.run_id as first_run_id,
+    h.idx as first_idx,
+    n.run_id as next_run_id,
+    n.idx as next_idx
+from windlass.lanes l
+left join windlass.limits m on m.id = l.limit_id
+left join windlass.tenants t on t.id = l.tenant_id
+cross join lateral (
+    select count(*) as waiting
+    from (
+        select 1
+        from windlass.lane_places p
+        where p.limit_id = l.limit_id and p.tenant_id = l.tenant_id and p.key = l.key
+            and p.seq > l.served
+        limit 1001
+    ) c
+) w
+left join lateral (
+    select p.run_id, p.idx
+    from windlass.lane_places p
+    where p.limit_id = l.limit_id and p.tenant_id = l.tenant_id and p.key = l.key
+        and p.seq <= l.served
+    order by p.seq
+    limit 1
+) h on true
+left join lateral (
+    select p.run_id, p.idx
+    from windlass.lane_places p
+    where p.limit_id = l.limit_id and p.tenant_id = l.tenant_id and p.key = l.key
+        and p.seq > l.served
+    order by p.seq
+    limit 1
+) n on true;
 
 -- Writes of users in transactions of their own, guarded by the fence of an attempt.
 --

@@ -2,6 +2,7 @@
 //! sometimes what comes of lost answers, lost leases and mistakes.
 
 mod completions;
+mod dead;
 mod functions;
 mod leaders;
 mod runs;
@@ -26,7 +27,7 @@ type Draw = fn(&mut Dice, &Known) -> Option<Verb>;
 
 /// The verbs, each with how often it is drawn. Together they work off about as many
 /// tasks as they make, so that queues are sometimes full and sometimes empty.
-const VERBS: [(usize, Draw); 26] = [
+const VERBS: [(usize, Draw); 29] = [
     (15, advance),
     (18, workers::claim),
     (21, completions::finish),
@@ -49,6 +50,9 @@ const VERBS: [(usize, Draw); 26] = [
     (3, runs::start_again),
     (3, runs::cancel),
     (4, runs::retry),
+    (2, dead::redrive),
+    (1, dead::discard),
+    (1, dead::list),
     (2, runs::register),
     (1, runs::set_weight),
     (4, list_runs),

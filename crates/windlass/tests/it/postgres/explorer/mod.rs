@@ -14,6 +14,7 @@
 //! other choice of that place until the other session has done something that matters to it.
 //! An order in which only sleepers could go on is one that was tried.
 
+mod dead;
 mod deadlines;
 mod functions;
 mod keys;
@@ -49,6 +50,7 @@ const PRIVATE: &[&str] = &[
     "bury_worker",
     "clock",
     "definitions",
+    "delete_dead_letters",
     "delete_deadlines",
     "delete_lanes",
     "delete_leases",
@@ -62,12 +64,14 @@ const PRIVATE: &[&str] = &[
     "limit_leases",
     "checkpoints",
     "delete_checkpoints",
+    "end_action",
     "ends",
     "enqueue",
     "expire_key_signals",
     "failures",
     "forgotten_workers",
     "inputs",
+    "insert_dead_letters",
     "insert_history",
     "insert_history_alike",
     "insert_lanes",
@@ -85,6 +89,7 @@ const PRIVATE: &[&str] = &[
     "set_deadlines",
     "set_worker_state",
     "staged_end",
+    "still_dead",
     "take_leases",
     "tenants_by_id",
     "update_runs",

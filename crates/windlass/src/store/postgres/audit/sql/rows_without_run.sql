@@ -16,6 +16,8 @@ from (
     union all
     select distinct 'history', e.run_id, e.idx from windlass.events e
     union all
+    select 'dead_letters', d.run_id, d.idx from windlass.dead_letters d
+    union all
     select 'notes', n.run_id, n.idx from windlass.notes n
     union all
     select 'checkpoints', c.run_id, c.idx from windlass.checkpoints c

@@ -1,0 +1,374 @@
+//! `windlass dead`: tasks that failed for good, and what is to be done about them.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::bail;
+use serde_json::{Value, json};
+use windlass::store::{DeadLetter, DeadLetterFilter, RefusedRun, Store as _};
+use windlass::{FailureCode, RunId, TaskName, Tenant, Timestamp, Windlass, WorkflowName};
+
+use crate::database::DatabaseArguments;
+use crate::operator::OperatorArguments;
+use crate::text::{ago, count, listing, parse_time, shown, shown_lines};
+
+/// What `windlass dead` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// List them, the newest first.
+    List(List),
+
+    /// Show those of one run with all that is known of them.
+    Show(Show),
+
+    /// Let their runs go on: the tasks that failed, and all that depends on them, run again.
+    Redrive(Redrive),
+
+    /// Take them off the list; their runs stay failed.
+    Discard(Discard),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct List {
+    #[command(flatten)]
+    filter: FilterArguments,
+
+    /// Print them as JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// At most so many, the newest.
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Show {
+    /// The run, by its id.
+    run: RunId,
+
+    /// Print them as JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Redrive {
+    #[command(flatten)]
+    which: Which,
+
+    /// At most so many runs begin in a second; all at once if nothing is said.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Discard {
+    #[command(flatten)]
+    which: Which,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+/// Which of them a command that changes something is about.
+#[derive(Clone, Debug, clap::Args)]
+struct Which {
+    /// Those of this run.
+    run: Option<RunId>,
+
+    #[command(flatten)]
+    filter: FilterArguments,
+
+    /// All of them, without any filter; say --yes as well.
+    #[arg(long, requires = "yes", conflicts_with = "run")]
+    all: bool,
+
+    /// Do it, to however many it is.
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Which {
+    /// The filter, unless it says nothing and not all are meant.
+    fn filter(&self, now: Timestamp) -> anyhow::Result<DeadLetterFilter> {
+        let filter = DeadLetterFilter { run: self.run, ..self.filter.filter(now)? };
+        match (filter == DeadLetterFilter::default(), self.all) {
+            (true, false) => bail!("name a run, or a filter such as --workflow, or say --all"),
+            (false, true) => bail!("--all is for all of them: leave out the filter or --all"),
+            (true, true) | (false, false) => Ok(filter),
+        }
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct FilterArguments {
+    /// Only those of this tenant.
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+
+    /// Only those of this workflow.
+    #[arg(long, value_name = "NAME")]
+    workflow: Option<String>,
+
+    /// Only those of tasks of this name.
+    #[arg(long, value_name = "NAME")]
+    task: Option<String>,
+
+    /// Only those whose last attempt failed with this code, such as error, panic, timeout or
+    /// lease_expired.
+    #[arg(long, value_name = "CODE")]
+    reason: Option<String>,
+
+    /// Only those that failed within this time, such as 2h.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    since: Option<Duration>,
+
+    /// Only those that failed longer ago than this, such as 7d.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    older_than: Option<Duration>,
+}
+
+impl FilterArguments {
+    fn filter(&self, now: Timestamp) -> anyhow::Result<DeadLetterFilter> {
+        let FilterArguments { tenant, workflow, task, reason, since, older_than } = self;
+        let before = |time: &Duration| {
+            let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+            Timestamp::from_micros(now.as_micros().saturating_sub(micros))
+        };
+        Ok(DeadLetterFilter {
+            run: None,
+            tenant: tenant.as_ref().map(Tenant::new).transpose()?,
+            workflow: workflow.as_ref().map(WorkflowName::new).transpose()?,
+            task: task.as_ref().map(TaskName::new).transpose()?,
+            reason: reason.clone().map(FailureCode::from),
+            since: since.as_ref().map(before),
+            until: older_than.as_ref().map(before),
+        })
+    }
+}
+
+/// Does what the command says.
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.command {
+        Command::List(arguments) => list(arguments).await,
+        Command::Show(arguments) => show(arguments).await,
+        Command::Redrive(arguments) => redrive(arguments).await,
+        Command::Discard(arguments) => discard(arguments).await,
+    }
+}
+
+async fn list(arguments: List) -> anyhow::Result<()> {
+    let (windlass, store) = arguments.database.connect().await?;
+    let now = store.now().await.map_err(windlass::Error::from)?;
+    let filter = arguments.filter.filter(now)?;
+    let most = arguments.limit as usize;
+    let (letters, has_more) = read(&windlass, filter, most).await?;
+    let text = if arguments.json {
+        let letters: Vec<Value> = letters.iter().map(json).collect();
+        serde_json::to_string_pretty(&letters)? + "\n"
+    } else {
+        let more = if has_more { "and more, see --limit\n" } else { "" };
+        table(&letters, now) + more
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// The newest of a filter, and whether there are more.
+async fn read(
+    windlass: &Windlass,
+    filter: DeadLetterFilter,
+    most: usize,
+) -> anyhow::Result<(Vec<DeadLetter>, bool)> {
+    let dead = windlass.dead_letters(filter);
+    let (mut letters, mut after) = (Vec::new(), None);
+    loop {
+        let page = dead.list(after, most - letters.len()).await?;
+        letters.extend(page.letters);
+        match page.next {
+            Some(next) if letters.len() < most => after = Some(next),
+            next => return Ok((letters, next.is_some())),
+        }
+    }
+}
+
+async fn show(arguments: Show) -> anyhow::Result<()> {
+    let (windlass, store) = arguments.database.connect().await?;
+    let run = arguments.run;
+    let (letters, _) = read(&windlass, DeadLetterFilter::of_run(run), usize::MAX).await?;
+    if letters.is_empty() {
+        // What is wrong with the id is better news than that nothing is there.
+        let state = windlass.run(run).get().await?.state;
+        bail!("run {run} is {state} and has no dead letters");
+    }
+    let text = if arguments.json {
+        let letters: Vec<Value> = letters.iter().map(json).collect();
+        serde_json::to_string_pretty(&letters)? + "\n"
+    } else {
+        let now = store.now().await.map_err(windlass::Error::from)?;
+        letters.iter().map(|letter| described(letter, now)).collect::<Vec<_>>().join("\n")
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+async fn redrive(arguments: Redrive) -> anyhow::Result<()> {
+    let (windlass, store) = arguments.database.connect().await?;
+    let now = store.now().await.map_err(windlass::Error::from)?;
+    let which = &arguments.which;
+    let mut call = windlass.dead_letters(which.filter(now)?).redrive(arguments.operator.name());
+    if let Some(rate) = arguments.rate {
+        call = call.per_second(rate);
+    }
+    let summary = call.await?;
+    check_found(&windlass, which.run, summary.runs, &summary.examples).await?;
+    let mut out = std::io::stdout();
+    match arguments.rate {
+        Some(rate) if summary.runs > 1 => {
+            let took = count(usize::try_from(summary.runs).unwrap_or(usize::MAX), "run");
+            writeln!(out, "{took} redriven, {rate} of them in a second")?;
+        }
+        Some(_) | None => {
+            let runs = usize::try_from(summary.runs).unwrap_or(usize::MAX);
+            writeln!(out, "{} redriven", count(runs, "run"))?;
+        }
+    }
+    tell_refused(summary.refused, &summary.examples)
+}
+
+async fn discard(arguments: Discard) -> anyhow::Result<()> {
+    let (windlass, store) = arguments.database.connect().await?;
+    let now = store.now().await.map_err(windlass::Error::from)?;
+    let which = &arguments.which;
+    let dead = windlass.dead_letters(which.filter(now)?);
+    let summary = dead.discard(arguments.operator.name()).await?;
+    check_found(&windlass, which.run, summary.letters, &summary.examples).await?;
+    let letters = usize::try_from(summary.letters).unwrap_or(usize::MAX);
+    writeln!(std::io::stdout(), "{} discarded", count(letters, "dead letter"))?;
+    tell_refused(summary.refused, &summary.examples)
+}
+
+/// Of one run, that there was nothing to do or that it was refused is an error.
+async fn check_found(
+    windlass: &Windlass,
+    run: Option<RunId>,
+    done: u64,
+    refused: &[RefusedRun],
+) -> anyhow::Result<()> {
+    let Some(run) = run.filter(|_| done == 0) else { return Ok(()) };
+    if let Some(refused) = refused.first() {
+        bail!("{}", refused.why);
+    }
+    let state = windlass.run(run).get().await?.state;
+    bail!("run {run} is {state} and has no dead letters that match")
+}
+
+/// How many of those that were refused are named.
+const REFUSED_SHOWN: usize = 20;
+
+fn tell_refused(refused: u64, examples: &[RefusedRun]) -> anyhow::Result<()> {
+    if refused == 0 {
+        return Ok(());
+    }
+    let mut out = std::io::stdout();
+    let runs = usize::try_from(refused).unwrap_or(usize::MAX);
+    writeln!(out, "{} refused:", count(runs, "run"))?;
+    for RefusedRun { why, .. } in examples.iter().take(REFUSED_SHOWN) {
+        writeln!(out, "  {}", shown(why))?;
+    }
+    if runs > REFUSED_SHOWN {
+        writeln!(out, "  and {} more", runs - REFUSED_SHOWN)?;
+    }
+    Ok(())
+}
+
+fn json(letter: &DeadLetter) -> Value {
+    let lanes = letter.lanes.iter();
+    let lanes =
+        lanes.map(|lane| json!({ "limit": lane.limit, "tenant": lane.tenant, "key": lane.key }));
+    json!({
+        "run": letter.task.run.to_string(),
+        "task": letter.name,
+        "round": letter.round,
+        "tenant": letter.tenant,
+        "workflow": letter.workflow,
+        "version": letter.version,
+        "queue": letter.queue,
+        "reason": letter.failure.code.word(),
+        "error": letter.failure.message,
+        "attempts": letter.attempts,
+        "lanes": lanes.collect::<Vec<_>>(),
+        "failed_at": letter.failed_at.to_string(),
+    })
+}
+
+/// How many characters of an error a line of the table has.
+const ERROR_CHARS: usize = 60;
+
+fn table(letters: &[DeadLetter], now: Timestamp) -> String {
+    if letters.is_empty() {
+        return "no dead letters\n".to_owned();
+    }
+    let header = ["run", "workflow", "task", "tenant", "reason", "attempts", "failed", "error"];
+    let row = |letter: &DeadLetter| {
+        let message = letter.failure.message.lines().next().unwrap_or_default();
+        let error: String = message.chars().take(ERROR_CHARS).collect();
+        vec![
+            letter.task.run.to_string(),
+            shown(letter.workflow.as_str()),
+            shown(letter.name.as_str()),
+            shown(letter.tenant.as_str()),
+            shown(letter.failure.code.word()),
+            letter.attempts.to_string(),
+            ago(Some(letter.failed_at), now),
+            shown(&error),
+        ]
+    };
+    listing(&header, &[5], letters.iter().map(row))
+}
+
+fn described(letter: &DeadLetter, now: Timestamp) -> String {
+    let lane = |lane: &windlass::store::LaneId| match &lane.key {
+        Some(key) => format!("{} {}", shown(lane.limit.as_str()), shown(key.as_str())),
+        None => shown(lane.limit.as_str()),
+    };
+    let lanes: Vec<String> = letter.lanes.iter().map(lane).collect();
+    let mut text = String::new();
+    let mut line = |word: &str, value: String| text += &format!("{word:<9} {value}\n");
+    line("run", letter.task.run.to_string());
+    line("task", shown(letter.name.as_str()));
+    line("workflow", format!("{} {}", shown(letter.workflow.as_str()), letter.version));
+    line("tenant", shown(letter.tenant.as_str()));
+    line("queue", shown(letter.queue.as_str()));
+    if !lanes.is_empty() {
+        line("lanes", lanes.join(", "));
+    }
+    line("round", letter.round.to_string());
+    line("attempts", letter.attempts.to_string());
+    line("failed", format!("{} ({} ago)", letter.failed_at, ago(Some(letter.failed_at), now)));
+    line("reason", shown(letter.failure.code.word()));
+    line("error", shown_lines(&letter.failure.message));
+    text
+}

@@ -1,0 +1,59 @@
+//! Who does something by hand.
+
+use windlass::store::Action;
+use windlass::{RunId, Windlass};
+
+/// What commands that change something by hand are told of who does it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct OperatorArguments {
+    /// Who does it, for the log; your name and that of this machine if nothing is said.
+    #[arg(long = "by", value_name = "NAME", default_value_t = whoever())]
+    by: String,
+}
+
+impl OperatorArguments {
+    /// The name.
+    pub(crate) fn name(&self) -> &str {
+        &self.by
+    }
+
+    /// Writes down what is done to a run, before it is done.
+    pub(crate) async fn note(
+        &self,
+        windlass: &Windlass,
+        action: Action,
+        run: RunId,
+    ) -> Result<(), windlass::Error> {
+        windlass.note_action(&self.by, action, run).await
+    }
+}
+
+/// The user's name and that of the machine, such as `anna@ops-1`.
+fn whoever() -> String {
+    let word = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let user = word("USER").or_else(|| word("LOGNAME")).or_else(|| word("USERNAME"));
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = kernel.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+    let host = host.or_else(|| word("HOSTNAME")).or_else(|| word("COMPUTERNAME"));
+    let name = format!(
+        "{}@{}",
+        user.unwrap_or_else(|| "unknown".to_owned()),
+        host.unwrap_or_else(|| "unknown".to_owned())
+    );
+    name.chars().filter(|letter| !letter.is_control()).take(NAME_CHARS_MAX).collect()
+}
+
+/// The most characters of a name that is made here: one of four bytes each fits the limit.
+const NAME_CHARS_MAX: usize = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass::Operator;
+
+    #[test]
+    fn whoever_calls_has_a_name() {
+        let name = whoever();
+        assert!(name.contains('@') && Operator::new(&name).is_ok(), "{name}");
+    }
+}

@@ -1,0 +1,250 @@
+//! Tasks that failed for good, and what operators did.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::time::Duration;
+
+use windlass_core::{ActionId, Payload, RunId, RunState, TaskId, TaskIndex, Timestamp};
+
+use super::run::Run;
+use super::state::{Shared, State};
+use crate::store::dead::{batch_limit, filter_detail, not_discarded};
+use crate::store::log::another_action;
+use crate::store::{
+    Action, DeadLetter, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded,
+    LogEntry, LogFilter, LogPage, NewLogEntry, PAGE_MAX, REDRIVE_TASKS_MAX, Redrive, Redriven,
+    RefusedRun, StoreError,
+};
+
+/// All dead letters.
+#[derive(Default)]
+pub(super) struct DeadLetters {
+    by_age: BTreeMap<DeadLetterCursor, DeadLetter>,
+    ages: BTreeMap<TaskId, Timestamp>,
+}
+
+impl DeadLetters {
+    fn insert(&mut self, letter: DeadLetter) {
+        self.ages.insert(letter.task, letter.failed_at);
+        self.by_age.insert(letter.cursor(), letter);
+    }
+
+    fn remove(&mut self, task: TaskId) {
+        if let Some(failed_at) = self.ages.remove(&task) {
+            self.by_age.remove(&DeadLetterCursor { failed_at, task });
+        }
+    }
+
+    /// Forgets those of a run.
+    pub(super) fn forget(&mut self, run: RunId) {
+        let first = TaskId { run, index: TaskIndex(0) };
+        let last = TaskId { run, index: TaskIndex(u32::MAX) };
+        let tasks: Vec<TaskId> = self.ages.range(first..=last).map(|(task, _)| *task).collect();
+        tasks.into_iter().for_each(|task| self.remove(task));
+    }
+
+    pub(super) fn list(
+        &self,
+        filter: &DeadLetterFilter,
+        after: Option<DeadLetterCursor>,
+        limit: usize,
+    ) -> DeadLetterPage {
+        let limit = limit.min(PAGE_MAX);
+        let before = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let newest_first = self.by_age.range((Bound::Unbounded, before)).rev();
+        let mut matching =
+            newest_first.map(|(_, letter)| letter).filter(|letter| filter.matches(letter));
+        let letters: Vec<DeadLetter> = matching.by_ref().take(limit).cloned().collect();
+        let has_more = matching.next().is_some();
+        let next = letters.last().filter(|_| has_more).map(DeadLetter::cursor);
+        DeadLetterPage { letters, next }
+    }
+
+    /// The first of a filter behind a place, the oldest first, and whether there are more.
+    fn batch(
+        &self,
+        filter: &DeadLetterFilter,
+        after: Option<DeadLetterCursor>,
+        limit: usize,
+    ) -> (Vec<DeadLetterCursor>, bool) {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let oldest_first = self.by_age.range((after, Bound::Unbounded));
+        let mut matching = oldest_first.filter(|(_, letter)| filter.matches(letter));
+        let batch = matching.by_ref().take(limit).map(|(cursor, _)| *cursor).collect();
+        (batch, matching.next().is_some())
+    }
+}
+
+/// What operators did, the oldest first.
+#[derive(Default)]
+pub(super) struct Log {
+    entries: Vec<LogEntry>,
+    places: HashMap<ActionId, usize>,
+}
+
+impl Log {
+    fn push(&mut self, at: Timestamp, runs: Vec<RunId>, new: NewLogEntry) {
+        let NewLogEntry { id, by, action, tenant, run: _, detail } = new;
+        let number = self.entries.len() as u64 + 1;
+        self.places.insert(id, self.entries.len());
+        self.entries.push(LogEntry { number, id, at, by, action, tenant, runs, detail });
+    }
+
+    /// What was written down of an action that is asked for again.
+    fn repeated(&self, id: ActionId, action: Action) -> Result<Option<&LogEntry>, StoreError> {
+        match self.places.get(&id).and_then(|place| self.entries.get(*place)) {
+            Some(entry) if entry.action != action => Err(another_action(id, entry.action, action)),
+            entry => Ok(entry),
+        }
+    }
+
+    pub(super) fn list(&self, filter: &LogFilter) -> LogPage {
+        let LogFilter { run, action, by, before, limit } = filter;
+        let limit = match *limit {
+            0 => PAGE_MAX,
+            limit => limit.min(PAGE_MAX),
+        };
+        let is_wanted = |entry: &&LogEntry| {
+            before.is_none_or(|before| entry.number < before)
+                && run.is_none_or(|run| entry.runs.contains(&run))
+                && action.is_none_or(|action| entry.action == action)
+                && by.as_ref().is_none_or(|by| entry.by == *by)
+        };
+        let mut newest_first = self.entries.iter().rev().filter(is_wanted);
+        let entries: Vec<LogEntry> = newest_first.by_ref().take(limit).cloned().collect();
+        let has_more = newest_first.next().is_some();
+        let next = entries.last().filter(|_| has_more).map(|entry| entry.number);
+        LogPage { entries, next }
+    }
+}
+
+impl State {
+    pub(super) fn log(&mut self, entry: NewLogEntry) -> Result<(), StoreError> {
+        if self.log.repeated(entry.id, entry.action)?.is_none() {
+            let runs = entry.run.into_iter().collect();
+            self.log.push(self.shared.now, runs, entry);
+        }
+        Ok(())
+    }
+
+    pub(super) fn redrive(&mut self, redrive: Redrive) -> Result<Redriven, StoreError> {
+        let Redrive { id, by, filter, after, limit, pace } = redrive;
+        let action = Action::Redrive;
+        if let Some(entry) = self.log.repeated(id, action)? {
+            return answered(entry);
+        }
+        let now = self.shared.now;
+        let (batch, has_more) = self.shared.letters.batch(&filter, after, batch_limit(limit));
+        let mut answer = Redriven::default();
+        let (mut seen, mut tasks, mut last) = (BTreeSet::new(), 0, None);
+        for cursor in &batch {
+            let run = cursor.task.run;
+            if !seen.contains(&run) {
+                let more = self.runs.get(&run).map_or(0, |run| run.tasks.len());
+                if last.is_some() && tasks + more > REDRIVE_TASKS_MAX {
+                    break;
+                }
+                tasks += more;
+                seen.insert(run);
+                let delay = pace.map_or(Duration::ZERO, |pace| {
+                    (pace.start(now) + pace.offset(answer.runs.len())).since(now)
+                });
+                match self.begin_round(run, delay) {
+                    Ok(_) => answer.runs.push(run),
+                    Err(error @ StoreError::Corrupt(_)) => return Err(error),
+                    Err(error) => answer.refused.push(RefusedRun { run, why: error.to_string() }),
+                }
+            }
+            last = Some(*cursor);
+        }
+        answer.next = last.filter(|last| has_more || batch.last() != Some(last));
+        answer.due = pace.map(|pace| pace.start(now) + pace.offset(answer.runs.len()));
+        let detail = serde_json::json!({
+            "filter": filter_detail(&filter),
+            "per_second": pace.map(|pace| pace.per_second.get()),
+            "answer": &answer,
+        });
+        let new = NewLogEntry {
+            id,
+            by,
+            action,
+            tenant: filter.tenant,
+            run: None,
+            detail: Some(encoded(&detail)?),
+        };
+        self.log.push(now, answer.runs.clone(), new);
+        Ok(answer)
+    }
+
+    pub(super) fn discard(&mut self, discard: Discard) -> Result<Discarded, StoreError> {
+        let Discard { id, by, filter, after, limit } = discard;
+        let action = Action::Discard;
+        if let Some(entry) = self.log.repeated(id, action)? {
+            return answered(entry);
+        }
+        let (batch, has_more) = self.shared.letters.batch(&filter, after, batch_limit(limit));
+        let mut answer = Discarded::default();
+        let mut seen = BTreeSet::new();
+        for cursor in &batch {
+            let run = cursor.task.run;
+            let state = self.runs.get(&run).map_or(RunState::Failed, |run| run.state);
+            let refused = not_discarded(run, state);
+            let is_new = seen.insert(run);
+            match refused {
+                Some(why) if is_new => answer.refused.push(RefusedRun { run, why }),
+                Some(_) => {}
+                None => {
+                    self.shared.letters.remove(cursor.task);
+                    // One that halts its stream has slots.
+                    self.shared.vacated.push(cursor.task);
+                    answer.letters += 1;
+                    answer.runs.extend(is_new.then_some(run));
+                }
+            }
+        }
+        answer.next = batch.last().copied().filter(|_| has_more);
+        let detail = serde_json::json!({ "filter": filter_detail(&filter), "answer": &answer });
+        let new = NewLogEntry {
+            id,
+            by,
+            action,
+            tenant: filter.tenant,
+            run: None,
+            detail: Some(encoded(&detail)?),
+        };
+        self.log.push(self.shared.now, answer.runs.clone(), new);
+        Ok(answer)
+    }
+}
+
+fn encoded(detail: &serde_json::Value) -> Result<Payload, StoreError> {
+    Payload::encode(detail).map_err(|error| StoreError::Corrupt(error.to_string()))
+}
+
+/// What an action answered when it was done.
+fn answered<T: serde::de::DeserializeOwned>(entry: &LogEntry) -> Result<T, StoreError> {
+    crate::store::log::answer_of(entry.id, entry.detail.as_ref().map(Payload::as_str))
+}
+
+impl Run {
+    /// Notes that a task has failed for good.
+    pub(super) fn bury(&mut self, shared: &mut Shared, index: TaskIndex) {
+        let spec = self.definition.task(index);
+        let task = &self.tasks[index.as_usize()];
+        let Some(failure) = task.failure.clone() else { return };
+        let needs = self.lane_keys.needs(&self.definition, &self.tenant, index);
+        shared.letters.insert(DeadLetter {
+            task: self.task_id(index),
+            name: spec.name.clone(),
+            round: self.round,
+            tenant: self.tenant.clone(),
+            workflow: self.definition.name().clone(),
+            version: self.definition.version(),
+            queue: spec.queue.clone(),
+            failure,
+            attempts: task.attempt,
+            lanes: needs.into_iter().map(|need| need.lane).collect(),
+            failed_at: shared.now,
+        });
+    }
+}

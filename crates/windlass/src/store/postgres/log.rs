@@ -1,0 +1,120 @@
+//! What operators did.
+
+use serde::de::DeserializeOwned;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+use windlass_core::{ActionId, Operator, Payload, RunId, Tenant};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::handout::payload;
+use super::pool::Tx;
+use super::statements as sql;
+use super::time::At;
+use crate::store::log::{another_action, answer_of};
+use crate::store::{Action, LogEntry, LogFilter, LogPage, NewLogEntry, PAGE_MAX, StoreError};
+
+impl PostgresStore {
+    /// Begins an entry; answers whether there was none of this id.
+    pub(super) async fn begin_action(
+        &self,
+        tx: &Tx<'_>,
+        id: ActionId,
+        by: &Operator,
+        action: Action,
+        tenant: Option<&Tenant>,
+    ) -> Result<bool, Fault> {
+        let (tenant, clock) = (tenant.map(Tenant::as_str), self.test_time());
+        let params: [&(dyn ToSql + Sync); 5] =
+            [id.as_uuid(), &by.as_str(), &action.word(), &tenant, &clock];
+        Ok(!tx.query(&sql::BEGIN_ACTION, &params).await?.is_empty())
+    }
+
+    /// What an action answered that is asked for again.
+    pub(super) async fn repeated<T: DeserializeOwned>(
+        &self,
+        tx: &Tx<'_>,
+        id: ActionId,
+        action: Action,
+    ) -> Result<T, Fault> {
+        let rows = tx.query(&sql::FIND_ACTION, &[id.as_uuid()]).await?;
+        let row = rows.first().ok_or_else(|| {
+            StoreError::Unavailable(format!("action {id} is there and cannot be seen"))
+        })?;
+        check_action(id, row, action)?;
+        Ok(answer_of(id, row.get("detail"))?)
+    }
+
+    pub(super) async fn log_once(&self, entry: &NewLogEntry) -> Result<(), Fault> {
+        let NewLogEntry { id, by, action, tenant, run, detail } = entry;
+        let (tenant, clock) = (tenant.as_ref().map(Tenant::as_str), self.test_time());
+        let run = run.map(|run| *run.as_uuid());
+        let detail = detail.as_ref().map(Payload::as_str);
+        let params: [&(dyn ToSql + Sync); 7] =
+            [id.as_uuid(), &by.as_str(), &action.word(), &tenant, &clock, &run, &detail];
+        if !self.read(&sql::LOG_ACTION, &params).await?.is_empty() {
+            return Ok(());
+        }
+        let rows = self.read(&sql::FIND_ACTION, &[id.as_uuid()]).await?;
+        rows.first().map_or(Ok(()), |row| check_action(*id, row, *action))
+    }
+
+    pub(super) async fn list_log_once(&self, filter: &LogFilter) -> Result<LogPage, Fault> {
+        let LogFilter { run, action, by, before, limit } = filter;
+        let limit = match *limit {
+            0 => PAGE_MAX,
+            limit => limit.min(PAGE_MAX),
+        };
+        let action = action.map(Action::word);
+        let by = by.as_ref().map(Operator::as_str);
+        let before = before.map(|before| i64::try_from(before).unwrap_or(i64::MAX));
+        let most = i64::try_from(limit + 1).unwrap_or(i64::MAX);
+        let rows = match run {
+            Some(run) => {
+                let params: [&(dyn ToSql + Sync); 5] =
+                    [run.as_uuid(), &action, &by, &before, &most];
+                self.read(&sql::LIST_LOG_OF_RUN, &params).await?
+            }
+            None => self.read(&sql::LIST_LOG, &[&action, &by, &before, &most]).await?,
+        };
+        let mut entries = rows.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+        let has_more = entries.len() > limit;
+        entries.truncate(limit);
+        let next = entries.last().filter(|_| has_more).map(|entry| entry.number);
+        Ok(LogPage { entries, next })
+    }
+
+    /// The time of a test's clock; the database has its own.
+    fn test_time(&self) -> Option<At> {
+        self.clock.as_ref().map(|clock| At(clock.now()))
+    }
+}
+
+fn check_action(id: ActionId, row: &Row, asked: Action) -> Result<(), Fault> {
+    let there = row.get::<_, &str>("action").parse().map_err(|error| wrong(id, error))?;
+    if there == asked { Ok(()) } else { Err(another_action(id, there, asked).into()) }
+}
+
+fn wrong(id: ActionId, error: impl std::fmt::Display) -> Fault {
+    StoreError::Corrupt(format!("entry {id} of the log: {error}")).into()
+}
+
+fn entry(row: &Row) -> Result<LogEntry, Fault> {
+    let id = ActionId::from_uuid(row.get("id"));
+    let detail: Option<&str> = row.get("detail");
+    let detail =
+        detail.map(|text| payload(text, || format!("the detail of entry {id} of the log")));
+    let tenant: Option<&str> = row.get("tenant");
+    let runs: Vec<Uuid> = row.get("runs");
+    Ok(LogEntry {
+        number: row.get::<_, i64>("number").cast_unsigned(),
+        id,
+        at: row.get::<_, At>("at").0,
+        by: Operator::new(row.get::<_, &str>("operator")).map_err(|error| wrong(id, error))?,
+        action: row.get::<_, &str>("action").parse().map_err(|error| wrong(id, error))?,
+        tenant: tenant.map(Tenant::new).transpose().map_err(|error| wrong(id, error))?,
+        runs: runs.into_iter().map(RunId::from_uuid).collect(),
+        detail: detail.transpose()?,
+    })
+}

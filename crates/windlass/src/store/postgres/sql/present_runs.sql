@@ -1,0 +1,6 @@
+-- Those of some runs that are there.
+--
+-- $1 uuid[]: the runs
+select r.id
+from windlass.runs r
+where r.id = any($1);
