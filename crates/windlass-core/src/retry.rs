@@ -81,6 +81,27 @@ impl RetryPolicy {
         }
     }
 
+    /// For what may be away for hours: twenty attempts, with a pause of 2 s after the first, doubled
+    /// after each up to an hour (the smaller of 2^attempts seconds and an hour), each shortened by
+    /// up to a fifth at random. The last attempt is some nine hours after the first.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass_core::RetryPolicy;
+    ///
+    /// let seconds = |attempt| RetryPolicy::patient().delay_after(attempt, 0.0).map(|it| it.as_secs());
+    /// assert_eq!([1, 2, 3, 11, 12, 19].map(seconds), [2, 4, 8, 2048, 3600, 3600].map(Some));
+    /// assert_eq!(seconds(20), None);
+    /// ```
+    pub fn patient() -> Self {
+        RetryPolicy {
+            attempts: 20,
+            first_delay: Duration::from_secs(2),
+            delay_max: Duration::from_secs(60 * 60),
+            ..RetryPolicy::exponential()
+        }
+    }
+
     /// The same pause after each of five attempts, without jitter.
     pub fn fixed(delay: Duration) -> Self {
         RetryPolicy {
@@ -205,6 +226,19 @@ mod tests {
             pauses,
             [millis(100), millis(300), millis(900), millis(1000), millis(1000), None]
         );
+    }
+
+    #[test]
+    fn a_patient_policy_doubles_its_pauses_up_to_an_hour_with_jitter() {
+        let policy = RetryPolicy::patient();
+        policy.validate().expect("it makes sense");
+        for attempt in 1..20_u32 {
+            let longest = Duration::from_secs(2_u64.pow(attempt).min(3_600));
+            assert_eq!(policy.delay_after(attempt, 0.0), Some(longest));
+            let shortest = policy.delay_after(attempt, 1.0).expect("it is not the last");
+            assert_eq!(shortest, longest.mul_f64(0.8));
+        }
+        assert_eq!(policy.delay_after(20, 0.0), None);
     }
 
     #[test]
