@@ -52,6 +52,8 @@ pub mod embedded;
 mod engine;
 mod error;
 pub mod function;
+#[cfg(feature = "postgres")]
+mod once;
 mod planted;
 mod process;
 mod run;
@@ -70,6 +72,8 @@ pub use duties::{Duties, DutyOptions};
 pub use engine::{Start, Windlass};
 pub use error::{Error, ErrorKind};
 pub use function::Function;
+#[cfg(feature = "postgres")]
+pub use once::{HANDLED_KEPT, Once};
 #[cfg(feature = "planted-bugs")]
 pub use planted::PlantedBug;
 pub use run::RunHandle;

@@ -41,6 +41,14 @@ pub(crate) const RECORD: &str = "select windlass.record_step(
 pub(crate) const FIND: &str =
     "select windlass.find_step($1::uuid, $2::integer, $3::bigint, $4::integer)";
 
+/// Begins what is done once for each key.
+pub(crate) const BEGIN_ONCE: &str = "select windlass.begin_once(
+    $1::uuid, $2::integer, $3::bigint, $4, $5::bigint * interval '1 microsecond')";
+
+/// Ends what is done once for each key.
+pub(crate) const END_ONCE: &str =
+    "select windlass.end_once($1::uuid, $2::integer, $3::bigint, $4, $5)";
+
 /// A pool of a driver whose connections a [step](crate::Ctx::transaction) can write on.
 ///
 /// It is implemented for `deadpool_postgres::Pool`, and with the feature `sqlx` for

@@ -286,6 +286,29 @@ create table windlass.key_waiters (
 
 create index key_waiters_of on windlass.key_waiters (tenant, key, name) where is_told is null;
 
+-- What handlers did once for each key: a row is written in the transaction of the work (`once`), and
+-- stays for the time that was said, longer than its run if need be. Whoever comes with the same key
+-- meanwhile waits for the end of that transaction.
+create table windlass.handled (
+    tenant text not null check (octet_length(tenant) between 1 and 200),
+    -- The workflow and the task, with a slash between them.
+    scope text not null check (octet_length(scope) between 3 and 401),
+    key text not null check (octet_length(key) between 1 and 400),
+    -- The run whose task did it.
+    run_id uuid not null,
+    handled_at timestamptz not null,
+    -- From when on it may be done again, and the row be deleted.
+    expires_at timestamptz not null,
+    -- What it gave, unless that is `null`.
+    value json,
+    primary key (tenant, scope, key)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+create index handled_expiry on windlass.handled (expires_at);
+
 -- A queue and a priority: tags are comparable within a level, and each has a virtual
 -- time of its own.
 create table windlass.levels (
@@ -1106,6 +1129,158 @@ begin
 end
 $$;
 
+-- Once for each key: what a message asks for is done by the first of those who bring it, in the
+-- transaction that also notes that it was. The scope of a key is the tenant, the workflow and the
+-- task.
+--
+-- Locks: the row of the key, from the beginning until the caller's transaction ends, and at its end the
+-- lease, as above. Nothing of the engine's locks rows of `handled`.
+
+-- Begins: `first` if the work is to be done, `=` and the result if it has been, `lost` if the task is
+-- not held under this fence, `unknown` if there is no such task. Waits for whoever is at it, for 20
+-- seconds at most (SQLSTATE 55P03).
+create function windlass.begin_once(
+    run uuid, place integer, fence bigint, key text, keep interval
+)
+returns text language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set lock_timeout = 20000
+as $$
+declare
+    whose text;
+    what text;
+    is_held boolean;
+    known json;
+begin
+    select r.tenant, r.workflow || '/' || d.name,
+        exists (
+            select from windlass.leases l
+            where l.run_id = run and l.idx = place and l.fence = begin_once.fence
+        )
+    into whose, what, is_held
+    from windlass.runs r
+    join windlass.definition_tasks d on d.definition_id = r.definition_id and d.idx = place
+    where r.id = run;
+    if not found then
+        return 'unknown';
+    end if;
+    if not is_held then
+        return 'lost';
+    end if;
+    insert into windlass.handled as h (tenant, scope, key, run_id, handled_at, expires_at)
+    values (
+        whose, what, begin_once.key, run, clock_timestamp(),
+        least(clock_timestamp() + keep, '9999-12-31')
+    )
+    on conflict on constraint handled_pkey do update
+    set run_id = excluded.run_id, handled_at = excluded.handled_at,
+        expires_at = excluded.expires_at, value = null
+    where h.expires_at <= clock_timestamp();
+    if found then
+        return 'first';
+    end if;
+    select h.value into known
+    from windlass.handled h
+    where h.tenant = whose and h.scope = what and h.key = begin_once.key;
+    return '=' || coalesce(known::text, 'null');
+end
+$$;
+
+-- Ends the work of the first, with what it gave: WL006 if the task is not held under this fence any
+-- more, and so it stays until the transaction ends.
+create function windlass.end_once(
+    run uuid, place integer, fence bigint, key text, value text
+)
+returns text language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+begin
+    perform from windlass.leases l
+    where l.run_id = run and l.idx = place and l.fence = end_once.fence
+    for key share;
+    if not found then
+        perform windlass.refuse(6, format(
+            'task %s of run %s is not held under fence %s', place, run, fence
+        ));
+    end if;
+    update windlass.handled h
+    set value = nullif(end_once.value, 'null')::json
+    from windlass.runs r
+    join windlass.definition_tasks d on d.definition_id = r.definition_id and d.idx = place
+    where r.id = run and h.tenant = r.tenant and h.scope = r.workflow || '/' || d.name
+        and h.key = end_once.key;
+    return 'done';
+end
+$$;
+
+-- For those who write SQL themselves: whether this transaction is the first to handle the key. If it
+-- is, it is noted so when the transaction commits; if it is not, there is nothing to do. Fails as
+-- `assert_fence` does, and keeps the task held as that does: so call it right before the work, and
+-- keep the work short.
+--
+--     begin;
+--     select windlass.once('01981c2e-7a40-7c1f-9d57-0242ac120002', 'charge', 3, 'payment 9182');
+--     -- Only if that was true:
+--     insert into payments (id) values (9182);
+--     commit;
+create function windlass.once(
+    run uuid, task text, fence bigint, key text, keep interval default interval '30 days'
+)
+returns boolean language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    place constant integer := (
+        select d.idx
+        from windlass.runs r
+        join windlass.definition_tasks d on d.definition_id = r.definition_id
+        where r.id = run and d.name = task
+    );
+    problem constant text := windlass.name_problem('key', key, 400);
+begin
+    if problem is not null then
+        perform windlass.refuse(2, problem);
+    end if;
+    if keep is null or keep <= interval '0' then
+        perform windlass.refuse(2, format('key %s is to be kept for %s', to_json(key), keep));
+    end if;
+    perform windlass.assert_fence(run, task, fence);
+    return windlass.begin_once(run, place, fence, key, keep) = 'first';
+end
+$$;
+
+-- Forgets keys whose time is over, the oldest first and at most so many; answers how many. It passes
+-- over those that someone is at. Nothing calls it by itself.
+create function windlass.prune_handled(most integer default 1000)
+returns bigint language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    pruned bigint;
+begin
+    with old as materialized (
+        select h.ctid as place
+        from windlass.handled h
+        where h.expires_at <= clock_timestamp()
+        order by h.expires_at
+        limit most
+        for update skip locked
+    ),
+    gone as (
+        delete from windlass.handled h
+        where h.ctid = any(array(select o.place from old o))
+        returning 1
+    )
+    select count(1) into pruned from gone;
+    return pruned;
+end
+$$;
+
 revoke execute on function
-    windlass.assert_fence, windlass.look_at_fence, windlass.record_step, windlass.find_step
+    windlass.assert_fence, windlass.look_at_fence, windlass.record_step, windlass.find_step,
+    windlass.begin_once, windlass.end_once, windlass.once, windlass.prune_handled
 from public;

@@ -17,6 +17,7 @@ mod drivers;
 mod keys;
 mod ledger;
 mod limits;
+mod once;
 mod sql;
 mod steps;
 mod undo;
