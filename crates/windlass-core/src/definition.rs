@@ -26,6 +26,12 @@ pub const TASKS_MAX: usize = 50_000;
 /// The most edges between the tasks of a workflow.
 pub const EDGES_MAX: usize = 500_000;
 
+/// The most tasks that one call of a handler deals with.
+pub const BATCH_SIZE_MAX: usize = 10_000;
+
+/// How long a task waits for others to be dealt with together, at most.
+pub const BATCH_WAIT_MAX: Duration = Duration::from_secs(3_600);
+
 /// What a task does when its turn comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

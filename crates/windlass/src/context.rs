@@ -1,11 +1,12 @@
 //! What a handler knows about the attempt it runs in.
 
+mod checkpoints;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_core::{
@@ -14,12 +15,12 @@ use windlass_core::{
 };
 
 use crate::backoff::Backoff;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::function::{Journal, never};
 use crate::planted::Planted;
 use crate::store::{
-    Answer, Born, Checkpoint, Child, ChildCount, ChildStart, Claimed, Held, Recording, Refusal,
-    StoreError, TakeSignal, WorkerLink,
+    Answer, Born, Child, ChildCount, ChildStart, Claimed, Held, Recording, Refusal, StoreError,
+    TakeSignal, WorkerLink,
 };
 use crate::worker::{Gather, Gathers, Parcel};
 
@@ -47,6 +48,10 @@ pub(crate) struct Attempt {
     last_sign: Mutex<Instant>,
     /// How many of its calls wait for the store.
     waits: AtomicUsize,
+    /// When its handler was called; `None` while it waits for others to be called with.
+    began: Mutex<Option<Instant>>,
+    /// Whether its handler is called for others as well.
+    is_batched: AtomicBool,
 }
 
 impl Attempt {
@@ -74,7 +79,46 @@ impl Attempt {
             is_alone: false,
             last_sign: Mutex::new(Instant::now()),
             waits: AtomicUsize::new(0),
+            began: Mutex::new(Some(Instant::now())),
+            is_batched: AtomicBool::new(false),
         }
+    }
+
+    /// The attempt waits for others that its handler is called with.
+    pub(crate) fn begin_gathering(&self) {
+        self.is_batched.store(true, Ordering::Relaxed);
+        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Its handler is called.
+    pub(crate) fn end_gathering(&self) {
+        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether its handler is called for others as well.
+    pub(crate) fn is_batched(&self) -> bool {
+        self.is_batched.load(Ordering::Relaxed)
+    }
+
+    /// When its handler was called: not before now, if it was not.
+    pub(crate) fn began_at(&self) -> Instant {
+        let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        began.unwrap_or_else(Instant::now)
+    }
+
+    /// Tells the attempts of one worker from those of others while any of them is there.
+    pub(crate) fn worker_key(&self) -> usize {
+        self.gathers.as_ref().map_or(0, |gathers| Arc::as_ptr(gathers).addr())
+    }
+
+    /// Waits until the attempt is to end.
+    pub(crate) async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
+    }
+
+    /// Waits until its worker is shutting down.
+    pub(crate) async fn drained(&self) {
+        self.draining.cancelled().await;
     }
 
     /// An attempt that runs a function as far as its record goes, on behalf of this one.
@@ -505,77 +549,6 @@ impl<I> Ctx<I> {
     /// them has to do with the lease, which the worker keeps by itself.
     pub fn heartbeat(&self) {
         self.attempt.give_sign();
-    }
-}
-
-impl<I> Ctx<I> {
-    /// Keeps a value for the next attempts of the task: when this returns, it is as durable as
-    /// an output. It takes the place of the one before, and is gone when the task has ended.
-    ///
-    /// Checkpoints that the handlers of a worker write at the same time share one operation of
-    /// the store. While the store is away, it is tried again until the attempt is
-    /// [cancelled](Ctx::is_cancelled); one that was cancelled before still tries once, so that a
-    /// handler can write its last checkpoint while it cleans up.
-    ///
-    /// ```
-    /// # use windlass::{Ctx, TaskError};
-    /// # async fn import_row(_: usize) -> Result<(), TaskError> { Ok(()) }
-    /// async fn import(ctx: Ctx<usize>) -> Result<(), TaskError> {
-    ///     let first = ctx.last_checkpoint()?.unwrap_or(0);
-    ///     for row in first..*ctx.input() {
-    ///         import_row(row).await?;
-    ///         if row % 100 == 99 {
-    ///             ctx.checkpoint(&(row + 1)).await?;
-    ///         }
-    ///     }
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::LeaseLost`] if the task is not this attempt's any more: another one may
-    /// have begun, and what this one does has no effect. [`ErrorKind::Conflict`] if the run was
-    /// cancelled, [`ErrorKind::Payload`] if the value has no JSON form or is too large, and
-    /// [`ErrorKind::Unavailable`] if the store did not answer until the attempt was cancelled.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it returns, the value may be kept or not.
-    pub async fn checkpoint(&self, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
-        let what = format!("checkpoint of task {:?} of run {}", self.task(), self.run_id());
-        let value = self.attempt.payload_limit.encode(value);
-        let value = value.map_err(|error| Error::payload(&what, error))?;
-        let held = Held { task: self.attempt.claimed.task, fence: self.attempt.claimed.fence };
-        let checkpoint = Checkpoint { held, value };
-        let refusal = match self.attempt.tell(|gathers| &gathers.checkpoints, checkpoint).await? {
-            Answer::Accepted | Answer::AcceptedAlready => return Ok(()),
-            Answer::Refused(refusal) => refusal,
-        };
-        let (kind, why) = match refusal {
-            Refusal::LeaseLost => (ErrorKind::LeaseLost, "the lease of this attempt is lost"),
-            Refusal::RunCancelled => (ErrorKind::Conflict, "the run was cancelled"),
-            Refusal::UnknownTask => (ErrorKind::NotFound, "there is no such task"),
-            Refusal::Invalid => (ErrorKind::Payload, "it cannot be stored"),
-        };
-        Err(Error::new(kind, format!("{what} was refused: {why}")))
-    }
-
-    /// The newest value that an earlier attempt of the task [kept](Ctx::checkpoint), `None` if
-    /// there is none. What this attempt keeps does not change it.
-    ///
-    /// It outlives failed attempts, lost workers and hand-backs. A retry of the run that
-    /// resets the task begins without one.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Payload`] if it is not of this type, such as one that another version of
-    /// the program wrote.
-    pub fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        let value = self.attempt.claimed.checkpoint.as_ref().map(Payload::decode).transpose();
-        value.map_err(|error| {
-            Error::payload(format_args!("checkpoint of task {:?}", self.task()), error)
-        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{EDGES_MAX, TASKS_MAX};
+use super::{BATCH_SIZE_MAX, BATCH_WAIT_MAX, EDGES_MAX, TASKS_MAX};
 use crate::id::{Priority, Version};
 use crate::lane::{LIMITS_MAX, LimitError};
 use crate::name::NameError;
@@ -165,6 +165,12 @@ pub enum TaskProblem {
         max = Priority::MAX.get()
     )]
     Priority(i16),
+    /// Its handler is called for none at once, or for too many.
+    #[error("has batches of {0}, not within 1 to {BATCH_SIZE_MAX}")]
+    BatchSize(usize),
+    /// Its messages wait for each other too long.
+    #[error("has batches that wait for {0:?}, the limit is {BATCH_WAIT_MAX:?}")]
+    BatchWait(Duration),
     /// It names a parent by the handle of another workflow.
     #[error("its parent {0:?} belongs to another workflow")]
     ForeignParent(String),

@@ -33,13 +33,14 @@ pub(super) async fn run(
     let name = spec.name.as_str();
     parts.reached(Point::BeforeHandler, name).await;
     attempt.give_sign();
+    attempt.end_gathering();
     let future = Driven::new(handler(Arc::clone(&attempt)), Arc::clone(&attempt));
     let handler = Watched { future, parts: &parts, name, is_begun: false };
     let mut handler = pin!(handler);
     let stopped = tokio::select! {
         biased;
         outcome = &mut handler => Stopped::Ended(outcome),
-        limit = deadline(spec.timeout) => Stopped::Late(format!("took longer than {limit:?}")),
+        limit = deadline(&attempt) => Stopped::Late(format!("took longer than {limit:?}")),
         limit = silence(&attempt) => {
             Stopped::Late(format!("gave no sign of life for {limit:?}"))
         }
@@ -75,13 +76,18 @@ enum Stopped {
     Cancelled,
 }
 
-async fn deadline(limit: Option<Duration>) -> Duration {
-    match limit {
-        Some(limit) => {
-            tokio::time::sleep(limit).await;
-            limit
+/// Waits until the handler has taken longer than it may; never, if it may take any time. What it
+/// waits for others to be called with does not count.
+async fn deadline(attempt: &Attempt) -> Duration {
+    let Some(limit) = attempt.claimed.spec.timeout else {
+        return std::future::pending().await;
+    };
+    loop {
+        let until = attempt.began_at() + limit;
+        if Instant::now() >= until {
+            return limit;
         }
-        None => std::future::pending().await,
+        sleep_until(until).await;
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use windlass_core::definition::{DefinitionDraft, TaskDraft, TaskProblem};
+use windlass_core::definition::{
+    BATCH_SIZE_MAX, BATCH_WAIT_MAX, DefinitionDraft, TaskDraft, TaskProblem,
+};
 use windlass_core::undo::UNDO_SUFFIX;
 use windlass_core::{
     DefinitionError, Priority, TaskIndex, TaskKind, Trigger, Version, WorkflowName,
@@ -207,24 +209,33 @@ pub(super) struct Node {
     pub(super) draft: TaskDraft,
     pub(super) edges: Edges,
     pub(super) priority: i16,
+    /// How many tasks its handler is called for at once, and how long they wait for each other.
+    pub(super) batch: Option<(usize, Duration)>,
 }
 
 impl Node {
     pub(super) fn new(builder: BuilderId, name: String, kind: TaskKind) -> Self {
         let draft = TaskDraft::new(name, kind);
-        Node { draft, edges: Edges::new(builder), priority: Priority::default().get() }
+        let priority = Priority::default().get();
+        Node { draft, edges: Edges::new(builder), priority, batch: None }
     }
 
     /// The complete draft, and what is wrong with the task beyond what the draft
     /// shows.
     fn close(self) -> (TaskDraft, Option<TaskProblem>) {
-        let Node { mut draft, edges, priority } = self;
+        let Node { mut draft, edges, priority, batch } = self;
         draft.parents = edges.parents;
         let uncertain = edges.required.filter(|_| draft.trigger != Trigger::AllSucceeded);
         let problem = if let Some(parent) = edges.foreign {
             Some(TaskProblem::ForeignParent(parent.to_string()))
         } else if let Some(parent) = uncertain {
             Some(TaskProblem::ReadsUncertainParent(parent.to_string()))
+        } else if let Some((size, _)) =
+            batch.filter(|(size, _)| !(1..=BATCH_SIZE_MAX).contains(size))
+        {
+            Some(TaskProblem::BatchSize(size))
+        } else if let Some((_, wait)) = batch.filter(|(_, wait)| *wait > BATCH_WAIT_MAX) {
+            Some(TaskProblem::BatchWait(wait))
         } else {
             match Priority::new(priority) {
                 Some(priority) => {

@@ -73,6 +73,12 @@ where
     where
         F: Fn(Ctx<I>, R) -> Fut,
     {
+        let (ctx, values) = self.ready(attempt)?;
+        Ok((self.call)(ctx, values))
+    }
+
+    /// What the handler is called with, or the outcome if it does not come to that.
+    pub(super) fn ready(&self, attempt: Arc<Attempt>) -> Result<(Ctx<I>, R), Outcome> {
         let input = attempt.claimed.input.decode().map_err(|error| {
             let what = format_args!("input of task {:?}", attempt.claimed.spec.name);
             Outcome::Failed(payload_failure(what, error))
@@ -82,11 +88,11 @@ where
         if !self.conditions.iter().all(|condition| condition(&ctx, &values)) {
             return Err(Outcome::ConditionFalse);
         }
-        Ok((self.call)(ctx, values))
+        Ok((ctx, values))
     }
 }
 
-fn outcome_of(task: &TaskName, limit: PayloadLimit, output: &impl Serialize) -> Outcome {
+pub(super) fn outcome_of(task: &TaskName, limit: PayloadLimit, output: &impl Serialize) -> Outcome {
     match limit.encode(output) {
         Ok(payload) => Outcome::Returned(payload),
         Err(error) => {
@@ -96,7 +102,7 @@ fn outcome_of(task: &TaskName, limit: PayloadLimit, output: &impl Serialize) -> 
     }
 }
 
-fn failed(attempt: &Attempt, error: &(dyn StdError + 'static)) -> Outcome {
+pub(super) fn failed(attempt: &Attempt, error: &(dyn StdError + 'static)) -> Outcome {
     if is_hand_back(error) {
         attempt.hand_back();
         return Outcome::Interrupted;

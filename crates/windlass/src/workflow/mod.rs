@@ -69,6 +69,8 @@
 //! });
 //! ```
 
+mod batch;
+mod batch_builder;
 mod builder;
 mod handler;
 mod map_builder;
@@ -87,6 +89,7 @@ use windlass_core::{Definition, TaskIndex, Version, WorkflowName};
 use crate::error::Error;
 use crate::function::undo_handler;
 
+pub use batch_builder::BatchBuilder;
 pub use builder::WorkflowBuilder;
 pub(crate) use handler::{Handler, HandlerFuture};
 pub use map_builder::MapBuilder;

@@ -10,7 +10,7 @@ use windlass_core::{Failure, Limit, RetryPolicy, TaskKind, TaskName, Trigger, Wo
 
 use super::Task;
 use super::builder::{Node, WorkflowBuilder};
-use super::handler::{Body, Condition, Reader};
+use super::handler::{Body, Condition, Handler, Reader};
 use super::reads::{Plan, Readable, Reads, ReadsNothing};
 use crate::context::Ctx;
 
@@ -144,6 +144,23 @@ impl<'w, I, R> TaskBuilder<'w, I, R> {
     pub fn priority(mut self, priority: i16) -> Self {
         self.node.priority = priority;
         self
+    }
+}
+
+impl<I, R> TaskBuilder<'_, I, R> {
+    /// Its handler is one for batches.
+    pub(super) fn batched(mut self, size: usize, wait: Duration) -> Self {
+        self.node.batch = Some((size, wait));
+        self
+    }
+
+    /// Adds the task with a handler that is made of what comes before its call.
+    pub(super) fn finish<O>(
+        self,
+        handler: impl FnOnce(Reader<R>, Vec<Condition<I, R>>) -> Handler,
+    ) -> Task<O> {
+        let TaskBuilder { workflow, node, read, conditions } = self;
+        workflow.add(node, Some(handler(read, conditions)))
     }
 }
 

@@ -4,6 +4,7 @@ mod acceptance;
 mod afresh;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod audit;
+mod batches;
 mod builder;
 mod checkpoints;
 mod contract;

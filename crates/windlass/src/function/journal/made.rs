@@ -20,6 +20,8 @@ pub(in crate::function) enum CallError {
     Name(#[from] NameError),
     #[error("the function made {CALLS_MAX} calls, which is the limit")]
     TooMany,
+    #[error("{0} {1:?} is called by a batch handler, which has no steps")]
+    Batched(StepKind, StepName),
     #[error("{0} {1:?} is called within a step; call it behind or beside the step")]
     Nested(StepKind, StepName),
 }
@@ -45,6 +47,9 @@ impl Made {
         name: &str,
     ) -> Result<Self, CallError> {
         let name = StepName::new(name)?;
+        if attempt.is_batched() {
+            return Err(CallError::Batched(kind, name));
+        }
         let mut state = attempt.journal.state();
         if state.scope.is_some() {
             return Err(CallError::Nested(kind, name));
