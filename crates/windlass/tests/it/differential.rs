@@ -196,15 +196,6 @@ mod the_store_in_postgresql_agrees_with_that_in_memory {
         agree_over(1).await;
     }
 
-    /// At its step 1,929 the store in memory has cancelled a child whose parent was cancelled,
-    /// and the store in PostgreSQL has not yet. Which of them is right is not known.
-    #[tokio::test]
-    #[ignore = "the stores disagree at step 1,929"]
-    async fn over_the_story_of_a_cancelled_child() {
-        let postgres = crate::postgres::postgres_with_one_connection().await;
-        agree(&postgres, 6, 2_500).await;
-    }
-
     /// What takes too long for every day; `cargo xtask test` runs it by name.
     mod long {
         use super::*;
@@ -236,9 +227,7 @@ mod the_store_in_postgresql_agrees_with_that_in_memory {
         #[tokio::test]
         #[ignore = "long"]
         async fn over_more_of_ten_thousand_steps() {
-            // Up to the disagreement below.
-            let postgres = crate::postgres::postgres_with_one_connection().await;
-            agree(&postgres, 6, 1_900).await;
+            agree_for_long(6).await;
         }
 
         #[tokio::test]

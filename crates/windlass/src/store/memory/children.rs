@@ -32,7 +32,7 @@ impl Family {
 /// Something that happened to a run and that others must hear of.
 #[derive(Clone, Copy)]
 pub(super) enum Notice {
-    /// It ended.
+    /// It ended, or was retried.
     Ended(RunId),
     /// It was cancelled, and so are its children.
     Cancelled(RunId),
@@ -151,6 +151,7 @@ impl State {
     pub(super) fn reopen_child(&mut self, run: RunId) {
         if let Some((task, call)) = self.family.parents.get(&run) {
             self.family.open.insert((*task, *call, run));
+            self.shared.notices.push_back(Notice::Ended(run));
         }
     }
 
@@ -158,23 +159,28 @@ impl State {
     pub(super) fn note_ends(&mut self) {
         for ended in std::mem::take(&mut self.shared.ended) {
             self.undo_ended(&ended);
-            let Ended { run, state, .. } = ended;
-            if self.family.parents.contains_key(&run) {
-                self.shared.notices.push_back(Notice::Ended(run));
-            }
-            let is_open = |child: &RunId| {
-                self.family
-                    .parents
-                    .get(child)
-                    .is_some_and(|(task, call)| self.family.open.contains(&(*task, *call, *child)))
-            };
-            let forgets = self.shared.planted.has(PlantedBug::CancelForgetsChildren);
-            let is_told = state == RunState::Cancelled && !forgets;
-            if is_told && self.family.children_of(run).any(|id| is_open(&id)) {
-                self.shared.notices.push_back(Notice::Cancelled(run));
-            }
-            self.shared.wakes.timers |= !self.shared.notices.is_empty();
+            self.note_end(&ended);
         }
+    }
+
+    /// Notes that others must hear of a run that ended, if they must.
+    pub(super) fn note_end(&mut self, ended: &Ended) {
+        let Ended { run, state, .. } = *ended;
+        if self.family.parents.contains_key(&run) {
+            self.shared.notices.push_back(Notice::Ended(run));
+        }
+        let is_open = |child: &RunId| {
+            self.family
+                .parents
+                .get(child)
+                .is_some_and(|(task, call)| self.family.open.contains(&(*task, *call, *child)))
+        };
+        let forgets = self.shared.planted.has(PlantedBug::CancelForgetsChildren);
+        let is_told = state == RunState::Cancelled && !forgets;
+        if is_told && self.family.children_of(run).any(|id| is_open(&id)) {
+            self.shared.notices.push_back(Notice::Cancelled(run));
+        }
+        self.shared.wakes.timers |= !self.shared.notices.is_empty();
     }
 
     /// Takes up to `limit` notices, the oldest first.
@@ -210,7 +216,10 @@ impl State {
         for notice in notices {
             let Notice::Ended(run) = *notice else { continue };
             if let Some((task, call)) = self.family.parents.get(&run).copied() {
-                self.family.open.remove(&(task, call, run));
+                // It may have been retried since.
+                if self.runs.get(&run).is_none_or(|run| run.state.is_final()) {
+                    self.family.open.remove(&(task, call, run));
+                }
                 parents.insert(task);
             }
         }

@@ -216,7 +216,7 @@ impl PostgresStore {
 /// Something that happened to a run and that others must hear of.
 #[derive(Clone, Debug)]
 pub(super) enum Note {
-    /// A child of this run ended.
+    /// A child of this run ended, or was retried.
     ChildEnded { run: RunId, child: RunId },
     /// A task of this run may have slots in lanes by now.
     Lane { run: RunId },

@@ -107,6 +107,8 @@ impl PostgresStore {
         let mut writes = work.writes(&self.names)?;
         if id.may_be_child() {
             writes.push(&sql::REOPEN_CHILD, params![*id.as_uuid()]);
+            // A sweep beside this may take it for ended after all, and the next one looks again.
+            writes.push(&sql::NOTE_ENDS, params![vec![*id.as_uuid()]]);
         }
         self.conclude_with(tx, &work, writes).await?;
         Ok(round + 1)

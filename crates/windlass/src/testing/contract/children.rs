@@ -254,6 +254,29 @@ pub(crate) async fn a_child_that_is_retried_is_waited_for_again(bench: &Bench<'_
     assert_eq!(bench.task(run, "a").await.state, TaskState::Ready);
 }
 
+pub(crate) async fn a_child_that_is_retried_before_its_end_is_heard_of_has_not_ended(
+    bench: &Bench<'_>,
+) {
+    bench.register("p", "a*3").await;
+    bench.register("c", "x").await;
+    let run = bench.start("p").await;
+    let worker = bench.worker().await;
+    let parent = worker.claim_one().await;
+    let mut start = child(bench, &parent, 1, Some(0));
+    start.definition = definition("c", 1, "x");
+    let id = start.run.id;
+    bench.store.start_children(vec![start]).await.expect("starting works");
+    let born = claim_children(&worker).await;
+    bench.accept(&born[0], Decision::Fail(failure())).await;
+    assert_eq!(bench.store.retry_run(id, 1).await, Ok(2));
+    // Its parent is told of an end that was taken back.
+    while bench.promote().await > 0 {}
+    assert_eq!(count(bench, &parent).await, (1, 1));
+    bench.store.cancel_run(run, None).await.expect("cancelling works");
+    while bench.promote().await > 0 {}
+    assert_eq!(bench.run_state(id).await, RunState::Cancelled);
+}
+
 pub(crate) async fn many_children_are_started_and_counted(bench: &Bench<'_>) {
     bench.register("p", "a*3").await;
     bench.register("c", "x*2").await;

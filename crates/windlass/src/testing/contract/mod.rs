@@ -374,6 +374,7 @@ macro_rules! store_contract_cases {
                 a_child_that_is_due_when_it_is_cancelled_is_not_claimed
                 a_retried_function_starts_its_children_anew
                 a_child_that_is_retried_is_waited_for_again
+                a_child_that_is_retried_before_its_end_is_heard_of_has_not_ended
                 many_children_are_started_and_counted
             }
             leases {

@@ -50,7 +50,7 @@ pub(super) struct Known {
     pub(super) recorded: VecDeque<Recording>,
     /// Signals that were sent, the newest at the end.
     pub(super) signals: VecDeque<NewSignal>,
-    /// Whether runs ended since the last sweep that others may have to hear of.
+    /// Whether runs ended or were retried since the last sweep, which others may have to hear of.
     pub(super) has_news: bool,
     /// The mandates that candidates were given, or believe to have, the newest at the end.
     pub(super) mandates: VecDeque<Mandate>,
@@ -262,6 +262,7 @@ impl Known {
             self.has_news |= body.to.is_final();
             if let RunEventKind::Retried { round } = body.kind {
                 run.round = round;
+                self.has_news = true;
             }
         }
     }

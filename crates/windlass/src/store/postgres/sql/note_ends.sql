@@ -1,4 +1,4 @@
--- Notes for the next sweep that runs have ended which others may wait for.
+-- Notes for the next sweep that runs have ended which others may wait for, or were retried.
 --
 -- $1 uuid[]: the runs
 insert into windlass.staged (run_id, child_id, purpose)
