@@ -245,6 +245,7 @@ macro_rules! store_contract_cases {
                 what_is_counted_stops_at_its_limit
                 a_ready_task_says_what_the_live_workers_lack
                 a_ready_task_whose_workers_are_busy_or_end_says_so
+                whoever_is_said_to_serve_a_task_can_claim_it_and_nobody_else_can
                 a_running_task_says_whose_it_is_and_for_how_long
                 what_has_ended_says_how
                 of_a_large_run_the_first_tasks_are_told

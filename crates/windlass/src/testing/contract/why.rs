@@ -14,7 +14,8 @@ use super::bench::{
     seconds, success, tenant,
 };
 use crate::store::{
-    Candidacy, ChildStart, Hello, Mailbox, NewKeySignal, NewRun, ProgressNote, Tallies, WorkerInfo,
+    Answer, Candidacy, ChildStart, ClaimRequest, Claimed, HandlerKey, Hello, Mailbox, NewKeySignal,
+    NewRun, ProgressNote, Tallies, WorkerInfo,
 };
 
 impl Bench<'_> {
@@ -502,4 +503,135 @@ pub(crate) async fn of_a_large_run_the_first_tasks_are_told(bench: &Bench<'_>) {
     bench.succeed(&bench.worker().await.claim_one().await).await;
     let why = bench.why(run).await;
     assert_eq!((why.tasks.len(), why.has_more_tasks), (10, false));
+}
+
+/// A worker, and what it told of itself.
+struct Told<'a> {
+    worker: Worker<'a>,
+    queues: Vec<QueueName>,
+    handlers: Vec<HandlerKey>,
+    slots: usize,
+    held: Vec<Claimed>,
+    is_draining: bool,
+}
+
+impl Told<'_> {
+    /// Claims from some queues what it has handlers for.
+    async fn claim(&self, queues: &[QueueName], limit: usize) -> Vec<Claimed> {
+        let handlers = self.handlers.clone().into();
+        let request =
+            ClaimRequest { queues: queues.into(), handlers, ..self.worker.request(limit) };
+        self.worker.bench().store.claim(request).await.expect("a worker that lives can claim")
+    }
+}
+
+/// Numbers that look drawn, and are the same every time.
+struct Drawn(u64);
+
+impl Drawn {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).expect("31 bits") % limit
+    }
+
+    fn some<T: Clone>(&mut self, all: &[T]) -> Vec<T> {
+        all.iter().filter(|_| self.below(100) < 60).cloned().collect()
+    }
+}
+
+pub(crate) async fn whoever_is_said_to_serve_a_task_can_claim_it_and_nobody_else_can(
+    bench: &Bench<'_>,
+) {
+    let definitions =
+        [definition("w", 1, "a"), definition("w", 2, "a@mail"), definition("v", 1, "a^1")];
+    for definition in &definitions {
+        bench.try_register(definition.clone()).await.expect("it can be registered");
+    }
+    let queues = ["default", "mail"].map(|name| QueueName::new(name).expect("a name"));
+    let mut drawn = Drawn(7);
+    let (mut runs, mut workers) = (Vec::new(), Vec::<Told<'_>>::new());
+    let (mut served_by_some, mut served_by_none) = (0, 0);
+    for _ in 0..15 {
+        let definition = &definitions[drawn.below(3)];
+        let (workflow, version) = (definition.name().clone(), definition.version());
+        let tenant = tenant(["me", "you"][drawn.below(2)]);
+        let run = NewRun { workflow, version, tenant, ..bench.new_run("w") };
+        runs.push((bench.start_run(run).await, definition.clone()));
+        match drawn.below(6) {
+            0 | 1 if workers.len() < 5 => {
+                let worker = bench.stranger();
+                let definitions = drawn.some(&definitions);
+                let info = WorkerInfo { queues: drawn.some(&queues), ..WorkerInfo::default() };
+                let slots = 1 + drawn.below(2);
+                let hello = Hello {
+                    definitions,
+                    slots: u32::try_from(slots).expect("few"),
+                    info: info.clone(),
+                    ..worker.hello(seconds(10_000))
+                };
+                let handlers = hello.workflows();
+                bench.store.join(hello).await.expect("it can join");
+                let (held, is_draining) = (Vec::new(), false);
+                let queues = info.queues;
+                workers.push(Told { worker, queues, handlers, slots, held, is_draining });
+            }
+            2 if !workers.is_empty() => {
+                let worker = drawn.below(workers.len());
+                let told = &mut workers[worker];
+                if !told.is_draining {
+                    let free = told.slots - told.held.len();
+                    let claimed = told.claim(&told.queues, free).await;
+                    told.held.extend(claimed);
+                }
+            }
+            3 if !workers.is_empty() => {
+                let worker = drawn.below(workers.len());
+                for held in std::mem::take(&mut workers[worker].held) {
+                    bench.succeed(&held).await;
+                }
+            }
+            4 if workers.len() > 2 => {
+                let worker = drawn.below(workers.len());
+                let told = &mut workers[worker];
+                bench.store.begin_drain(told.worker.id).await.expect("saying so works");
+                told.is_draining = true;
+            }
+            _ => {}
+        }
+        for (run, definition) in &runs {
+            if bench.task(*run, "a").await.state != TaskState::Ready {
+                continue;
+            }
+            let reason = bench.reason(*run, "a").await;
+            let Reason::Ready { queue, all_before, served, .. } = reason else {
+                panic!("it is not ready: {reason:?}");
+            };
+            let mut has_claimed = false;
+            for told in workers.iter().filter(|told| !told.is_draining) {
+                if told.held.len() == told.slots {
+                    continue;
+                }
+                // What stands before it, and it.
+                let limit = usize::try_from(all_before.at_least).expect("few") + 1;
+                let mine: Vec<_> = told.queues.iter().filter(|it| **it == queue).cloned().collect();
+                let claimed = told.claim(&mine, limit).await;
+                has_claimed |= claimed.iter().any(|task| task.task.run == *run);
+                for task in &claimed {
+                    assert_eq!(bench.release(task, Duration::ZERO).await, Answer::Accepted);
+                }
+            }
+            let is_served = matches!(served, Served::Free { .. });
+            let name = definition.name();
+            assert_eq!(
+                is_served,
+                has_claimed,
+                "{name} version {}: {served:?}",
+                definition.version()
+            );
+            served_by_some += u32::from(is_served);
+            served_by_none += u32::from(!is_served);
+        }
+    }
+    assert!(served_by_some > 5 && served_by_none > 5, "{served_by_some} and {served_by_none}");
 }

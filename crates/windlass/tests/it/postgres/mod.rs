@@ -39,6 +39,7 @@ mod tls;
 mod transactional;
 mod views;
 mod warnings;
+mod why;
 
 /// The most tasks that are audited after a case: the whole of a large run takes seconds.
 const AUDITED_TASKS_MAX: i64 = 2_000;

@@ -23,6 +23,7 @@ mod leaders;
 mod onward;
 mod pairs;
 mod undo;
+mod why;
 
 use std::collections::BTreeMap;
 use std::future::Future;
