@@ -11,6 +11,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::Priority;
+
 /// A place in a queue's virtual time.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -95,6 +97,28 @@ pub fn next_tag(last: Option<Tag>, virtual_time: Tag, weight: Weight, phase: Pha
     let spacing = TAG_STRIDE / i64::from(weight.0);
     let ahead = (i64::from(phase.0) - start.0).rem_euclid(spacing);
     Tag(start.0.saturating_add(if ahead == 0 { spacing } else { ahead }))
+}
+
+/// Of how many claims of a worker one begins with a lower priority.
+pub const AGEING: u64 = 16;
+
+/// The priority that the claim with this number begins with instead of the largest, if it does.
+/// `priorities` are those in which something is ready, the largest first.
+///
+/// Of [`AGEING`] claims of a worker one begins with a lower priority, and they take turns: of how
+/// much is ready in the larger ones it does not depend, so nothing waits for ever.
+///
+/// ```
+/// use windlass_core::{Priority, first_priority};
+///
+/// let priorities = [9, 0, -9].map(|number| Priority::new(number).unwrap());
+/// let firsts: Vec<_> = (1..=48).filter_map(|claim| first_priority(claim, &priorities)).collect();
+/// assert_eq!(firsts, [priorities[1], priorities[2], priorities[1]]);
+/// ```
+pub fn first_priority(claim: u64, priorities: &[Priority]) -> Option<Priority> {
+    let (turn, lower) = (claim / AGEING, priorities.get(1..)?);
+    let place = usize::try_from(turn).unwrap_or_default().checked_rem(lower.len())?;
+    lower.get(place).copied().filter(|_| claim % AGEING == AGEING - 1)
 }
 
 #[cfg(test)]

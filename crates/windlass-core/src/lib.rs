@@ -39,7 +39,7 @@ pub use decide::{
 };
 pub use definition::{Definition, DefinitionDraft, DefinitionError, TaskKind, TaskSpec, Trigger};
 pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
-pub use fairness::{Phase, Tag, Weight, next_tag};
+pub use fairness::{AGEING, Phase, Tag, Weight, first_priority, next_tag};
 pub use id::{
     ActionId, CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, SignalId, TaskId, TaskIndex,
     Term, Version, WorkerId,

@@ -38,8 +38,8 @@ pub(super) enum Notice {
     Cancelled(RunId),
     /// A signal came for functions of it that wait for a key.
     Signalled(RunId),
-    /// Others have the place of this task in a lane, and its run is to be cancelled.
-    Superseded(TaskId),
+    /// Others have the place of a task of it in a lane, and it is to be cancelled.
+    Superseded(RunId),
 }
 
 impl State {

@@ -1,10 +1,10 @@
 //! Slots in the lanes of limits: given up by tasks that ended, given to those who wait.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use windlass_core::lane::{Changes, Verdict};
 use windlass_core::{
-    LaneId, RunId, RunState, TaskCommand, TaskEventKind, TaskId, TaskState, Timestamp,
+    LaneId, RunId, RunState, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskState, Timestamp,
 };
 
 use super::children::Notice;
@@ -28,6 +28,7 @@ impl State {
             }
             for task in std::mem::take(&mut self.shared.vacated) {
                 self.shared.lanes.vacate(task);
+                self.shared.superseded.remove(&task);
             }
             let admitted = self.shared.lanes.admit(now);
             for task in admitted.ready {
@@ -43,11 +44,14 @@ impl State {
         }
         let Changes { alarms, superseded, .. } = self.shared.lanes.take_changes();
         self.shared.lanes.forget(now);
+        let mut runs = BTreeSet::new();
         for (task, _, _) in superseded {
             self.put_off(task, None);
-            self.shared.notices.push_back(Notice::Superseded(task));
-            self.shared.wakes.timers = true;
+            self.shared.superseded.insert(task);
+            runs.insert(task.run);
         }
+        self.shared.wakes.timers |= !runs.is_empty();
+        self.shared.notices.extend(runs.into_iter().map(Notice::Superseded));
         for (task, due) in alarms {
             self.put_off(task, Some(due));
         }
@@ -75,11 +79,14 @@ impl State {
         let mut cancelled = HashSet::new();
         for notice in notices {
             let Notice::Superseded(id) = *notice else { continue };
-            let Some(run) = self.runs.get_mut(&id.run) else { continue };
-            // It may have ended by itself, and the rest of its run goes on.
-            if !run.task(id.index).state.is_final() && run.state == RunState::Running {
-                self.cancel_run(id.run, Some(SUPERSEDED.to_owned()))?;
-                cancelled.insert(id.run);
+            let first = TaskId { run: id, index: TaskIndex(0) };
+            let last = TaskId { run: id, index: TaskIndex(u32::MAX) };
+            // Its task may have ended by itself, and the rest of its run goes on.
+            let has_any = self.shared.superseded.range(first..=last).next().is_some();
+            let state = self.runs.get(&id).map(|run| run.state);
+            if has_any && state == Some(RunState::Running) {
+                self.cancel_run(id, Some(SUPERSEDED.to_owned()))?;
+                cancelled.insert(id);
             }
         }
         Ok(cancelled)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use windlass_core::decide::worker_lost;
 use windlass_core::{
-    ClaimSeq, Fence, StepRecord, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskKind,
-    TaskState, Timestamp, WorkerId, decide_lease_expired,
+    ClaimSeq, Fence, Priority, QueueName, StepRecord, TaskCommand, TaskEventKind, TaskId,
+    TaskIndex, TaskKind, TaskState, Timestamp, WorkerId, decide_lease_expired,
 };
 
 use super::run::Run;
@@ -66,13 +66,17 @@ impl State {
         let mut queues: Vec<_> = request.queues.iter().collect();
         let first = request.seq.0 as usize % queues.len().max(1);
         queues.rotate_left(first);
+        let first = |queue| self.shared.ready.first(queue, &request.handlers, request.seq);
+        let firsts: BTreeMap<QueueName, Option<Priority>> =
+            request.queues.iter().map(|queue| (queue.clone(), first(queue))).collect();
         let mut taken = Vec::new();
         while taken.len() < request.limit && !queues.is_empty() {
             queues.retain(|queue| {
                 if taken.len() == request.limit {
                     return true;
                 }
-                let next = self.shared.ready.pop(queue, &request.handlers);
+                let first = firsts.get(*queue).copied().flatten();
+                let next = self.shared.ready.pop(queue, &request.handlers, first);
                 taken.extend(next);
                 next.is_some()
             });

@@ -8,7 +8,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
-use windlass_core::{Phase, Priority, QueueName, Tag, TaskId, Tenant, Weight, next_tag};
+use windlass_core::{
+    ClaimSeq, Phase, Priority, QueueName, Tag, TaskId, Tenant, Weight, first_priority, next_tag,
+};
 
 use crate::planted::{Planted, PlantedBug};
 use crate::store::HandlerKey;
@@ -120,10 +122,32 @@ impl ReadyQueues {
         ControlFlow::Continue(())
     }
 
-    /// Takes the next task of a queue that one of the handlers can run.
-    pub(super) fn pop(&mut self, queue: &QueueName, handlers: &[HandlerKey]) -> Option<TaskId> {
+    /// The priority that the claim with this number begins with in a queue, if it is not the
+    /// largest of which one of the handlers can run something.
+    pub(super) fn first(
+        &self,
+        queue: &QueueName,
+        handlers: &[HandlerKey],
+        claim: ClaimSeq,
+    ) -> Option<Priority> {
+        let routes = self.routes.get(queue)?.iter();
+        let has_any = |route: &Route| handlers.iter().any(|it| route.ready.contains_key(it));
+        let routes = routes.filter(|(_, route)| has_any(route));
+        let priorities: Vec<Priority> = routes.map(|(Reverse(priority), _)| *priority).collect();
+        first_priority(claim.0, &priorities)
+    }
+
+    /// Takes the next task of a queue that one of the handlers can run, of this priority if there
+    /// is one.
+    pub(super) fn pop(
+        &mut self,
+        queue: &QueueName,
+        handlers: &[HandlerKey],
+        first: Option<Priority>,
+    ) -> Option<TaskId> {
         let routes = self.routes.get_mut(queue)?;
-        routes.values_mut().find_map(|route| route.pop(handlers))
+        let favoured = first.and_then(|first| routes.get_mut(&Reverse(first))?.pop(handlers));
+        favoured.or_else(|| routes.values_mut().find_map(|route| route.pop(handlers)))
     }
 }
 

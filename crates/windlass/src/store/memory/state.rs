@@ -73,6 +73,8 @@ pub(super) struct Shared {
     pub(super) vacated: Vec<TaskId>,
     /// Attempts that ended in the verb under way.
     pub(super) attempts: Vec<AttemptEnd>,
+    /// Tasks whose places in lanes others have.
+    pub(super) superseded: BTreeSet<TaskId>,
     /// The tasks that failed for good.
     pub(super) letters: DeadLetters,
     /// The runs that ended in the verb under way.
@@ -163,6 +165,7 @@ impl State {
                 requests: VecDeque::new(),
                 vacated: Vec::new(),
                 attempts: Vec::new(),
+                superseded: BTreeSet::new(),
                 letters: DeadLetters::default(),
                 ended: Vec::new(),
                 mailboxes: Mailboxes::default(),

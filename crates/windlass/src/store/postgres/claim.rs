@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
-use windlass_core::{Fence, Priority, QueueName, TaskId, Timestamp, WorkerId};
+use windlass_core::{Fence, Priority, QueueName, TaskId, Timestamp, WorkerId, first_priority};
 
 use super::PostgresStore;
 use super::fault::Fault;
@@ -105,6 +105,7 @@ pub(super) struct Grab {
     floors: Vec<i64>,
     counts: Vec<i64>,
     wanted: Vec<Wanted>,
+    firsts: Firsts,
     worker: Uuid,
     seq: i64,
     now: Option<At>,
@@ -125,7 +126,8 @@ impl Grab {
             Left { is_dry: wanted.is_all || count < wanted.count, first: wanted.first }
         };
         let left = self.routes.iter().zip(&self.wanted).map(left).collect();
-        Catch { floors: self.floors.clone(), took, taken, left }
+        let firsts = self.firsts.clone();
+        Catch { floors: self.floors.clone(), took, taken, left, firsts }
     }
 }
 
@@ -137,6 +139,8 @@ pub(super) struct Catch {
     taken: Vec<Taken>,
     /// What is left in each route.
     left: Vec<Left>,
+    /// Which priorities it began with.
+    firsts: Firsts,
 }
 
 /// What is left in a route, as far as a look saw.
@@ -163,10 +167,32 @@ struct Standing<T> {
     item: T,
 }
 
+/// The priorities that a claim begins with in queues, where that is not the largest.
+type Firsts = BTreeMap<QueueName, Priority>;
+
+/// The priorities that a claim begins with, by what stands in the queues.
+fn firsts_of<T>(request: &ClaimRequest, standing: &[Standing<T>]) -> Firsts {
+    let mut queues: BTreeMap<&QueueName, BTreeSet<std::cmp::Reverse<Priority>>> = BTreeMap::new();
+    for one in standing {
+        queues.entry(&one.queue).or_default().insert(one.order.0);
+    }
+    let first = |(queue, priorities): (&QueueName, BTreeSet<std::cmp::Reverse<Priority>>)| {
+        let priorities: Vec<Priority> = priorities.into_iter().map(|one| one.0).collect();
+        Some((queue.clone(), first_priority(request.seq.0, &priorities)?))
+    };
+    queues.into_iter().filter_map(first).collect()
+}
+
 /// What is taken and in which order: one of each queue in turn, beginning with another one
 /// at each claim; within a queue by priority, tag and age.
-fn in_turn<T>(request: &ClaimRequest, mut standing: Vec<Standing<T>>, limit: usize) -> Vec<T> {
-    standing.sort_by_key(|one| one.order);
+fn in_turn<T>(
+    request: &ClaimRequest,
+    mut standing: Vec<Standing<T>>,
+    firsts: &Firsts,
+    limit: usize,
+) -> Vec<T> {
+    let is_later = |one: &Standing<T>| firsts.get(&one.queue) != Some(&one.order.0.0);
+    standing.sort_by_key(|one| (is_later(one), one.order));
     let mut queues: BTreeMap<QueueName, VecDeque<T>> = BTreeMap::new();
     for one in standing {
         queues.entry(one.queue).or_default().push_back(one.item);
@@ -253,7 +279,7 @@ impl PostgresStore {
             [_] if request.limit > 0 => {
                 let all = Wanted { count: request.limit, is_all: false, first: None };
                 let floors = self.floors_of(&routes, Found::Nothing);
-                Some(self.grab(request, &routes, floors, vec![all])?)
+                Some(self.grab(request, &routes, floors, vec![all], Firsts::new())?)
             }
             _ => None,
         };
@@ -325,6 +351,7 @@ impl PostgresStore {
         }
         let mut looked: Vec<i64> = Vec::new();
         let mut taken = Vec::new();
+        let mut firsts = Firsts::new();
         for found in looks.iter().copied() {
             let early = early.take();
             let floors = match &early {
@@ -356,6 +383,7 @@ impl PostgresStore {
                     }
                 }
                 taken.extend(catch.taken);
+                firsts.extend(catch.firsts);
                 looked = catch.floors;
             }
         }
@@ -366,7 +394,7 @@ impl PostgresStore {
             let order = (std::cmp::Reverse(key.priority), one.slot);
             Some(Standing { queue: key.queue.clone(), order, item: one })
         });
-        Ok(in_turn(request, standing.collect(), request.limit))
+        Ok(in_turn(request, standing.collect(), &firsts, request.limit))
     }
 
     async fn take_from(
@@ -378,11 +406,11 @@ impl PostgresStore {
         limit: usize,
     ) -> Result<Catch, Fault> {
         let began = Instant::now();
-        let wanted = match routes {
-            [_] => vec![Wanted { count: limit, is_all: false, first: None }],
+        let (wanted, firsts) = match routes {
+            [_] => (vec![Wanted { count: limit, is_all: false, first: None }], Firsts::new()),
             _ => self.choose(tx, request, routes, &floors, limit).await?,
         };
-        let grab = self.grab(request, routes, floors, wanted)?;
+        let grab = self.grab(request, routes, floors, wanted, firsts)?;
         let rows = tx.query(&sql::CLAIM, &grab.params()).await?;
         Ok(grab.catch(&rows, began.elapsed()))
     }
@@ -398,6 +426,7 @@ impl PostgresStore {
         routes: &[(RouteKey, Route)],
         floors: Vec<i64>,
         wanted: Vec<Wanted>,
+        firsts: Firsts,
     ) -> Result<Grab, Fault> {
         let counts: Vec<i64> =
             wanted.iter().map(|one| i64::try_from(one.count).unwrap_or(i64::MAX)).collect();
@@ -410,6 +439,7 @@ impl PostgresStore {
             floors,
             counts,
             wanted,
+            firsts,
             worker: *request.worker.as_uuid(),
             seq,
             now: self.clock.as_ref().map(|clock| At(clock.now())),
@@ -434,7 +464,7 @@ impl PostgresStore {
         routes: &[(RouteKey, Route)],
         floors: &[i64],
         limit: usize,
-    ) -> Result<Vec<Wanted>, Fault> {
+    ) -> Result<(Vec<Wanted>, Firsts), Fault> {
         let ids: Vec<i32> = routes.iter().map(|(_, route)| route.id).collect();
         let each = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = tx.query(&sql::CANDIDATES, &[&ids, &floors, &each]).await?;
@@ -446,8 +476,10 @@ impl PostgresStore {
             let order = (std::cmp::Reverse(key.priority), (row.get("tag"), row.get("seq")));
             Some(Standing { queue: key.queue.clone(), order, item: route })
         });
+        let standing: Vec<Standing<i32>> = standing.collect();
+        let firsts = firsts_of(request, &standing);
         let mut counts: HashMap<i32, usize> = HashMap::new();
-        for route in in_turn(request, standing.collect(), limit) {
+        for route in in_turn(request, standing, &firsts, limit) {
             *counts.entry(route).or_default() += 1;
         }
         let wanted = |route: &i32| {
@@ -457,7 +489,7 @@ impl PostgresStore {
             let is_all = count == tags.len() && tags.len() < limit;
             Wanted { count, is_all, first: tags.into_iter().min() }
         };
-        Ok(ids.iter().map(wanted).collect())
+        Ok((ids.iter().map(wanted).collect(), firsts))
     }
 
     /// What the numbers of tasks that were taken stand for.

@@ -173,6 +173,26 @@ pub(crate) async fn each_priority_has_a_time_of_its_own(bench: &Bench<'_>) {
     assert_eq!(turns(&worker, 6).await, ["x", "y"].repeat(3));
 }
 
+pub(crate) async fn no_priority_waits_for_ever(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let worker = bench.worker().await;
+    let of = |number| NewRun { priority: priority(number), ..bench.new_run("w") };
+    for number in [-9, 0] {
+        bench.start_all((0..4).map(|_| of(number)).collect()).await;
+    }
+    bench.start_all((0..100).map(|_| of(9)).collect()).await;
+    let mut order = Vec::new();
+    for _ in 0..48 {
+        let claimed = worker.claim_one().await;
+        order.push(bench.run(claimed.task.run).await.priority.get());
+    }
+    let lower: Vec<i16> = order.iter().copied().filter(|number| *number < 9).collect();
+    assert_eq!(lower, [0, -9, 0], "they take turns: {order:?}");
+    let claimed = worker.claim(20).await;
+    assert_eq!(claimed.len(), 20);
+    assert_eq!(bench.run(claimed[0].task.run).await.priority, priority(9), "the larger goes first");
+}
+
 pub(crate) async fn each_queue_has_a_time_of_its_own(bench: &Bench<'_>) {
     bench.register("w", "a").await;
     bench.register("busy", "a@busy").await;

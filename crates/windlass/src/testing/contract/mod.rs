@@ -488,6 +488,7 @@ macro_rules! store_contract_cases {
                 idling_earns_no_credit
                 an_empty_queue_does_not_forget_the_time
                 each_priority_has_a_time_of_its_own
+                no_priority_waits_for_ever
                 each_queue_has_a_time_of_its_own
                 a_cancelled_backlog_does_not_count_against_its_tenant
                 whoever_came_when_each_other_has_one_turn_between_two_of_a_tenant
