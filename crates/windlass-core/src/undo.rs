@@ -35,10 +35,10 @@ impl RunId {
     /// The id of the run that undoes what `run` did up to the end of a round: the same whenever
     /// it is computed.
     pub fn of_undo(run: RunId, round: u32) -> Self {
-        // Any number will do that no round reaches by itself.
-        const UNDO: u128 = 0x5d1e_9a37_c4b8;
-        let hash = run.as_uuid().as_u128() ^ UNDO ^ (u128::from(round) << 48);
-        RunId::of_child(run, hash << 48)
+        // Any odd number will do that does not lead back from what undoes a child to the child.
+        const UNDO: u128 = 0x9e37_5d1e_9a37_c4b9;
+        let hash = run.as_uuid().as_u128() ^ (u128::from(round) << 48);
+        RunId::of_child(run, hash.wrapping_mul(UNDO) << 48)
     }
 }
 
@@ -135,6 +135,8 @@ mod tests {
             ids.map(|(n, round)| RunId::of_undo(run(n << 64 | 7), round)).collect();
         assert_eq!(ids.len(), 12);
         assert_eq!(RunId::of_undo(run(5), 1), RunId::of_undo(run(5), 1));
+        let child = RunId::of_child(run(5), 7 << 64);
+        assert_ne!(RunId::of_undo(RunId::of_undo(child, 1), 1), child, "it does not lead back");
     }
 
     fn definition(name: &str) -> Definition {

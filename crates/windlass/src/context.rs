@@ -495,6 +495,14 @@ impl<I> Ctx<I> {
         self.attempt.cancelled.is_cancelled()
     }
 
+    /// Whether the function is only run to say how its steps are undone, and no call of it is
+    /// begun: for tests that count how often handlers are called.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn is_undoing(&self) -> bool {
+        self.attempt.journal.is_undoing()
+    }
+
     /// Waits until the handler should end, see [`is_cancelled`](Ctx::is_cancelled).
     /// Cancel safe.
     ///

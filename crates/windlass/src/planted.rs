@@ -78,12 +78,36 @@ pub enum PlantedBug {
     RetriedChildReused,
     /// The children of a cancelled run go on.
     CancelForgetsChildren,
+    /// A run ends in one step, and what undoes it begins in another.
+    UndoInAnotherStep,
+    /// Steps are undone in the order in which they were done.
+    UndoInOrder,
+    /// A function that begins afresh finds the steps of the round before.
+    StepsKeptWhenContinued,
+    /// A signal to a key that comes between the look for it and the park is not noticed.
+    KeySignalMissedAtPark,
+    /// A signal to a key stays in its mailbox when it is taken.
+    KeySignalTakenTwice,
+    /// Of those who wait for a signal to a key, one is told.
+    KeySignalTellsOne,
+    /// A task that was claimed in time fails when the time for its claim is over.
+    ClaimTimeoutOfClaimed,
+    /// A run that is retried may take as long as it likes.
+    RetryForgetsDeadline,
+    /// A task that ends gives its slots up twice.
+    SlotReleasedTwice,
+    /// A task that is cancelled keeps its slots.
+    CancelKeepsSlots,
+    /// Whether a lane is full is looked up before it is locked, a moment too early.
+    LaneCheckedWithoutLock,
+    /// Who waits in a lane is let go on in the order of task ids.
+    LaneByTaskId,
 }
 
 #[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 34] = [
+    pub const ALL: [PlantedBug; 46] = [
         PlantedBug::FinishWithoutFence,
         PlantedBug::ClaimInTwoSteps,
         PlantedBug::FailureWithoutCascade,
@@ -118,6 +142,18 @@ impl PlantedBug {
         PlantedBug::ResultsByCall,
         PlantedBug::RetriedChildReused,
         PlantedBug::CancelForgetsChildren,
+        PlantedBug::UndoInAnotherStep,
+        PlantedBug::UndoInOrder,
+        PlantedBug::StepsKeptWhenContinued,
+        PlantedBug::KeySignalMissedAtPark,
+        PlantedBug::KeySignalTakenTwice,
+        PlantedBug::KeySignalTellsOne,
+        PlantedBug::ClaimTimeoutOfClaimed,
+        PlantedBug::RetryForgetsDeadline,
+        PlantedBug::SlotReleasedTwice,
+        PlantedBug::CancelKeepsSlots,
+        PlantedBug::LaneCheckedWithoutLock,
+        PlantedBug::LaneByTaskId,
     ];
 }
 

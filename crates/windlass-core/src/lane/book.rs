@@ -265,6 +265,13 @@ impl Lanes {
         admitted
     }
 
+    /// Brings tasks that have all that they need into the order in which they go on: that of
+    /// their last places, whatever the order in which lanes were looked at.
+    pub fn line_up(&self, ready: &mut [TaskId]) {
+        let place = |task: &TaskId| self.entrants.get(task)?.places.last().copied();
+        ready.sort_by_key(|task| (place(task), *task));
+    }
+
     /// The lanes that a task needs and that are not known.
     pub fn missing(&self, task: TaskId) -> BTreeSet<LaneId> {
         let Some(entrant) = self.entrants.get(&task).filter(|_| !self.is_whole) else {

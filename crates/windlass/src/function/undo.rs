@@ -18,6 +18,7 @@ use super::driver::Driven;
 use super::journal::{Journal, Made};
 use super::step::{Policy, Within, run};
 use crate::context::Attempt;
+use crate::planted::PlantedBug;
 use crate::store::Claimed;
 use crate::task_error::failure_of;
 use crate::workflow::{Handler, Registration};
@@ -73,7 +74,11 @@ async fn undo_all(attempt: &Arc<Attempt>, of: &Registration) -> Result<(), Failu
         })?;
         let replayed = Arc::new(attempt.replay(task));
         let undos = Driven::new(handler(Arc::clone(&replayed)), Arc::clone(&replayed));
-        for undo in undos.collect().await?.into_iter().rev() {
+        let mut undos = undos.collect().await?;
+        if !attempt.planted.has(PlantedBug::UndoInOrder) {
+            undos.reverse();
+        }
+        for undo in undos {
             undo_one(attempt, &replayed, undo).await?;
         }
     }
@@ -128,6 +133,12 @@ impl Journal {
                 Err(Failure::new(FailureCode::Divergence, text))
             }
         }
+    }
+
+    /// Whether it is such a journal.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_undoing(&self) -> bool {
+        self.state().undos.is_some()
     }
 
     /// Whether the function knows all results that are in the record.

@@ -1,5 +1,6 @@
 //! Runs that functions start and wait for.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
@@ -58,9 +59,11 @@ impl State {
             Ok(started) => started,
             Err(error) => return Born::Failed(error),
         };
+        // The first at a place stays there, whatever else is asked for.
         if let Some(place) = place
-            && self.family.children.insert((held.task, call, place), started.run).is_none()
+            && let Entry::Vacant(entry) = self.family.children.entry((held.task, call, place))
         {
+            entry.insert(started.run);
             self.family.parents.insert(started.run, (held.task, call));
             self.family.open.insert((held.task, call, started.run));
         }
@@ -157,10 +160,9 @@ impl State {
 
     /// Notes which of the runs that ended others must hear of.
     pub(super) fn note_ends(&mut self) {
-        for ended in std::mem::take(&mut self.shared.ended) {
-            self.undo_ended(&ended);
-            self.note_end(&ended);
-        }
+        let ended = std::mem::take(&mut self.shared.ended);
+        self.undo_ended(&ended);
+        ended.iter().for_each(|ended| self.note_end(ended));
     }
 
     /// Notes that others must hear of a run that ended, if they must.

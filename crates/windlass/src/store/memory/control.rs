@@ -129,7 +129,9 @@ impl Run {
         }
         let (progress, effects) = Progress::restart(&definition, &self.states());
         self.progress = progress;
-        self.limit(shared, delay);
+        if !shared.planted.has(PlantedBug::RetryForgetsDeadline) {
+            self.limit(shared, delay);
+        }
         self.apply_effects(shared, effects, delay)?;
         Ok(round)
     }

@@ -27,10 +27,13 @@ impl State {
                 }
             }
             for task in std::mem::take(&mut self.shared.vacated) {
+                self.shared.release_twice(task);
                 self.shared.lanes.vacate(task);
                 self.shared.superseded.remove(&task);
             }
-            let admitted = self.shared.lanes.admit(now);
+            self.shared.line_up_by_id();
+            let mut admitted = self.shared.lanes.admit(now);
+            self.shared.lanes.line_up(&mut admitted.ready);
             for task in admitted.ready {
                 self.go_on(task, |run, shared| {
                     run.begin_turn(shared, task, TaskCommand::Resume, TaskEventKind::Resumed)
@@ -115,7 +118,7 @@ impl State {
             return;
         }
         let needs = run.lane_keys.needs(&run.definition, &run.tenant, task.index);
-        let verdict = self.shared.lanes.request(task, needs, self.shared.now);
+        let verdict = self.shared.request(task, needs);
         self.go_on(task, |run, shared| match verdict {
             Verdict::Ready => {
                 let is_pending = run.task(task.index).state == TaskState::Pending;

@@ -6,6 +6,7 @@ use windlass_core::{Payload, RunId, SignalId, SignalKey, StepName, TaskId, Tenan
 
 use super::children::Notice;
 use super::state::State;
+use crate::planted::{Planted, PlantedBug};
 use crate::store::{Mailbox, NewKeySignal, SIGNALS_MAX, StoreError};
 
 /// Signals to keys, and who waits for them.
@@ -80,9 +81,10 @@ impl Mailboxes {
 
     /// Tells those who wait for a signal that one came. Answers the runs of those who were not
     /// told before.
-    fn tell(&mut self, mailbox: &Mailbox) -> BTreeSet<RunId> {
+    fn tell(&mut self, mailbox: &Mailbox, planted: Planted) -> BTreeSet<RunId> {
         let mut told = BTreeSet::new();
-        for (task, is_told) in self.waiters.get_mut(mailbox).into_iter().flatten() {
+        let most = if planted.has(PlantedBug::KeySignalTellsOne) { 1 } else { usize::MAX };
+        for (task, is_told) in self.waiters.get_mut(mailbox).into_iter().flatten().take(most) {
             if !*is_told {
                 *is_told = true;
                 told.insert(task.run);
@@ -150,7 +152,7 @@ impl State {
         mailboxes.expiries.insert((expires_at, to.tenant.clone(), to.key.clone(), id));
         let letter = Letter { id, name: to.name.clone(), expires_at, value: Some(value) };
         mailboxes.signals.entry(key).or_default().push(letter);
-        let told = mailboxes.tell(&to);
+        let told = mailboxes.tell(&to, self.shared.planted);
         self.shared.wakes.timers |= !told.is_empty();
         self.shared.notices.extend(told.into_iter().map(Notice::Signalled));
         Ok(())
@@ -158,8 +160,11 @@ impl State {
 
     /// Lets functions go on that were told of a signal.
     pub(super) fn resume_told(&mut self, notices: &[Notice]) -> Result<(), StoreError> {
-        for notice in notices {
-            let Notice::Signalled(run) = *notice else { continue };
+        let told = notices.iter().filter_map(|notice| match notice {
+            Notice::Signalled(run) => Some(*run),
+            Notice::Ended(_) | Notice::Cancelled(_) | Notice::Superseded(_) => None,
+        });
+        for run in told.collect::<BTreeSet<RunId>>() {
             for task in self.shared.mailboxes.told(run) {
                 if let Some(run) = self.runs.get_mut(&task.run) {
                     run.resume(&mut self.shared, task.index)?;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use windlass_core::{Effect, Payload, TaskId, TaskIndex, TaskState, WorkerId};
+use windlass_core::lane::{Need, Verdict};
+use windlass_core::{Effect, LaneId, Lanes, Payload, TaskId, TaskIndex, TaskState, WorkerId};
 
 use super::run::Run;
-use super::state::State;
+use super::state::{Ended, Shared, State};
 use crate::planted::PlantedBug;
-use crate::store::{Heartbeat, Held, TakeSignal, Taken};
+use crate::store::{Answer, Completion, Heartbeat, Held, StoreError, TakeSignal, Taken};
 
 impl State {
     /// Whoever says to hold a task prolongs the lease of its present holder.
@@ -54,6 +55,19 @@ impl State {
         self.take_signal(take)
     }
 
+    /// Finishes tasks, and leaves it to the caller to undo the runs that ended.
+    pub(super) fn finish_without_undo(
+        &mut self,
+        completions: Vec<Completion>,
+    ) -> Result<(Vec<Answer>, Vec<Ended>), StoreError> {
+        let answers = self.finish_all(completions)?;
+        self.settle_lanes();
+        let mut ended = std::mem::take(&mut self.shared.ended);
+        ended.iter().for_each(|ended| self.note_end(ended));
+        ended.retain(|ended| self.is_to_undo(ended));
+        Ok((answers, ended))
+    }
+
     /// The pause before a retry is over for the process that held it in memory.
     #[cfg(feature = "planted-bugs")]
     pub(super) fn remember_timer(&mut self, id: TaskId) {
@@ -76,6 +90,72 @@ impl State {
             let effects = run.progress.end(&definition, id.index, state);
             // Whatever comes of it is for the simulation to see, not for the caller.
             let _ = run.apply_effects(&mut self.shared, effects, std::time::Duration::ZERO);
+        }
+    }
+}
+
+impl Shared {
+    /// A task asks for its slots. With the bug, in lanes as the verb before has seen them.
+    pub(super) fn request(&mut self, task: TaskId, needs: Vec<Need>) -> Verdict {
+        if !self.planted.has(PlantedBug::LaneCheckedWithoutLock) {
+            return self.lanes.request(task, needs, self.now);
+        }
+        let held = |lanes: &Lanes, id: &LaneId| lanes.lanes.get(id).map_or(0, |lane| lane.held);
+        let ids: Vec<LaneId> = needs.iter().map(|need| need.lane.clone()).collect();
+        let more =
+            |id: &LaneId| held(&self.lanes, id).saturating_sub(held(&self.lanes_before.1, id));
+        let more: Vec<u32> = ids.iter().map(more).collect();
+        for (id, more) in ids.iter().zip(&more) {
+            if let Some(lane) = self.lanes.lanes.get_mut(id) {
+                lane.held -= more;
+            }
+        }
+        let verdict = self.lanes.request(task, needs, self.now);
+        for (id, more) in ids.iter().zip(more) {
+            if let Some(lane) = self.lanes.lanes.get_mut(id) {
+                lane.held += more;
+            }
+        }
+        verdict
+    }
+
+    /// With the bug, remembers the lanes for the verbs that come within a moment.
+    pub(super) fn remember_lanes(&mut self) {
+        let is_old = self.now.since(self.lanes_before.0) >= super::MISTAKE_GAP;
+        if is_old && self.planted.has(PlantedBug::LaneCheckedWithoutLock) {
+            self.lanes_before = (self.now, self.lanes.clone());
+        }
+    }
+
+    /// With the bug, gives up the slots of a task before it does so itself.
+    pub(super) fn release_twice(&mut self, task: TaskId) {
+        if !self.planted.has(PlantedBug::SlotReleasedTwice) {
+            return;
+        }
+        let Some(entrant) = self.lanes.entrants.get(&task) else { return };
+        for (need, place) in entrant.needs.iter().zip(&entrant.places) {
+            if let Some(lane) = self.lanes.lanes.get_mut(&need.lane) {
+                lane.leave(*place);
+            }
+        }
+    }
+
+    /// With the bug, those who wait exchange their places until they are in the order of ids.
+    pub(super) fn line_up_by_id(&mut self) {
+        if !self.planted.has(PlantedBug::LaneByTaskId) {
+            return;
+        }
+        for (id, lane) in &mut self.lanes.lanes {
+            let mut tasks: Vec<TaskId> = lane.waiting.iter().map(|waiter| waiter.task).collect();
+            tasks.sort_unstable();
+            for (waiter, task) in lane.waiting.iter_mut().zip(tasks) {
+                waiter.task = task;
+                let Some(entrant) = self.lanes.entrants.get_mut(&task) else { continue };
+                let place = entrant.needs.iter().position(|need| need.lane == *id);
+                if let Some(place) = place.and_then(|place| entrant.places.get_mut(place)) {
+                    *place = waiter.seq;
+                }
+            }
         }
     }
 }

@@ -34,7 +34,7 @@ use windlass_core::{
 };
 
 pub(crate) use self::state::Activity;
-use self::state::{State, Wakes};
+use self::state::{Ended, State, Wakes};
 use super::{
     Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
     Completion, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Duty,
@@ -124,6 +124,7 @@ impl MemoryStore {
             // A panic inside a verb is a bug of ours; the data is still the best we have.
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.shared.now = state.shared.now.max(self.clock.now());
+            state.shared.remember_lanes();
             let result = verb(&mut state);
             state.settle_lanes();
             state.note_ends();
@@ -133,6 +134,15 @@ impl MemoryStore {
         };
         self.send_hints(wakes);
         result
+    }
+
+    /// With this bug, whoever ended runs begins to undo them a little later, if it still can.
+    async fn undo_later(&self, ended: Vec<Ended>) {
+        if ended.is_empty() {
+            return;
+        }
+        tokio::time::sleep(MISTAKE_GAP).await;
+        self.transact(|state| state.undo_ended(&ended));
     }
 
     /// What goes on in the store, as it changes.
@@ -189,6 +199,11 @@ impl WorkerLink for MemoryStore {
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
         check_batch(completions.len())?;
+        if self.planted.has(PlantedBug::UndoInAnotherStep) {
+            let (answers, ended) = self.transact(|state| state.finish_without_undo(completions))?;
+            self.undo_later(ended).await;
+            return Ok(answers);
+        }
         self.transact(|state| state.finish_all(completions))
     }
 
@@ -199,6 +214,10 @@ impl WorkerLink for MemoryStore {
     ) -> Result<Finished, StoreError> {
         check_batch(completions.len())?;
         check_batch(next.limit)?;
+        if self.planted.has(PlantedBug::UndoInAnotherStep) {
+            let answers = self.finish(completions).await?;
+            return Ok(Finished { answers, claimed: self.claim(next).await? });
+        }
         self.transact(|state| {
             let answers = state.finish_all(completions)?;
             state.settle_lanes();

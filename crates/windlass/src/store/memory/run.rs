@@ -173,14 +173,18 @@ impl Run {
         let from = task.state;
         let to = from.apply(command).map_err(|e| StoreError::Corrupt(format!("task {id}: {e}")))?;
         task.state = to;
-        shared.set_deadline(&mut task.claim_by, None);
+        if !shared.planted.has(PlantedBug::ClaimTimeoutOfClaimed) {
+            shared.set_deadline(&mut task.claim_by, None);
+        }
         if from == TaskState::Waiting {
             shared.mailboxes.leave(id);
         }
         if to.is_final() {
             task.checkpoint = None;
         }
-        if to.is_final() && !(to == TaskState::Failed && spec.halts()) {
+        let keeps_slots = to == TaskState::Failed && spec.halts()
+            || to == TaskState::Cancelled && shared.planted.has(PlantedBug::CancelKeepsSlots);
+        if to.is_final() && !keeps_slots {
             shared.vacated.push(id);
         }
         if to == TaskState::Failed {

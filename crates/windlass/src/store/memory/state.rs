@@ -67,6 +67,8 @@ pub(super) struct Shared {
     pub(super) deadlines: BTreeSet<Deadline>,
     /// Who has slots in the lanes of limits, and who waits.
     pub(super) lanes: Lanes,
+    /// The same as they were a moment ago, for who must not look there.
+    pub(super) lanes_before: (Timestamp, Lanes),
     /// Tasks whose turn came in the verb under way and that need slots.
     pub(super) requests: VecDeque<TaskId>,
     /// Tasks that ended in the verb under way.
@@ -162,6 +164,7 @@ impl State {
                 take_backs: BTreeSet::new(),
                 deadlines: BTreeSet::new(),
                 lanes: Lanes::whole(),
+                lanes_before: (now, Lanes::whole()),
                 requests: VecDeque::new(),
                 vacated: Vec::new(),
                 attempts: Vec::new(),

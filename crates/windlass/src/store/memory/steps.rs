@@ -63,6 +63,7 @@ impl State {
         }
         task.write_steps(&steps, now, planted);
         match (mailbox, place) {
+            (Some(_), _) if planted.has(PlantedBug::KeySignalTakenTwice) => {}
             (Some(mailbox), _) => self.shared.mailboxes.take(&mailbox, now),
             (None, Some(place)) => drop(run.signals.remove(place)),
             (None, None) => {}
@@ -174,7 +175,8 @@ impl Run {
         }
         let mailboxes = if parking.awaits { self.awaited_keys(index) } else { BTreeSet::new() };
         let is_there = |mailbox| shared.mailboxes.first(mailbox, shared.now).is_some();
-        let is_there = mailboxes.iter().any(is_there);
+        let is_there = mailboxes.iter().any(is_there)
+            && !shared.planted.has(PlantedBug::KeySignalMissedAtPark);
         shared.mailboxes.wait(self.task_id(index), mailboxes);
         if shared.planted.has(PlantedBug::SignalMissedAtPark) {
             return Ok(());
@@ -206,7 +208,9 @@ impl Run {
         self.round += 1;
         let round = self.round;
         let task = self.task(index);
-        task.steps.clear();
+        if !shared.planted.has(PlantedBug::StepsKeptWhenContinued) {
+            task.steps.clear();
+        }
         let input = StepRecord::input(round, input);
         task.steps.insert(input.call, input);
         task.attempt = 0;

@@ -42,7 +42,11 @@ impl State {
         self.resume_parents(&notices)?;
         self.resume_told(&notices)?;
         self.shared.mailboxes.expire(self.shared.now, limit);
-        let next_at = self.outlook().promote_at;
+        let notices = (!self.shared.notices.is_empty()).then_some(self.shared.now);
+        // What undoes runs that it cancelled may be due later.
+        self.settle_lanes();
+        self.note_ends();
+        let next_at = [self.shared.next_due(), notices].into_iter().flatten().min();
         Ok(Sweep { at: self.shared.now, moved, next_at })
     }
 }

@@ -16,20 +16,33 @@ use crate::store::undo::{
 use crate::store::{Held, StoreError, ToUndo};
 
 impl State {
-    /// Begins to undo a run that ended in the verb under way, if it is to be.
-    pub(super) fn undo_ended(&mut self, ended: &Ended) {
-        let Ended { run, state, delay } = ended;
-        let is_wanted = self.runs.get(run).is_some_and(|run| {
+    /// Begins to undo those of the runs that ended in the verb under way that are to be, in the
+    /// order of their workflows, when none of the workers that were at work can be so any more.
+    pub(super) fn undo_ended(&mut self, ended: &[Ended]) {
+        let delay = ended.iter().map(|ended| ended.delay).max().unwrap_or_default();
+        let ended = ended.iter().filter(|ended| self.is_to_undo(ended));
+        let name = |ended: &Ended| Some(self.runs.get(&ended.run)?.definition.name().clone());
+        let mut ended: Vec<_> = ended.map(|ended| (name(ended), ended.run)).collect();
+        ended.sort();
+        for (_, run) in ended {
+            if let Err(error) = self.start_undo(run, delay) {
+                tracing::error!(%run, %error, "a run is not undone");
+            }
+        }
+    }
+
+    /// Whether a run that ended is undone without being asked.
+    pub(super) fn is_to_undo(&self, ended: &Ended) -> bool {
+        let Ended { run, state, .. } = ended;
+        self.runs.get(run).is_some_and(|run| {
             let failed = run.tasks.iter().filter(|task| task.state == TaskState::Failed);
             let mut failures = failed.filter_map(|task| task.failure.as_ref());
             let keeps_steps = failures.any(windlass_core::Failure::keeps_steps);
             is_undone_by_itself(*state)
                 && run.has_undoable()
+                && !run.definition.is_undo()
                 && (*state == RunState::Cancelled || !keeps_steps)
-        });
-        if is_wanted && let Err(error) = self.start_undo(*run, *delay) {
-            tracing::error!(%run, %error, "a run is not undone");
-        }
+        })
     }
 
     pub(super) fn undo_run(&mut self, id: RunId) -> Result<RunId, StoreError> {

@@ -149,9 +149,22 @@ impl PostgresStore {
                 }
             }
         }
+        self.resume_parents(tx, work, &ended, &parents).await?;
         self.resume_told(tx, work, &told).await?;
+        Ok(delivered)
+    }
+
+    /// Notes which children have ended, and lets functions of their parents go on that wait for
+    /// no more.
+    async fn resume_parents(
+        &self,
+        tx: &Tx<'_>,
+        work: &mut Work,
+        ended: &[Uuid],
+        parents: &BTreeSet<RunId>,
+    ) -> Result<(), Fault> {
         if ended.is_empty() {
-            return Ok(delivered);
+            return Ok(());
         }
         let parents: Vec<Uuid> = parents.iter().map(|run| *run.as_uuid()).collect();
         let end: Params<'_> = &[&ended];
@@ -159,8 +172,7 @@ impl PostgresStore {
         let all = [(&sql::END_CHILDREN, end), (&sql::CHILD_WAITERS, wait)];
         let [_, waiters] = tx.query_all(all).await?;
         let waiters: Vec<TaskId> = waiters.iter().map(task_id).collect();
-        self.resume_waiting(tx, work, waiters).await?;
-        Ok(delivered)
+        self.resume_waiting(tx, work, waiters).await
     }
 
     async fn cancel_children(

@@ -199,14 +199,11 @@ impl PostgresStore {
 
     /// Gives slots that are free to those who wait.
     async fn admit_waiters(&self, tx: &Tx<'_>, work: &mut Work) -> Result<(), Fault> {
+        let mut all = Vec::new();
         loop {
             let now = work.now;
             let Admitted { ready, stuck, unsettled } = work.lanes.book.admit(now);
-            for id in ready {
-                if let Some((run, moves)) = work.run(id.run) {
-                    run.resume(moves, id.index)?;
-                }
-            }
+            all.extend(ready);
             if !unsettled.is_empty() {
                 self.load_more_waiters(tx, work, &unsettled).await?;
             }
@@ -222,9 +219,16 @@ impl PostgresStore {
                     }
                 }
             } else if unsettled.is_empty() {
-                return Ok(());
+                break;
             }
         }
+        work.lanes.book.line_up(&mut all);
+        for id in all {
+            if let Some((run, moves)) = work.run(id.run) {
+                run.resume(moves, id.index)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets functions of locked runs go on for which something has come that they may wait for.

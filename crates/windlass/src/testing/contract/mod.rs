@@ -353,6 +353,7 @@ macro_rules! store_contract_cases {
             undo {
                 a_failed_run_with_steps_that_can_be_undone_is_undone
                 a_cancelled_run_is_undone_and_waits_for_the_worker_that_was_at_work
+                what_undoes_a_child_can_be_retried
                 what_has_nothing_to_undo_is_not_undone
                 a_run_that_failed_because_its_code_is_another_is_not_undone_by_itself
                 a_lost_worker_with_no_attempt_left_lets_the_run_be_undone

@@ -115,6 +115,29 @@ pub(crate) async fn a_cancelled_run_is_undone_and_waits_for_the_worker_that_was_
     assert_eq!(worker.claim_one().await.task.run, by);
 }
 
+pub(crate) async fn what_undoes_a_child_can_be_retried(bench: &Bench<'_>) {
+    register(bench, "w", "a").await;
+    let worker = bench.worker().await;
+    let parent = bench.start("w").await;
+    let claimed = worker.claim_one().await;
+    let mut run = bench.new_run("w");
+    run.id = RunId::of_child(parent, 5 << 64);
+    let (child, definition) = (run.id, definition("w", 1, "a"));
+    let (held, call) = (hold(&claimed), Call(1));
+    let start = ChildStart { held, call, place: Some(0), run, definition };
+    bench.store.start_children(vec![start]).await.expect("starting works");
+    let claimed = worker.claim_one().await;
+    assert_eq!(claimed.task.run, child);
+    record(bench, &claimed, vec![undoable(1, 1)]).await;
+    bench.fail(&claimed).await;
+    let by = undone_by(bench, child).await.expect("it is undone");
+    let undo = worker.claim_one().await;
+    bench.accept(&undo, Decision::Fail(failure())).await;
+    assert_eq!(bench.run_state(by).await, RunState::Failed);
+    assert_eq!(bench.store.retry_run(by, 1).await, Ok(2));
+    assert_eq!(worker.claim_one().await.task.run, by);
+}
+
 pub(crate) async fn what_has_nothing_to_undo_is_not_undone(bench: &Bench<'_>) {
     register(bench, "w", "a").await;
     let worker = bench.worker().await;

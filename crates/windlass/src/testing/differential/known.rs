@@ -2,18 +2,20 @@
 //! lost on the way.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
+use windlass_core::undo::UNDO_SUFFIX;
 use windlass_core::{
-    ClaimSeq, Event, EventBody, RunEventKind, RunId, RunState, Timestamp, Version, WorkerId,
-    WorkflowName,
+    ClaimSeq, Event, EventBody, Payload, RunEventKind, RunId, RunState, Timestamp, Undoing,
+    Version, WorkerId, WorkflowName,
 };
 
 use super::dice::Dice;
 use super::reply::Reply;
 use super::verb::Verb;
 use crate::store::{
-    Answer, Born, Completion, DeadLetterCursor, Duty, Held, Mandate, NewRun, NewSignal, Recording,
-    RunCursor, Started,
+    Answer, Born, Completion, DeadLetterCursor, Duty, Held, Mandate, NewKeySignal, NewRun,
+    NewSignal, Recording, RunCursor, Started,
 };
 
 /// How many writes are remembered to be repeated.
@@ -50,6 +52,8 @@ pub(super) struct Known {
     pub(super) recorded: VecDeque<Recording>,
     /// Signals that were sent, the newest at the end.
     pub(super) signals: VecDeque<NewSignal>,
+    /// Those to keys.
+    pub(super) key_signals: VecDeque<NewKeySignal>,
     /// Whether runs ended or were retried since the last sweep, which others may have to hear of.
     pub(super) has_news: bool,
     /// The mandates that candidates were given, or believe to have, the newest at the end.
@@ -153,6 +157,10 @@ impl Known {
             (Verb::Signal(signal), Reply::Done(_)) => {
                 push(&mut self.signals, signal.clone(), PAST_MAX);
             }
+            (Verb::SignalKey(signal), Reply::Done(_)) => {
+                push(&mut self.key_signals, signal.clone(), PAST_MAX);
+                self.has_news = true;
+            }
             (Verb::StartChildren(starts), Reply::Born(Ok(answers))) => {
                 for (start, answer) in starts.iter().zip(answers) {
                     let (name, version) = (start.definition.name(), start.definition.version());
@@ -255,17 +263,45 @@ impl Known {
         self.workers.iter_mut().find(|worker| worker.id == id)
     }
 
-    pub(super) fn learn_event(&mut self, event: &Event) {
-        let run = self.places.get(&event.run).and_then(|place| self.runs.get_mut(*place));
-        if let (Some(run), EventBody::Run(body)) = (run, &event.body) {
-            run.state = body.to;
-            self.has_news |= body.to.is_final();
-            if let RunEventKind::Retried { round } = body.kind {
+    /// Learns from an event, and answers the run that began with it, if one did.
+    pub(super) fn learn_event(&mut self, event: &Event) -> Option<RunId> {
+        let run = self.places.get(&event.run).and_then(|place| self.runs.get_mut(*place))?;
+        let EventBody::Run(body) = &event.body else { return None };
+        run.state = body.to;
+        self.has_news |= body.to.is_final();
+        match body.kind {
+            RunEventKind::Retried { round } => {
                 run.round = round;
                 self.has_news = true;
             }
+            RunEventKind::Continued { round } => run.round = round,
+            RunEventKind::Undoing { by } => {
+                let new = undo_of(&run.new, by)?;
+                self.learn_run(new);
+                return Some(by);
+            }
+            RunEventKind::Started | RunEventKind::Ended | RunEventKind::Cancelled { .. } => {}
         }
+        None
     }
+}
+
+/// How the run that undoes another was started.
+fn undo_of(new: &NewRun, by: RunId) -> Option<NewRun> {
+    Some(NewRun {
+        id: by,
+        workflow: undo_name(&new.workflow)?,
+        input: Payload::encode(&Undoing { run: new.id }).ok()?,
+        key: None,
+        delay: Duration::ZERO,
+        metadata: BTreeMap::new(),
+        ..new.clone()
+    })
+}
+
+/// The name of the workflow that undoes runs of another.
+pub(super) fn undo_name(workflow: &WorkflowName) -> Option<WorkflowName> {
+    WorkflowName::new(format!("{workflow}{UNDO_SUFFIX}")).ok()
 }
 
 /// Adds to a memory that forgets its oldest.

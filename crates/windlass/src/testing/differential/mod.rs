@@ -174,9 +174,17 @@ impl<'a> Story<'a> {
         self.known.learn(verb, reply, &mut self.dice);
         let mut named = verb.runs();
         named.extend(reply.runs());
-        for event in self.comparison.look(&named).await? {
-            self.statistics.count_event(&event);
-            self.known.learn_event(&event);
+        loop {
+            let events = self.comparison.look(&named).await?;
+            named.clear();
+            for event in events {
+                self.statistics.count_event(&event);
+                named.extend(self.known.learn_event(&event));
+            }
+            // What undoes others is heard of by what is undone.
+            if named.is_empty() {
+                break;
+            }
         }
         if self.number.is_multiple_of(WHY_EVERY) {
             let why = self.comparison.compare_why(&mut self.side_dice).await?;

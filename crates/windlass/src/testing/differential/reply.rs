@@ -8,7 +8,7 @@ use super::compare::Difference;
 use super::verb::short_task;
 use crate::store::{
     Answer, Born, Claimed, DeadLetterPage, Discarded, HeartbeatAnswer, Lost, Redriven, Refusal,
-    RunPage, Standing, Started, StoreError, Sweep, Taken, TaskRecord,
+    RunPage, Standing, Started, StoreError, Sweep, Taken, TaskRecord, ToUndo,
 };
 
 type Told<T> = Result<T, StoreError>;
@@ -34,6 +34,8 @@ pub(super) enum Reply {
     Redriven(Told<Redriven>),
     Discarded(Told<Discarded>),
     Dead(Told<DeadLetterPage>),
+    Undoing(Told<RunId>),
+    ToUndo(Told<Result<Vec<Leased>, Refusal>>),
 }
 
 /// A claimed task that is equal to another if all its facts are.
@@ -90,6 +92,11 @@ impl Reply {
         Reply::Claimed(claimed.map(|tasks| tasks.into_iter().map(Leased).collect()))
     }
 
+    pub(super) fn to_undo(told: Told<ToUndo>) -> Self {
+        let leased = |tasks: Vec<Claimed>| tasks.into_iter().map(Leased).collect();
+        Reply::ToUndo(told.map(|told| told.map(leased)))
+    }
+
     /// Where two answers differ, or where either is one that no store may give.
     pub(super) fn difference(&self, other: &Reply) -> Option<Difference> {
         if let (Reply::Claimed(Ok(left)), Reply::Claimed(Ok(right))) = (self, other) {
@@ -141,6 +148,8 @@ impl Reply {
             Reply::Redriven(answer) => answer.as_ref().err(),
             Reply::Discarded(answer) => answer.as_ref().err(),
             Reply::Dead(answer) => answer.as_ref().err(),
+            Reply::Undoing(answer) => answer.as_ref().err(),
+            Reply::ToUndo(answer) => answer.as_ref().err(),
         }
     }
 
@@ -156,6 +165,7 @@ impl Reply {
             Reply::Claimed(Ok(tasks)) => tasks.iter().map(|leased| leased.0.task.run).collect(),
             Reply::Redriven(Ok(redriven)) => redriven.runs.clone(),
             Reply::Discarded(Ok(discarded)) => discarded.runs.clone(),
+            Reply::Undoing(Ok(by)) => vec![*by],
             Reply::Now(_)
             | Reply::Done(_)
             | Reply::Started(Err(_))
@@ -173,6 +183,8 @@ impl Reply {
             | Reply::Task(_)
             | Reply::Taken(_)
             | Reply::Born(_)
+            | Reply::Undoing(Err(_))
+            | Reply::ToUndo(_)
             | Reply::Steps(_) => Vec::new(),
         }
     }
@@ -200,6 +212,7 @@ impl Reply {
             Reply::Redriven(Ok(redriven)) => redriven_words(redriven),
             Reply::Discarded(Ok(discarded)) if discarded.letters == 0 => vec!["nothing"],
             Reply::Dead(Ok(page)) if page.letters.is_empty() => vec!["empty"],
+            Reply::ToUndo(Ok(Err(refusal))) => vec![answer_word(&Answer::Refused(*refusal))],
             Reply::Now(_)
             | Reply::Done(_)
             | Reply::Started(Err(_))
@@ -217,6 +230,8 @@ impl Reply {
             | Reply::Task(_)
             | Reply::Taken(Err(_))
             | Reply::Born(Err(_))
+            | Reply::Undoing(_)
+            | Reply::ToUndo(_)
             | Reply::Steps(_) => vec!["done"],
         }
     }
@@ -367,6 +382,8 @@ impl fmt::Display for Reply {
             Reply::Discarded(answer) => write!(f, "{answer:?}"),
             Reply::Dead(Ok(page)) => write!(f, "{} dead letters", page.letters.len()),
             Reply::Dead(answer) => write!(f, "{answer:?}"),
+            Reply::Undoing(answer) => write!(f, "{answer:?}"),
+            Reply::ToUndo(answer) => write!(f, "{answer:?}"),
         }
     }
 }

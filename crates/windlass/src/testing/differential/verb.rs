@@ -13,8 +13,8 @@ use super::Side;
 use super::reply::Reply;
 use crate::store::{
     Candidacy, Checkpoint, ChildStart, ClaimRequest, Completion, DeadLetterCursor,
-    DeadLetterFilter, Discard, Heartbeat, Hello, Mandate, NewRun, NewSignal, Recording, Redrive,
-    Release, RunFilter, TakeSignal, Tallies,
+    DeadLetterFilter, Discard, Heartbeat, Held, Hello, Mandate, NewKeySignal, NewRun, NewSignal,
+    Recording, Redrive, Release, RunFilter, TakeSignal, Tallies,
 };
 
 /// One step: a verb of the store with its arguments, or a while that passes.
@@ -37,6 +37,9 @@ pub(super) enum Verb {
     Record(Vec<Recording>),
     TakeSignals(Vec<TakeSignal>),
     Signal(NewSignal),
+    SignalKey(NewKeySignal),
+    UndoRun(RunId),
+    ReadUndo(Held),
     StartChildren(Vec<ChildStart>),
     ListSteps(TaskId, Option<Call>, usize),
     Extend(Heartbeat),
@@ -71,6 +74,9 @@ impl Verb {
             Verb::Record(_) => "record",
             Verb::TakeSignals(_) => "take_signals",
             Verb::Signal(_) => "signal",
+            Verb::SignalKey(_) => "signal_key",
+            Verb::UndoRun(_) => "undo_run",
+            Verb::ReadUndo(_) => "read_undo",
             Verb::StartChildren(_) => "start_children",
             Verb::ListSteps(..) => "list_steps",
             Verb::Extend(_) => "extend",
@@ -89,7 +95,7 @@ impl Verb {
     /// The runs that the request names and may change.
     pub(super) fn runs(&self) -> Vec<RunId> {
         match self {
-            Verb::CancelRun(run, _) | Verb::RetryRun(run, _) => vec![*run],
+            Verb::CancelRun(run, _) | Verb::RetryRun(run, _) | Verb::UndoRun(run) => vec![*run],
             Verb::StartRuns(runs) => runs.iter().map(|new| new.id).collect(),
             Verb::Finish(batch) => batch.iter().map(|completion| completion.task.run).collect(),
             Verb::Release(batch) => batch.iter().map(|release| release.task.run).collect(),
@@ -118,6 +124,8 @@ impl Verb {
             | Verb::ListRuns(_)
             | Verb::ListTasks(..)
             | Verb::GetTask(..)
+            | Verb::SignalKey(_)
+            | Verb::ReadUndo(_)
             | Verb::ListSteps(..) => Vec::new(),
         }
     }
@@ -148,6 +156,9 @@ impl Verb {
             Verb::Record(batch) => Reply::Answers(store.record(batch).await),
             Verb::TakeSignals(batch) => Reply::Taken(store.take_signals(batch).await),
             Verb::Signal(signal) => Reply::Done(store.signal(signal).await),
+            Verb::SignalKey(signal) => Reply::Done(store.signal_key(signal).await),
+            Verb::UndoRun(run) => Reply::Undoing(store.undo_run(run).await),
+            Verb::ReadUndo(held) => Reply::to_undo(store.read_undo(held).await),
             Verb::StartChildren(batch) => Reply::Born(store.start_children(batch).await),
             Verb::ListSteps(task, after, limit) => {
                 Reply::Steps(store.list_steps(task, after, limit).await)
@@ -294,6 +305,12 @@ impl fmt::Display for Verb {
                 let NewSignal { id, run, name, value } = signal;
                 write!(f, "{} to {} {name:?} {value:?}", short(id), short(run))
             }
+            Verb::SignalKey(signal) => {
+                let NewKeySignal { id, to, value, keep_for } = signal;
+                write!(f, "{} to {to:?} {value:?} for {keep_for:?}", short(id))
+            }
+            Verb::UndoRun(run) => f.write_str(&short(run)),
+            Verb::ReadUndo(held) => f.write_str(&short_task(held.task, held.fence)),
             Verb::StartChildren(batch) => {
                 let show = |one: &ChildStart| {
                     let task = short_task(one.held.task, one.held.fence);

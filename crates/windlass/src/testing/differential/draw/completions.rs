@@ -68,6 +68,7 @@ fn any_decision(dice: &mut Dice) -> Decision {
         7..11 => park(dice),
         11..14 => Decision::Fail(any_failure(dice)),
         14..18 => Decision::Retry { failure: any_failure(dice), delay: any_delay(dice) },
+        18 => Decision::Continue(any_payload(dice)),
         _ => Decision::Skip,
     }
 }

@@ -1,23 +1,27 @@
 //! What durable functions ask: to remember, to wait, for signals, for children.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use windlass_core::undo::UNDO_SUFFIX;
 use windlass_core::{
-    Call, Decision, Parking, RunId, RunState, SignalId, StepChange, StepKind, StepName, StepResult,
-    StepWrite, Wait,
+    Call, Decision, Parking, RunId, RunState, SignalId, SignalKey, StepChange, StepKind, StepName,
+    StepResult, StepWrite, Wait,
 };
 
 use super::super::dice::Dice;
 use super::super::known::Known;
 use super::super::verb::Verb;
 use super::completions::{any_failure, batch};
-use super::runs::run_in;
+use super::runs::{any_tenant, run_in};
 use super::workflows::{WORKFLOWS, definition, workflow_name};
 use super::{WORKING_MAX, any_delay, any_payload, any_run};
-use crate::store::{ChildStart, Held, NewRun, NewSignal, PAGE_MAX, Recording, TakeSignal};
+use crate::store::{
+    ChildStart, Held, Mailbox, NewKeySignal, NewRun, NewSignal, PAGE_MAX, Recording, TakeSignal,
+};
 
 /// The calls of every function: what each asks for, and what it is called.
-const CALLS: [(StepKind, &str); 7] = [
+const CALLS: [(StepKind, &str); 9] = [
     (StepKind::Step, "charge"),
     (StepKind::Sleep, "sleep"),
     (StepKind::Signal, "go"),
@@ -25,7 +29,24 @@ const CALLS: [(StepKind, &str); 7] = [
     (StepKind::Step, "größer"),
     (StepKind::Signal, "stop"),
     (StepKind::Child, "single"),
+    (StepKind::Undoable, "reserve"),
+    (StepKind::Signal, "paid"),
 ];
+
+/// The call that waits for a signal to a key.
+const KEYED: usize = 8;
+
+/// The key that it waits for.
+const KEY: &str = "pay_1";
+
+fn key(key: &str) -> SignalKey {
+    SignalKey::new(key).expect("these are keys")
+}
+
+/// The key that a call waits for, nearly always.
+fn key_of(dice: &mut Dice, place: usize) -> Option<SignalKey> {
+    (place == KEYED).then(|| key(if dice.chance(2) { "pay_2" } else { KEY }))
+}
 
 fn name(name: &str) -> StepName {
     StepName::new(name).expect("these are names")
@@ -40,7 +61,8 @@ fn write(dice: &mut Dice, place: usize, change: StepChange) -> StepWrite {
         1 => word = "another",
         _ => {}
     }
-    StepWrite { call: Call(place as u32 + 1), name: name(word), kind, key: None, change }
+    let key = key_of(dice, place).filter(|_| kind == StepKind::Signal);
+    StepWrite { call: Call(place as u32 + 1), name: name(word), kind, key, change }
 }
 
 fn done(dice: &mut Dice, place: usize) -> StepChange {
@@ -65,7 +87,8 @@ fn open(dice: &mut Dice, place: usize) -> StepChange {
         | StepKind::Patch
         | StepKind::Input => Wait::For(any_delay(dice)),
     };
-    let failures = if CALLS[place].0 == StepKind::Step { dice.count(1..=3) as u32 } else { 0 };
+    let is_step = matches!(CALLS[place].0, StepKind::Step | StepKind::Undoable);
+    let failures = if is_step { dice.count(1..=3) as u32 } else { 0 };
     let failure = (failures > 0).then(|| any_failure(dice));
     StepChange::Open { failures, failure, wait }
 }
@@ -108,10 +131,10 @@ pub(super) fn park(dice: &mut Dice) -> Decision {
 pub(super) fn take_signals(dice: &mut Dice, known: &Known) -> Option<Verb> {
     let mut takes = Vec::new();
     for held in batch(dice, known) {
-        let place = dice.pick(&[2, 2, 5, 0]);
+        let place = dice.pick(&[2, 2, 5, 0, KEYED, KEYED]);
         let number = place as u32 + 1;
-        let name = name(CALLS[place].1);
-        takes.push(TakeSignal { held, call: Call(number), name, key: None, number });
+        let (name, key) = (name(CALLS[place].1), key_of(dice, place));
+        takes.push(TakeSignal { held, call: Call(number), name, key, number });
     }
     (!takes.is_empty()).then_some(Verb::TakeSignals(takes))
 }
@@ -135,6 +158,38 @@ pub(super) fn signal(dice: &mut Dice, known: &Known) -> Option<Verb> {
     Some(Verb::Signal(NewSignal { id, run, name: name(word), value }))
 }
 
+pub(super) fn signal_key(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    if dice.chance(15) {
+        let place = dice.count(0..known.key_signals.len().max(1));
+        return known.key_signals.get(place).cloned().map(Verb::SignalKey);
+    }
+    let id = SignalId::from_random(u128::from(dice.micros(..).as_micros() as u64));
+    let to = Mailbox {
+        tenant: any_tenant(dice),
+        key: key(dice.pick(&[KEY, KEY, KEY, KEY, "pay_2"])),
+        name: name(dice.pick(&["paid", "paid", "paid", "paid", "go"])),
+    };
+    let keep_for = dice.pick(&[0, 5, 600, 600, 86_400].map(Duration::from_secs));
+    Some(Verb::SignalKey(NewKeySignal { id, to, value: any_payload(dice), keep_for }))
+}
+
+pub(super) fn undo_run(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    let state = dice.pick(&[RunState::Succeeded, RunState::Failed, RunState::Cancelled]);
+    let run = if dice.chance(80) { run_in(dice, known, state) } else { None };
+    Some(Verb::UndoRun(run.unwrap_or_else(|| any_run(dice, known))))
+}
+
+/// Asks what to undo, as whoever holds the task that undoes, or held it.
+pub(super) fn read_undo(dice: &mut Dice, known: &Known) -> Option<Verb> {
+    let is_undo = |held: &Held| {
+        let run = known.run(held.task.run);
+        run.is_some_and(|run| run.new.workflow.as_str().ends_with(UNDO_SUFFIX))
+    };
+    let held = known.held.iter().map(|task| task.held).chain(known.past.iter().copied());
+    let held: Vec<Held> = held.filter(is_undo).collect();
+    dice.pick_any(&held).copied().map(Verb::ReadUndo)
+}
+
 pub(super) fn start_children(dice: &mut Dice, known: &Known) -> Option<Verb> {
     if known.working() > WORKING_MAX {
         return None;
@@ -156,7 +211,7 @@ pub(super) fn start_children(dice: &mut Dice, known: &Known) -> Option<Verb> {
                 tenant: parent.new.tenant.clone(),
                 input: if dice.chance(4) { any_payload(dice) } else { parent.new.input.clone() },
                 key: None,
-                delay: std::time::Duration::ZERO,
+                delay: Duration::ZERO,
                 priority: Default::default(),
                 metadata: Default::default(),
             };

@@ -14,6 +14,7 @@ use windlass_core::{
 };
 
 use super::super::dice::Dice;
+use super::super::known::undo_name;
 use crate::store::HandlerKey;
 
 /// The queues that tasks wait in.
@@ -205,7 +206,12 @@ pub(super) fn any_handlers(dice: &mut Dice) -> Arc<[HandlerKey]> {
         workflow: workflow_name(name),
         version: Version::new(version).expect("versions begin at 1"),
     };
-    let all = WORKFLOWS.map(key);
+    let all = WORKFLOWS.map(key).into_iter();
+    let undo = |of: HandlerKey| {
+        let workflow = undo_name(&of.workflow).expect("these are names");
+        [of.clone(), HandlerKey { workflow, ..of }]
+    };
+    let all: Vec<HandlerKey> = all.flat_map(undo).collect();
     let percent = dice.pick(&[100, 100, 100, 60, 30, 0]);
     dice.some(&all, percent).into()
 }
