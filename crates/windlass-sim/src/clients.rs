@@ -8,8 +8,10 @@ use windlass::{Error, ErrorKind, RunId, RunState, Windlass, Workflow};
 use windlass_core::{Payload, SignalId, StepName};
 
 use crate::dice::Dice;
+use crate::input::Input;
+use crate::journal::KEPT;
 use crate::ledger::{Reply, StartEntry};
-use crate::scenario::{SignalPlan, StartPlan};
+use crate::scenario::{KeySignalPlan, SignalPlan, StartPlan};
 use crate::store::FaultyStore;
 use crate::world::{SiteId, World};
 
@@ -20,7 +22,7 @@ const TRIES: usize = 4;
 pub(crate) async fn live(
     world: Arc<World>,
     (windlass, store): (Windlass, FaultyStore),
-    workflow: Workflow<u64>,
+    workflow: Workflow<Input>,
     plan: StartPlan,
     mut dice: Dice,
 ) {
@@ -37,7 +39,8 @@ pub(crate) async fn live(
     }
     let signals = send(&world, &store, run, &plan);
     let rest = steer(&world, &windlass, run, &plan, &mut dice);
-    tokio::join!(signals, rest);
+    let undo = undo(&world, &windlass, run, plan.undo_after);
+    tokio::join!(signals, rest, undo);
 }
 
 /// Cancels and retries a run as it was planned.
@@ -51,6 +54,9 @@ async fn steer(world: &World, windlass: &Windlass, run: RunId, plan: &StartPlan,
         let mut pause = after;
         while world.sleep_within_faults(pause).await {
             retry(world, windlass, run).await;
+            if let Ok(Some(undone_by)) = windlass.run(run).undone_by().await {
+                retry(world, windlass, undone_by.id()).await;
+            }
             pause = dice.millis(2_000..=15_000);
         }
     }
@@ -59,13 +65,13 @@ async fn steer(world: &World, windlass: &Windlass, run: RunId, plan: &StartPlan,
 async fn start(
     world: &World,
     windlass: &Windlass,
-    workflow: &Workflow<u64>,
+    workflow: &Workflow<Input>,
     plan: &StartPlan,
     dice: &mut Dice,
 ) -> Reply<RunId> {
     for _ in 0..plan.tries {
         let tenant = &world.scenario.tenants[plan.tenant].name;
-        let mut start = windlass.start(workflow, plan.input).id(plan.id).tenant(tenant);
+        let mut start = windlass.start(workflow, Input(plan.input)).id(plan.id).tenant(tenant);
         start = start.delay(plan.delay).priority(plan.priority);
         if let Some(key) = &plan.key {
             start = start.key(key);
@@ -125,6 +131,14 @@ impl World {
             send_one(&world, &store, run, signal).await;
         });
     }
+
+    /// Someone answers a function with a signal to a key, after a moment.
+    pub(crate) fn call_back_to_key(self: &Arc<World>, plan: KeySignalPlan) {
+        let store = FaultyStore::new(Arc::clone(self), SiteId::CLIENTS, None);
+        let (world, windlass) = (Arc::clone(self), Windlass::with_store(Arc::new(store)));
+        let plan = KeySignalPlan { at: self.elapsed() + plan.at, ..plan };
+        tokio::spawn(send_to_key(world, windlass, plan));
+    }
 }
 
 async fn cancel(world: &World, windlass: &Windlass, run: RunId, dice: &mut Dice) {
@@ -170,6 +184,53 @@ async fn retry(world: &World, windlass: &Windlass, run: RunId) {
         }
         if !world.sleep_within_faults(Duration::from_millis(300)).await {
             return;
+        }
+    }
+}
+
+/// Undoes a run that has ended.
+async fn undo(world: &World, windlass: &Windlass, run: RunId, after: Option<Duration>) {
+    let Some(after) = after else { return };
+    if !world.sleep_within_faults(after).await {
+        return;
+    }
+    for _ in 0..TRIES {
+        world.clients.lock().to_undo.insert(run);
+        match Reply::of(windlass.run(run).undo().await) {
+            Ok(Reply::Acknowledged(by)) => {
+                world.trace(|| format!("run {run} is undone by {}", by.id()));
+                world.clients.lock().undone.push((run, by.id()));
+                return;
+            }
+            Ok(Reply::Unknown) => {}
+            // It has not ended, or has nothing to undo.
+            Ok(Reply::Refused) => return,
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) => return unexpected(world, "undo", run, &error),
+        }
+        if !world.sleep_within_faults(Duration::from_millis(300)).await {
+            return;
+        }
+    }
+}
+
+/// Sends a signal to a key when it is time.
+pub(crate) async fn send_to_key(world: Arc<World>, windlass: Windlass, plan: KeySignalPlan) {
+    world.sleep_until(plan.at).await;
+    let tenant = &world.scenario.tenants[plan.tenant].name;
+    let id = SignalId::from_random(plan.id);
+    for _ in 0..TRIES {
+        let signal = windlass.signal_key(plan.key, plan.name, &plan.value);
+        match Reply::of(signal.tenant(tenant).id(id).keep_for(KEPT).await) {
+            Ok(Reply::Unknown) => tokio::time::sleep(Duration::from_millis(300)).await,
+            Ok(Reply::Acknowledged(())) => return world.trace(|| format!("sent {plan:?}")),
+            Ok(Reply::Refused) => {
+                return world.violate("G1 requests are answered", format!("{plan:?} is refused"));
+            }
+            Err(error) => {
+                let text = format!("signal {plan:?}: {error}");
+                return world.violate("G1 requests are answered", text);
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use windlass::{Error, Windlass, WorkerHandle, Workflow};
 
 use crate::dice::Dice;
 use crate::faults::FaultKind;
+use crate::input::Input;
 use crate::scenario::{DUTY_INTERVAL_MAX, LEADER_TTL_MAX, LEASE_MAX, POLL_MAX, Style};
 use crate::store::FaultyStore;
 use crate::world::{Cut, Site, SiteId, World};
@@ -95,7 +96,7 @@ pub(crate) struct Member {
 impl Member {
     fn hire(
         world: &Arc<World>,
-        workflows: &[Workflow<u64>],
+        workflows: &[Workflow<Input>],
         setup: &Setup,
         dice: &mut Dice,
     ) -> Result<Member, Error> {
@@ -215,7 +216,7 @@ enum Trouble {
 /// If a worker cannot be set up, which is a mistake of the scenario.
 pub(crate) async fn staff(
     world: Arc<World>,
-    workflows: Arc<[Workflow<u64>]>,
+    workflows: Arc<[Workflow<Input>]>,
     mut dice: Dice,
 ) -> Result<Option<Member>, Error> {
     while !world.is_healed() {
@@ -242,7 +243,7 @@ pub(crate) async fn staff(
 /// If a worker cannot be set up, which is a mistake of the scenario.
 pub(crate) fn relief(
     world: &Arc<World>,
-    workflows: &[Workflow<u64>],
+    workflows: &[Workflow<Input>],
     dice: &mut Dice,
 ) -> Result<Member, Error> {
     Member::hire(world, workflows, &Setup::complete(world, dice), dice)

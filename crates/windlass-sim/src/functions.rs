@@ -6,13 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use windlass::{Ctx, Fence, Function, RunId, TaskError};
+use windlass::{Ctx, Fence, Function, RetryPolicy, RunId, TaskError};
 use windlass_core::TaskId;
 
 use crate::dice::{Dice, mix, mix_large};
+use crate::input::Input;
 use crate::ledger::HandlerEnd;
 use crate::panics::EXPECTED_PANIC;
-use crate::scenario::{Part, RESULT_BITS, SignalPlan, child_input, label, step_value, value};
+use crate::scenario::{
+    DEFERRED, KEY_SIGNAL, Part, RESULT_BITS, SignalPlan, TaskPlan, child_input, key_answer, label,
+    step_value, undoable_name, value,
+};
 use crate::world::World;
 
 const VALUES: &str = "G14 calls give what they must";
@@ -23,7 +27,12 @@ const SLIPS: f64 = 0.15;
 type Played<'a> = Pin<Box<dyn Future<Output = Result<u64, TaskError>> + Send + 'a>>;
 
 /// The functions that others start, by their place in the scenario.
-pub(crate) type Leaves = Arc<Vec<(usize, Function<u64, u64>)>>;
+pub(crate) type Leaves = Arc<Vec<(usize, Function<Input, u64>)>>;
+
+/// How often what undoes a step is tried.
+fn undo_retry() -> RetryPolicy {
+    RetryPolicy::fixed(Duration::from_millis(200)).attempts(8)
+}
 
 /// One attempt of a durable function.
 pub(crate) struct Player {
@@ -31,22 +40,34 @@ pub(crate) struct Player {
     task: TaskId,
     fence: Fence,
     leaves: Leaves,
+    /// Whether it is only to say how steps are undone.
+    is_undoing: bool,
     /// How many results this attempt has learned of.
     learned: AtomicUsize,
 }
 
 impl Player {
     /// The attempt with this fence.
-    pub(crate) fn new(world: Arc<World>, task: TaskId, fence: Fence, leaves: Leaves) -> Self {
-        Player { world, task, fence, leaves, learned: AtomicUsize::new(0) }
+    pub(crate) fn new(world: Arc<World>, task: TaskId, ctx: &Ctx<Input>, leaves: Leaves) -> Self {
+        let (fence, is_undoing) = (ctx.fence(), ctx.is_undoing());
+        Player { world, task, fence, leaves, is_undoing, learned: AtomicUsize::new(0) }
     }
 
-    /// Plays a program from its beginning.
-    pub(crate) async fn perform(&self, ctx: &Ctx<u64>, program: &[Part]) -> Result<u64, TaskError> {
-        self.play(ctx, program, 0).await
+    /// Plays a program from its beginning, and then perhaps afresh.
+    pub(crate) async fn perform(
+        &self,
+        ctx: &Ctx<Input>,
+        plan: &TaskPlan,
+    ) -> Result<u64, TaskError> {
+        self.world.check_input(self.task, self.fence, *ctx.input());
+        let sum = self.play(ctx, &plan.program, 0).await?;
+        match ctx.input().next(plan.rounds) {
+            Some(next) => Err(ctx.continue_with(&next)),
+            None => Ok(sum),
+        }
     }
 
-    fn play<'a>(&'a self, ctx: &'a Ctx<u64>, program: &'a [Part], path: u64) -> Played<'a> {
+    fn play<'a>(&'a self, ctx: &'a Ctx<Input>, program: &'a [Part], path: u64) -> Played<'a> {
         Box::pin(async move {
             let mut sum = 0;
             for (place, part) in program.iter().enumerate() {
@@ -61,18 +82,39 @@ impl Player {
         })
     }
 
-    fn part<'a>(&'a self, ctx: &'a Ctx<u64>, part: &'a Part, label: u64) -> Played<'a> {
+    fn part<'a>(&'a self, ctx: &'a Ctx<Input>, part: &'a Part, label: u64) -> Played<'a> {
         Box::pin(async move {
             match part {
                 Part::Step(retry) => {
-                    let step = ctx.step("step", || self.work(*ctx.input(), label));
+                    let step = ctx.step("step", || self.work(ctx.input().0, label));
                     self.learn_step(ctx, label, step.retry(retry.clone()).await)
+                }
+                Part::Undoable(retry) => {
+                    let step = ctx.step(undoable_name(label), || self.work(ctx.input().0, label));
+                    let (world, task) = (Arc::clone(&self.world), self.task);
+                    let due = step_value(ctx.input().0, label);
+                    let undo = move |given: u64| async move {
+                        if given & RESULT_BITS != due {
+                            let text = format!("what undoes a step of task {task} got {given}");
+                            world.violate(VALUES, text);
+                        }
+                        world.undo(task, label).await
+                    };
+                    let step = step.compensate(undo).undo_retry(undo_retry()).retry(retry.clone());
+                    self.learn_step(ctx, label, step.await)
+                }
+                Part::Defer => {
+                    let (world, task) = (Arc::clone(&self.world), self.task);
+                    let undo = move || async move { world.undo(task, label).await };
+                    ctx.defer(undoable_name(label), undo).undo_retry(undo_retry()).await?;
+                    self.learn(label, DEFERRED);
+                    Ok(DEFERRED)
                 }
                 Part::Loop(count) => {
                     let mut sum = 0;
                     for turn in 0..*count {
                         let label = mix(label, turn as u64);
-                        let step = ctx.step("turn", || self.work(*ctx.input(), label)).await;
+                        let step = ctx.step("turn", || self.work(ctx.input().0, label)).await;
                         sum = mix(sum, self.learn_step(ctx, label, step)?);
                     }
                     Ok(sum)
@@ -84,7 +126,12 @@ impl Player {
                     self.learn(label, 1);
                     Ok(1)
                 }
-                Part::Signal { name, timeout } => self.signal(ctx, name, *timeout, label).await,
+                Part::Signal { name, timeout } => {
+                    self.signal(ctx, (name, None), *timeout, label).await
+                }
+                Part::KeySignal { key, timeout } => {
+                    self.signal(ctx, (KEY_SIGNAL, Some(key)), *timeout, label).await
+                }
                 Part::Ask(name) => {
                     let ask = async || {
                         let mut dice = self.dice(9, label);
@@ -96,11 +143,27 @@ impl Player {
                             id: dice.large_number(),
                         };
                         self.world.call_back(self.task.run, plan);
-                        self.work(*ctx.input(), label).await
+                        self.work(ctx.input().0, label).await
                     };
                     let asked = ctx.step("ask", ask).await;
                     let asked = self.learn_step(ctx, label, asked)?;
-                    Ok(mix(asked, self.signal(ctx, name, None, mix(label, 0)).await?))
+                    Ok(mix(asked, self.signal(ctx, (name, None), None, mix(label, 0)).await?))
+                }
+                Part::AskKey(key) => {
+                    let ask = async || {
+                        let mut dice = self.dice(10, label);
+                        let tenants = &self.world.scenario.tenants;
+                        let tenant =
+                            tenants.iter().position(|one| one.name == ctx.tenant().as_str());
+                        if let Some(tenant) = tenant {
+                            self.world.call_back_to_key(key_answer(tenant, key, &mut dice));
+                        }
+                        self.work(ctx.input().0, label).await
+                    };
+                    let asked = ctx.step("ask", ask).await;
+                    let asked = self.learn_step(ctx, label, asked)?;
+                    let to = (KEY_SIGNAL, Some(*key));
+                    Ok(mix(asked, self.signal(ctx, to, None, mix(label, 0)).await?))
                 }
                 Part::Time => {
                     let time = ctx.now().await?.as_micros() as u64;
@@ -108,7 +171,7 @@ impl Player {
                     Ok(time)
                 }
                 Part::Run(leaf) => {
-                    let input = child_input(*ctx.input(), label, 0);
+                    let input = Input(child_input(ctx.input().0, label, 0));
                     let given = ctx.run(self.leaf(*leaf)?, input).await;
                     self.check_child(*leaf, input, given.as_ref().ok());
                     self.learn_result(label, given)
@@ -117,7 +180,7 @@ impl Player {
                     self.map(ctx, *leaf, (*count, *most), label).await
                 }
                 Part::Start(leaf) => {
-                    let input = child_input(*ctx.input(), label, 0);
+                    let input = Input(child_input(ctx.input().0, label, 0));
                     let run = ctx.start(self.leaf(*leaf)?, input).await;
                     let number = |run: RunId| mix_large(0, run.as_uuid().as_u128());
                     self.learn_result(label, run.map(number))
@@ -141,18 +204,22 @@ impl Player {
 
     async fn signal(
         &self,
-        ctx: &Ctx<u64>,
-        name: &str,
+        ctx: &Ctx<Input>,
+        (name, key): (&str, Option<&str>),
         timeout: Option<Duration>,
         label: u64,
     ) -> Result<u64, TaskError> {
+        let mut signal = ctx.signal::<u64>(name);
+        if let Some(key) = key {
+            signal = signal.key(key);
+        }
         let Some(timeout) = timeout else {
-            let value = ctx.signal::<u64>(name).await?;
+            let value = signal.await?;
             self.learn(label, value);
             return Ok(value);
         };
         self.begin(label);
-        let value = ctx.signal::<u64>(name).timeout(timeout).await?;
+        let value = signal.timeout(timeout).await?;
         if value.is_none() {
             self.learn_wait(label, timeout);
         }
@@ -162,12 +229,12 @@ impl Player {
 
     async fn map(
         &self,
-        ctx: &Ctx<u64>,
+        ctx: &Ctx<Input>,
         leaf: usize,
         (count, most): (usize, usize),
         label: u64,
     ) -> Result<u64, TaskError> {
-        let input = |place| child_input(*ctx.input(), label, place);
+        let input = |place| Input(child_input(ctx.input().0, label, place));
         let results = ctx.map(self.leaf(leaf)?, (0..count).map(input)).concurrency(most).await?;
         if results.len() != count {
             let text =
@@ -183,7 +250,7 @@ impl Player {
         Ok(sum)
     }
 
-    fn leaf(&self, place: usize) -> Result<&Function<u64, u64>, TaskError> {
+    fn leaf(&self, place: usize) -> Result<&Function<Input, u64>, TaskError> {
         let found = self.leaves.iter().find(|(known, _)| *known == place);
         found.map(|(_, leaf)| leaf).ok_or_else(|| TaskError::new("no such function").permanent())
     }
@@ -218,6 +285,9 @@ impl Player {
 
     /// The function itself errs, between two of its parts.
     fn slip(&self, label: u64) -> Result<(), TaskError> {
+        if self.is_undoing {
+            return Ok(());
+        }
         let mut dice = self.dice(6, label);
         let temper = self.world.scenario.temper;
         if dice.chance(temper.fails * SLIPS) {
@@ -254,12 +324,12 @@ impl Player {
 
     fn learn_step(
         &self,
-        ctx: &Ctx<u64>,
+        ctx: &Ctx<Input>,
         label: u64,
         step: Result<u64, TaskError>,
     ) -> Result<u64, TaskError> {
         if let Ok(given) = &step
-            && given & RESULT_BITS != step_value(*ctx.input(), label)
+            && given & RESULT_BITS != step_value(ctx.input().0, label)
         {
             self.world.violate(VALUES, format!("a step of task {} gave {given}", self.task));
         }
@@ -312,13 +382,14 @@ impl Player {
     }
 
     /// A child gives what its program gives.
-    fn check_child(&self, leaf: usize, input: u64, given: Option<&u64>) {
+    fn check_child(&self, leaf: usize, input: Input, given: Option<&u64>) {
         let tasks = &self.world.scenario.workflows[leaf].tasks;
         let Some(given) = given else { return };
-        let expected = tasks.first().and_then(|task| value(&task.program, input, 0));
+        let expected =
+            tasks.first().and_then(|task| value(&task.program, input.last(task.rounds).0, 0));
         if expected != Some(*given) {
             let text = format!(
-                "a child of task {} with input {input} gave {given}, {expected:?} is right",
+                "a child of task {} with {input:?} gave {given}, {expected:?} is right",
                 self.task
             );
             self.world.violate(VALUES, text);

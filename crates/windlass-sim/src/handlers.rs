@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass::store::Held;
 use windlass::{Ctx, Error, Fence, Function, RunId, Task, TaskError, Workflow};
 use windlass_core::{TaskId, TaskIndex};
 
 use crate::dice::{Dice, mix, mix_large};
 use crate::functions::{Leaves, Player};
+use crate::input::Input;
 use crate::ledger::HandlerEnd;
 use crate::panics::EXPECTED_PANIC;
-use crate::scenario::{HANDLER_MAX, TaskPlan, WorkKind, WorkflowPlan};
+use crate::scenario::{HANDLER_MAX, LimitPlan, TaskPlan, WorkKind, WorkflowPlan};
 use crate::world::World;
 
 /// What an attempt does, and when.
@@ -30,7 +32,7 @@ enum Parent {
 }
 
 /// Every version of every workflow, in the order of the scenario.
-pub(crate) fn build(world: &Arc<World>) -> Result<Vec<Workflow<u64>>, Error> {
+pub(crate) fn build(world: &Arc<World>) -> Result<Vec<Workflow<Input>>, Error> {
     let plans = world.scenario.workflows.iter().enumerate();
     let leaf = |(place, plan)| Ok((place, build_leaf(world, plan)?));
     let leaves: Result<Vec<_>, Error> =
@@ -47,12 +49,21 @@ pub(crate) fn build(world: &Arc<World>) -> Result<Vec<Workflow<u64>>, Error> {
 }
 
 /// A function that others start.
-fn build_leaf(world: &Arc<World>, plan: &WorkflowPlan) -> Result<Function<u64, u64>, Error> {
+fn build_leaf(world: &Arc<World>, plan: &WorkflowPlan) -> Result<Function<Input, u64>, Error> {
     let task = plan.tasks[0].clone();
-    let mut leaf = Function::<u64, u64>::builder(&plan.name).version(plan.version);
+    let mut leaf = Function::<Input, u64>::builder(&plan.name).version(plan.version);
     leaf = leaf.retry(task.retry.clone()).queue(task.queue);
+    for limit in &task.limits {
+        leaf = leaf.limit(limit.limit());
+    }
     if let Some(timeout) = task.timeout {
         leaf = leaf.timeout(timeout);
+    }
+    if let Some(timeout) = task.claim_timeout {
+        leaf = leaf.claim_timeout(timeout);
+    }
+    if let Some(timeout) = plan.run_timeout {
+        leaf = leaf.run_timeout(timeout);
     }
     let actor = Actor::new(world, TaskIndex(0), task, Leaves::default());
     leaf.run(move |ctx| actor.clone().perform(ctx))
@@ -62,8 +73,11 @@ fn build_one(
     world: &Arc<World>,
     plan: &WorkflowPlan,
     leaves: &Leaves,
-) -> Result<Workflow<u64>, Error> {
-    let mut workflow = Workflow::<u64>::builder(&plan.name).version(plan.version);
+) -> Result<Workflow<Input>, Error> {
+    let mut workflow = Workflow::<Input>::builder(&plan.name).version(plan.version);
+    if let Some(timeout) = plan.run_timeout {
+        workflow = workflow.run_timeout(timeout);
+    }
     let mut tasks: Vec<Parent> = Vec::new();
     for (place, task) in plan.tasks.iter().enumerate() {
         let name = format!("t{place}");
@@ -93,7 +107,7 @@ fn build_one(
 }
 
 fn handler(
-    workflow: &mut windlass::WorkflowBuilder<u64>,
+    workflow: &mut windlass::WorkflowBuilder<Input>,
     earlier: &[Parent],
     plan: &TaskPlan,
     actor: Actor,
@@ -101,8 +115,14 @@ fn handler(
     let name = format!("t{}", actor.index.0);
     let mut task = workflow.task(name).trigger(plan.trigger).retry(plan.retry.clone());
     task = task.queue(plan.queue).priority(plan.priority);
+    for limit in &plan.limits {
+        task = task.limit(limit.limit());
+    }
     if let Some(timeout) = plan.timeout {
         task = task.timeout(timeout);
+    }
+    if let Some(timeout) = plan.claim_timeout {
+        task = task.claim_timeout(timeout);
     }
     for parent in &plan.parents {
         task = match &earlier[*parent] {
@@ -146,21 +166,34 @@ impl Actor {
     }
 
     /// Plays a durable function.
-    async fn play(&self, ctx: &Ctx<u64>, task: TaskId) -> Result<u64, TaskError> {
+    async fn play(&self, ctx: &Ctx<Input>, task: TaskId) -> Result<u64, TaskError> {
         let leaves = Arc::clone(&self.leaves);
-        let player = Player::new(Arc::clone(&self.world), task, ctx.fence(), leaves);
-        let played = player.perform(ctx, &self.plan.program).await;
+        let player = Player::new(Arc::clone(&self.world), task, ctx, leaves);
+        let played = player.perform(ctx, &self.plan).await;
+        if ctx.is_undoing() {
+            return played;
+        }
         self.world.trace(|| format!("task {task} fence {}: {played:?}", ctx.fence()));
         let end = played.as_ref().map_or(HandlerEnd::Failed, |sum| HandlerEnd::Returned(*sum));
         self.world.handlers.lock().end(task, ctx.fence(), end);
         played
     }
 
-    async fn perform(self, ctx: Ctx<u64>) -> Result<u64, TaskError> {
+    async fn perform(self, ctx: Ctx<Input>) -> Result<u64, TaskError> {
         let task = TaskId { run: ctx.run_id(), index: self.index };
+        if ctx.is_undoing() {
+            return self.play(&ctx, task).await;
+        }
         let (fence, attempt) = (ctx.fence(), ctx.attempt());
-        self.world.handlers.lock().begin(task, fence, attempt);
+        let now = self.world.now();
+        self.world.handlers.lock().begin(task, fence, attempt, now);
         let _open = self.world.open_call(task, fence);
+        let name = format!("{}/{}", ctx.workflow(), ctx.task());
+        let lane = |limit: &LimitPlan| {
+            (limit.lane(&name, ctx.tenant().as_str(), *ctx.input()), limit.slots as usize)
+        };
+        let lanes = self.plan.limits.iter().map(lane).collect();
+        let _slots = self.world.enter_lanes(Held { task, fence }, lanes).await;
         if !self.plan.program.is_empty() {
             return self.play(&ctx, task).await;
         }
@@ -234,7 +267,7 @@ impl Actor {
     }
 
     /// An attempt is handed what an earlier one of the same task kept, and nothing else.
-    fn check_checkpoint(&self, ctx: &Ctx<u64>, task: TaskId) {
+    fn check_checkpoint(&self, ctx: &Ctx<Input>, task: TaskId) {
         let is_of_earlier =
             |value: u64| (1..ctx.fence().0).any(|fence| output(task, Fence(fence)) == value);
         match ctx.last_checkpoint::<u64>() {

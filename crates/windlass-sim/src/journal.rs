@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass::store::{
-    Answer, Born, ChildStart, Completion, Held, NewSignal, PAGE_MAX, Recording, RunFilter, Store,
-    TakeSignal, Taken,
+    Answer, Born, ChildStart, Completion, Held, Mailbox, NewKeySignal, NewSignal, PAGE_MAX,
+    Recording, RunFilter, Store, TakeSignal, Taken,
 };
 use windlass::{Fence, RunId, RunState, Timestamp};
 use windlass_core::{
@@ -12,6 +12,7 @@ use windlass_core::{
     StepState, StepWrite, TaskId, TaskState,
 };
 
+use crate::input::Input;
 use crate::scenario::RESULT_BITS;
 use crate::world::World;
 
@@ -33,9 +34,21 @@ pub(crate) struct FunctionNotes {
     recorded: BTreeMap<u64, Fence>,
     /// The record as it was last seen.
     steps: BTreeMap<Call, StepRecord>,
+    /// What it began afresh with, if it did.
+    input: Option<Input>,
 }
 
-/// The signals of one name to a run.
+/// Where signals go.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Address {
+    Run(RunId, StepName),
+    Key(Mailbox),
+}
+
+/// How long signals to keys are kept: longer than any simulation.
+pub(crate) const KEPT: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+
+/// The signals to one address.
 #[derive(Debug, Default)]
 struct Signals {
     accepted: Vec<Payload>,
@@ -48,7 +61,7 @@ struct Signals {
 pub(crate) struct Functions {
     notes: BTreeMap<TaskId, FunctionNotes>,
     newest: BTreeMap<TaskId, Fence>,
-    signals: BTreeMap<(RunId, StepName), Signals>,
+    signals: BTreeMap<Address, Signals>,
     signal_ids: BTreeSet<SignalId>,
     /// The rounds that retries began.
     rounds: BTreeSet<(RunId, u32)>,
@@ -126,16 +139,41 @@ impl World {
                 continue;
             }
             self.note_fence(held);
-            if let Decision::Park(parking) = &completion.decision {
-                self.note_writes(held, &parking.steps);
-                self.note_steps(held.task).await;
+            match &completion.decision {
+                Decision::Park(parking) => {
+                    self.note_writes(held, &parking.steps);
+                    self.note_steps(held.task).await;
+                }
+                Decision::Continue(input) => self.note_afresh(held, input),
+                Decision::Succeed(_)
+                | Decision::Skip
+                | Decision::Fail(_)
+                | Decision::Retry { .. } => {}
             }
+        }
+    }
+
+    /// A function begins afresh: it knows nothing but what it begins with.
+    fn note_afresh(&self, held: Held, input: &Payload) {
+        let input = input.decode::<Input>().ok();
+        let notes = FunctionNotes { since: held.fence, input, ..FunctionNotes::default() };
+        self.truth.lock().functions.notes.insert(held.task, notes);
+    }
+
+    /// A function is called with what it began afresh with, if it did.
+    pub(crate) fn check_input(&self, task: TaskId, fence: Fence, input: Input) {
+        let due = self.with_function(task, fence, |notes| notes.input).flatten();
+        if due.is_some_and(|due| due != input) {
+            let text = format!("task {task} fence {fence} is given {input:?}, not {due:?}");
+            self.violate("G14 a function begins afresh with its new input", text);
         }
     }
 
     fn note_writes(&self, held: Held, steps: &[StepWrite]) {
         self.with_function(held.task, held.fence, |notes| {
-            for step in steps.iter().filter(|step| step.kind == StepKind::Step) {
+            let is_step =
+                |step: &&StepWrite| matches!(step.kind, StepKind::Step | StepKind::Undoable);
+            for step in steps.iter().filter(is_step) {
                 if let StepChange::Done { result: StepResult::Value(value), .. } = &step.change
                     && let Ok(value) = value.decode::<u64>()
                 {
@@ -171,7 +209,8 @@ impl World {
         for (take, answer) in takes.iter().zip(answers) {
             let Ok(Some(value)) = answer else { continue };
             self.note_fence(take.held);
-            let wrong = self.take_in_order(take, value);
+            let Some(address) = self.address(take).await else { continue };
+            let wrong = self.take_in_order(address, take, value);
             if let Some(text) = wrong {
                 self.violate(SIGNALS, text);
             }
@@ -179,13 +218,26 @@ impl World {
         }
     }
 
+    /// Where a function takes a signal from.
+    async fn address(&self, take: &TakeSignal) -> Option<Address> {
+        let (run, name) = (take.held.task.run, take.name.clone());
+        let Some(key) = take.key.clone() else { return Some(Address::Run(run, name)) };
+        let tenant = self.store.get_run(run).await.ok()??.tenant;
+        Some(Address::Key(Mailbox { tenant, key, name }))
+    }
+
     /// Takes note of a signal that was taken; answers what is wrong with that.
-    fn take_in_order(&self, take: &TakeSignal, value: &Payload) -> Option<String> {
+    fn take_in_order(
+        &self,
+        address: Address,
+        take: &TakeSignal,
+        value: &Payload,
+    ) -> Option<String> {
         let mut truth = self.truth.lock();
         truth.moves += 1;
         let task = take.held.task;
         let key = (task, truth.functions.since(task), take.call);
-        let signals = truth.functions.signals.entry((task.run, take.name.clone())).or_default();
+        let signals = truth.functions.signals.entry(address).or_default();
         let place = signals.taken.iter().position(|taken| *taken == key);
         let place = place.unwrap_or_else(|| {
             signals.taken.push(key);
@@ -200,11 +252,20 @@ impl World {
 
     /// A signal was accepted.
     pub(crate) fn note_signal(&self, signal: &NewSignal) {
+        let address = Address::Run(signal.run, signal.name.clone());
+        self.note_accepted(signal.id, address, &signal.value);
+    }
+
+    /// A signal to a key was accepted.
+    pub(crate) fn note_key_signal(&self, signal: &NewKeySignal) {
+        self.note_accepted(signal.id, Address::Key(signal.to.clone()), &signal.value);
+    }
+
+    fn note_accepted(&self, id: SignalId, address: Address, value: &Payload) {
         let mut truth = self.truth.lock();
-        if truth.functions.signal_ids.insert(signal.id) {
+        if truth.functions.signal_ids.insert(id) {
             truth.moves += 1;
-            let key = (signal.run, signal.name.clone());
-            truth.functions.signals.entry(key).or_default().accepted.push(signal.value.clone());
+            truth.functions.signals.entry(address).or_default().accepted.push(value.clone());
         }
     }
 
@@ -241,8 +302,9 @@ impl World {
             let task = TaskId { run, index: record.index };
             let notes = functions.notes.entry(task).or_default();
             // What was slept through before the call that failed is not slept through again.
-            let begun = std::mem::take(&mut notes.begun);
-            *notes = FunctionNotes { since: record.fence, begun, ..FunctionNotes::default() };
+            let (begun, input) = (std::mem::take(&mut notes.begun), notes.input);
+            let since = record.fence;
+            *notes = FunctionNotes { since, begun, input, ..FunctionNotes::default() };
         }
     }
 
@@ -251,7 +313,8 @@ impl World {
     pub(crate) async fn prompt(&self) {
         let filter = RunFilter { state: Some(RunState::Running), ..RunFilter::default() };
         let Ok(page) = self.store.list_runs(filter).await else { return };
-        for run in page.runs.iter().map(|run| run.id) {
+        for record in &page.runs {
+            let (run, tenant) = (record.id, &record.tenant);
             let tasks = self.store.list_tasks(run, None, PAGE_MAX).await.unwrap_or_default();
             for record in tasks.iter().filter(|task| task.state == TaskState::Waiting) {
                 let task = TaskId { run, index: record.index };
@@ -259,16 +322,21 @@ impl World {
                 let waits =
                     |step: &&StepRecord| step.kind == StepKind::Signal && step.number().is_none();
                 for step in steps.iter().filter(waits) {
-                    self.prompt_one(run, &step.name).await;
+                    let name = step.name.clone();
+                    let to = match step.key.clone() {
+                        Some(key) => Address::Key(Mailbox { tenant: tenant.clone(), key, name }),
+                        None => Address::Run(run, name),
+                    };
+                    self.prompt_one(to).await;
                 }
             }
         }
     }
 
-    async fn prompt_one(&self, run: RunId, name: &StepName) {
+    async fn prompt_one(&self, to: Address) {
         let (place, ids) = {
             let functions = &self.truth.lock().functions;
-            let signals = functions.signals.get(&(run, name.clone()));
+            let signals = functions.signals.get(&to);
             let counts = signals.map_or((0, 0), |s| (s.accepted.len(), s.taken.len()));
             if counts.0 > counts.1 {
                 return;
@@ -277,9 +345,19 @@ impl World {
         };
         let Ok(value) = Payload::encode(&(1_000 + place)) else { return };
         let id = SignalId::from_random(ids as u128 + 1);
-        let signal = NewSignal { id, run, name: name.clone(), value };
-        if self.store.signal(signal.clone()).await.is_ok() {
-            self.note_signal(&signal);
+        match to {
+            Address::Run(run, name) => {
+                let signal = NewSignal { id, run, name, value };
+                if self.store.signal(signal.clone()).await.is_ok() {
+                    self.note_signal(&signal);
+                }
+            }
+            Address::Key(to) => {
+                let signal = NewKeySignal { id, to, value, keep_for: KEPT };
+                if self.store.signal_key(signal.clone()).await.is_ok() {
+                    self.note_key_signal(&signal);
+                }
+            }
         }
     }
 }

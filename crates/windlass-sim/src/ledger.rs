@@ -1,9 +1,9 @@
 //! What handlers and clients write down for themselves, independent of the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use windlass::{Error, ErrorKind, RunId};
-use windlass_core::{Fence, TaskId};
+use windlass_core::{Fence, TaskId, Timestamp};
 
 use crate::scenario::StartPlan;
 
@@ -21,6 +21,8 @@ pub(crate) enum HandlerEnd {
 pub(crate) struct Call {
     /// How often a handler was called with this task and fence.
     pub(crate) begun: u32,
+    /// When it was called first.
+    pub(crate) at: Timestamp,
     /// The number of the attempt it was told.
     pub(crate) attempt: u32,
     /// How it ended, if it did.
@@ -35,8 +37,8 @@ pub(crate) struct HandlerLedger {
 
 impl HandlerLedger {
     /// A handler was called.
-    pub(crate) fn begin(&mut self, task: TaskId, fence: Fence, attempt: u32) {
-        let call = Call { begun: 0, attempt, end: None };
+    pub(crate) fn begin(&mut self, task: TaskId, fence: Fence, attempt: u32, at: Timestamp) {
+        let call = Call { begun: 0, at, attempt, end: None };
         self.calls.entry((task, fence)).or_insert(call).begun += 1;
     }
 
@@ -50,6 +52,16 @@ impl HandlerLedger {
     /// The call with this fence.
     pub(crate) fn get(&self, task: TaskId, fence: Fence) -> Option<&Call> {
         self.calls.get(&(task, fence))
+    }
+
+    /// The calls of a task with fences up to this one, the first first.
+    pub(crate) fn calls_of(
+        &self,
+        task: TaskId,
+        last: Fence,
+    ) -> impl Iterator<Item = (Fence, &Call)> {
+        let calls = self.calls.range((task, Fence(0))..=(task, last));
+        calls.map(|((_, fence), call)| (*fence, call))
     }
 
     /// Every call.
@@ -105,4 +117,8 @@ pub(crate) struct ClientLedger {
     pub(crate) cancelled: Vec<RunId>,
     /// Runs whose retry was acknowledged, with the round that was to begin.
     pub(crate) retried: Vec<(RunId, u32)>,
+    /// Runs that someone wanted undone, whatever the answer was.
+    pub(crate) to_undo: BTreeSet<RunId>,
+    /// Runs of which it was acknowledged, with the runs that undo them.
+    pub(crate) undone: Vec<(RunId, RunId)>,
 }

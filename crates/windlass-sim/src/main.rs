@@ -23,7 +23,9 @@ mod faults;
 mod functions;
 mod handlers;
 mod hints;
+mod input;
 mod journal;
+mod lanes;
 mod leaders;
 mod ledger;
 mod panics;
@@ -33,6 +35,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod truth;
+mod undos;
 mod world;
 
 use std::process::ExitCode;

@@ -5,14 +5,16 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::store::{RunFilter, RunRecord, Store, TaskRecord};
+use windlass::store::{PAGE_MAX, RunFilter, RunRecord, Store, TaskRecord};
 use windlass::testing::invariants::Violation;
 use windlass::{Error, Event, PlantedBug, RunState, Windlass};
-use windlass_core::TaskEventKind;
+use windlass_core::undo::UNDO_SUFFIX;
+use windlass_core::{StepRecord, TaskEventKind, TaskId};
 
 use crate::cluster::{self, Member};
 use crate::dice::Dice;
 use crate::faults::FaultCounts;
+use crate::input::Input;
 use crate::scenario::{Scenario, quiet_max};
 use crate::store::FaultyStore;
 use crate::world::{SiteId, World};
@@ -26,7 +28,7 @@ const AFTERMATH: Duration = Duration::from_secs(2);
 
 /// How long at most everything takes once faults have stopped. Work is finite and
 /// [`quiet_max`] finds what is stuck; this finds what goes on for ever.
-const SETTLE_MAX: Duration = Duration::from_secs(2 * 60 * 60);
+const SETTLE_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// How to simulate a seed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +49,15 @@ pub(crate) struct RunFile {
     pub(crate) tasks: Vec<TaskRecord>,
     /// Its history.
     pub(crate) events: Vec<Event>,
+    /// What is known of the calls of each task.
+    pub(crate) steps: Vec<Vec<StepRecord>>,
+}
+
+impl RunFile {
+    /// Whether it undoes another.
+    pub(crate) fn is_undo(&self) -> bool {
+        self.run.workflow.as_str().ends_with(UNDO_SUFFIX)
+    }
 }
 
 /// What became of a seed.
@@ -139,7 +150,7 @@ async fn live(seed: u64, options: Options) -> Result<Outcome, Error> {
 
 fn spawn_clients(
     world: &Arc<World>,
-    workflows: &[windlass::Workflow<u64>],
+    workflows: &[windlass::Workflow<Input>],
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let mut dice = Dice::new(world.scenario.seed, "clients");
     let store = FaultyStore::new(Arc::clone(world), SiteId::CLIENTS, None);
@@ -150,7 +161,12 @@ fn spawn_clients(
         let (world, link) = (Arc::clone(world), (windlass.clone(), store.clone()));
         tokio::spawn(clients::live(world, link, workflow, plan.clone(), dice.fork()))
     };
-    plans.map(client).collect()
+    let mut clients: Vec<_> = plans.map(client).collect();
+    let send = |plan: &crate::scenario::KeySignalPlan| {
+        tokio::spawn(clients::send_to_key(Arc::clone(world), windlass.clone(), *plan))
+    };
+    clients.extend(world.scenario.key_signals.iter().map(send));
+    clients
 }
 
 /// Waits until every run has ended, or until it is clear that one will not.
@@ -185,7 +201,12 @@ async fn read_files(world: &World) -> Result<Vec<RunFile>, Error> {
         for run in page.runs {
             let handle = windlass.run(run.id);
             let (tasks, events) = (handle.tasks().await?, handle.history().await?);
-            files.push(RunFile { run, tasks, events });
+            let mut steps = Vec::new();
+            for index in tasks.iter().map(|task| task.index) {
+                let task = TaskId { run: run.id, index };
+                steps.push(world.store.list_steps(task, None, PAGE_MAX).await.unwrap_or_default());
+            }
+            files.push(RunFile { run, tasks, events, steps });
         }
         match page.next {
             Some(next) => filter.after = Some(next),
@@ -196,13 +217,15 @@ async fn read_files(world: &World) -> Result<Vec<RunFile>, Error> {
 
 fn judge(
     world: &World,
-    workflows: &[windlass::Workflow<u64>],
+    workflows: &[windlass::Workflow<Input>],
     files: Vec<RunFile>,
     staffed_at: windlass::Timestamp,
     options: Options,
 ) -> Outcome {
     let mut violations = std::mem::take(&mut *world.violations.lock());
-    let evidence = checks::Evidence { world, workflows, files: &files, staffed_at };
+    let undos = workflows.iter().filter_map(|workflow| workflow.definition().to_undo().ok());
+    let undos: Vec<_> = undos.collect();
+    let evidence = checks::Evidence { world, workflows, undos: &undos, files: &files, staffed_at };
     violations.extend(evidence.check());
     let is_start = |event: &&Event| {
         event.task().is_some_and(|task| matches!(task.kind, TaskEventKind::Started { .. }))

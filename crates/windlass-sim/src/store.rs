@@ -499,7 +499,11 @@ impl Store for FaultyStore {
 
     async fn signal_key(&self, signal: NewKeySignal) -> Result<(), StoreError> {
         self.deliver(Verb::Signal, signal, |world, signal| {
-            Box::pin(async move { world.store.signal_key(signal).await })
+            Box::pin(async move {
+                world.store.signal_key(signal.clone()).await?;
+                world.note_key_signal(&signal);
+                Ok(())
+            })
         })
         .await
     }

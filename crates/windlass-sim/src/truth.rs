@@ -53,6 +53,10 @@ pub(crate) struct Truth {
     pub(crate) terms: Terms,
     /// What durable functions did.
     pub(crate) functions: Functions,
+    /// How often the steps of tasks were undone, by their names.
+    pub(crate) undos: BTreeMap<(TaskId, String), u64>,
+    /// The handlers at work in lanes.
+    pub(crate) in_lanes: Vec<(String, Held)>,
     /// Counts whatever moved a task.
     pub(crate) moves: u64,
 }

@@ -6,10 +6,18 @@ use windlass::testing::invariants::Violation;
 use windlass::{RunId, RunState};
 
 use super::Evidence;
+use crate::input::Input;
 use crate::ledger::{Reply, StartEntry};
+use crate::scenario::StartPlan;
+use crate::seed::RunFile;
 
 const LOST: &str = "G1 nothing acknowledged is lost";
 const KEYS: &str = "G12 one run per idempotency key";
+
+/// Whether a run has the input that was planned.
+fn has_input(file: &RunFile, plan: &StartPlan) -> bool {
+    file.run.input.decode::<Input>().is_ok_and(|input| input == Input(plan.input))
+}
 
 /// G1: what was acknowledged exists as it was asked for, what was refused does not
 /// exist, and nothing exists that nobody asked for.
@@ -24,7 +32,7 @@ pub(super) fn acknowledged_starts_exist(evidence: &Evidence<'_>, violations: &mu
                 Some(file) => {
                     let tenant = &evidence.world.scenario.tenants[plan.tenant].name;
                     let is_same = file.run.tenant.as_str() == tenant
-                        && file.run.input.as_str() == plan.input.to_string()
+                        && has_input(file, plan)
                         && file.run.workflow == *evidence.workflows[plan.workflow].name();
                     if !is_same || (plan.key.is_none() && *run != plan.id) {
                         violate(format!("start {plan} was answered with {:?}", file.run));
@@ -41,7 +49,9 @@ pub(super) fn acknowledged_starts_exist(evidence: &Evidence<'_>, violations: &mu
     }
     let truth = evidence.world.truth.lock();
     let children: BTreeSet<RunId> = truth.functions.children().map(|(_, run, _)| run).collect();
-    for run in runs.keys() {
+    let undo = |file: &RunFile| RunId::of_undo(file.run.id, file.run.round);
+    let undos: BTreeSet<RunId> = evidence.files.iter().map(undo).collect();
+    for run in runs.keys().filter(|run| !undos.contains(run)) {
         let is_started = ledger.starts.iter().any(|entry| entry.plan.id == *run);
         if !is_started && !children.contains(run) {
             violate(format!("run {run} exists, nobody started it"));
@@ -88,7 +98,7 @@ pub(super) fn one_run_per_key(evidence: &Evidence<'_>, violations: &mut Vec<Viol
         let tenant = evidence.world.scenario.tenants[plan.tenant].name.as_str();
         let name = (tenant, evidence.workflows[plan.workflow].name().as_str(), key.as_str());
         let Some(file) = by_key.get(&name) else { continue };
-        let is_same_input = file.run.input.as_str() == plan.input.to_string();
+        let is_same_input = has_input(file, plan);
         let is_right = match reply {
             Reply::Acknowledged(run) => *run == file.run.id && is_same_input,
             Reply::Refused => !is_same_input,
@@ -110,6 +120,11 @@ pub(super) fn acknowledged_commands_hold(evidence: &Evidence<'_>, violations: &m
         let state = runs.get(run).map(|file| file.run.state);
         if state != Some(RunState::Cancelled) {
             violate(format!("run {run} was cancelled and is {state:?}"));
+        }
+    }
+    for (run, by) in &ledger.undone {
+        if !runs.contains_key(by) {
+            violate(format!("run {run} is undone by run {by}, which does not exist"));
         }
     }
     for (run, round) in &ledger.retried {

@@ -67,7 +67,7 @@ pub(super) fn turns_are_bounded(evidence: &Evidence<'_>, violations: &mut Vec<Vi
         let route = routes.entry(key).or_default();
         let tenant = &file.run.tenant;
         if event.from == TaskState::Ready {
-            route.leave(tenant, task, event.to == TaskState::Cancelled);
+            route.leave(tenant, task, event.to.is_final());
         }
         if event.to == TaskState::Ready {
             route.enter(tenant, task);
@@ -144,7 +144,7 @@ fn bound(evidence: &Evidence<'_>) -> Bound {
 }
 
 /// All events of tasks in the order of the store.
-fn merged<'a>(
+pub(super) fn merged<'a>(
     evidence: &'a Evidence<'_>,
 ) -> Vec<(EventId, &'a RunFile, TaskId, &'a windlass_core::TaskEvent)> {
     let mut merged: Vec<_> = evidence

@@ -20,7 +20,8 @@ pub(super) fn completions_are_handlers_own(
 ) {
     let mut violate = |text| violations.push(Violation { promise: ONCE, text });
     let ledger = evidence.world.handlers.lock();
-    for (file, _, event) in evidence.task_events() {
+    // What undoes others notes what it does elsewhere.
+    for (file, _, event) in evidence.task_events().filter(|(file, ..)| !file.is_undo()) {
         let task = TaskId { run: file.run.id, index: event.task };
         let call = ledger.get(task, event.fence);
         let end = call.and_then(|call| call.end);
@@ -28,6 +29,8 @@ pub(super) fn completions_are_handlers_own(
             TaskEventKind::Succeeded => matches!(end, Some(HandlerEnd::Returned(_))),
             TaskEventKind::Failed { failure } | TaskEventKind::Retrying { failure, .. } => {
                 match failure.code {
+                    // Nobody claimed it in time.
+                    FailureCode::Timeout if event.from == TaskState::Ready => true,
                     // With the error of a call.
                     FailureCode::Timeout | FailureCode::LeaseExpired | FailureCode::Custom(_)
                         if end == Some(HandlerEnd::Failed)
@@ -66,7 +69,7 @@ pub(super) fn completions_are_handlers_own(
             violate(format!("task {task} under fence {fence}: {kind:?}, its handler: {call:?}"));
         }
     }
-    for file in evidence.files {
+    for file in evidence.files.iter().filter(|file| !file.is_undo()) {
         for record in &file.tasks {
             let task = TaskId { run: file.run.id, index: record.index };
             let Some(output) = record.output.as_ref().filter(|output| output.as_str() != "null")
@@ -178,7 +181,11 @@ pub(super) fn unknown_work_is_left_alone(evidence: &Evidence<'_>, violations: &m
         let TaskEventKind::Started { worker } = &event.kind else { continue };
         let site = truth.workers.get(worker).map(|worker| &sites[worker.site.0]);
         let is_known = site.is_some_and(|site| {
-            let mut knows = site.knows.iter().map(|place| &evidence.workflows[*place]);
+            let known = |place: &usize| {
+                let workflow = evidence.workflows[*place].definition();
+                [&**workflow, &evidence.undos[*place]]
+            };
+            let mut knows = site.knows.iter().flat_map(known);
             knows.any(|w| *w.name() == file.run.workflow && w.version() == file.run.version)
         });
         if !is_known {

@@ -8,8 +8,10 @@
 mod ends;
 mod fairness;
 mod functions;
+mod lanes;
 mod ledgers;
 mod times;
+mod undos;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +19,7 @@ use windlass::testing::invariants::{Violation, check_run};
 use windlass::{Definition, Event, RunId, Timestamp, Workflow};
 use windlass_core::{TaskEvent, TaskIndex};
 
+use crate::input::Input;
 use crate::scenario::WorkflowPlan;
 use crate::seed::RunFile;
 use crate::world::World;
@@ -26,7 +29,9 @@ pub(crate) struct Evidence<'a> {
     /// The notes of everyone.
     pub(crate) world: &'a World,
     /// The workflows, in the order of the scenario.
-    pub(crate) workflows: &'a [Workflow<u64>],
+    pub(crate) workflows: &'a [Workflow<Input>],
+    /// The workflows that undo them, in the same order.
+    pub(crate) undos: &'a [Definition],
     /// Every run.
     pub(crate) files: &'a [RunFile],
     /// When the faults had stopped and every workflow had a worker and every duty
@@ -38,7 +43,7 @@ impl Evidence<'_> {
     /// Checks every promise.
     pub(crate) fn check(&self) -> Vec<Violation> {
         let mut violations = Vec::new();
-        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 19] = [
+        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 23] = [
             ends::acknowledged_starts_exist,
             ends::every_run_has_ended,
             ends::one_run_per_key,
@@ -58,6 +63,10 @@ impl Evidence<'_> {
             fairness::turns_are_bounded,
             functions::children_exist,
             functions::cancelled_runs_leave_no_child,
+            lanes::slots_are_kept_and_given_in_order,
+            times::deadlines_are_kept,
+            undos::what_did_not_succeed_is_undone,
+            undos::steps_are_undone_once_and_in_reverse,
         ];
         for check in checks {
             check(self, &mut violations);
@@ -67,9 +76,11 @@ impl Evidence<'_> {
 
     /// The definition of a run.
     fn definition(&self, file: &RunFile) -> Option<&Definition> {
-        let is_same =
-            |w: &&Workflow<u64>| *w.name() == file.run.workflow && w.version() == file.run.version;
-        self.workflows.iter().find(is_same).map(|workflow| &**workflow.definition())
+        let workflows = self.workflows.iter().map(|workflow| &**workflow.definition());
+        let is_same = |definition: &&Definition| {
+            *definition.name() == file.run.workflow && definition.version() == file.run.version
+        };
+        workflows.chain(self.undos).find(is_same)
     }
 
     /// Whether a task is a durable function.

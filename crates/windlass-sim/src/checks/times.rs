@@ -6,13 +6,15 @@ use std::time::Duration;
 use windlass::Timestamp;
 use windlass::store::Duty;
 use windlass::testing::invariants::Violation;
-use windlass_core::{FailureCode, TaskEventKind, TaskId};
+use windlass_core::decide::took_too_long;
+use windlass_core::{EventBody, FailureCode, RunEventKind, TaskEventKind, TaskId, TaskState};
 
 use super::Evidence;
 use crate::scenario::{DUTY_INTERVAL_MAX, LEADER_TTL_MAX};
 use crate::world::EPOCH;
 
 const RECOVERY: &str = "G10 bounded recovery";
+const DEADLINES: &str = "G11 deadlines are kept";
 
 /// The margin of G10 beyond lease and reap interval.
 const RECOVERY_MARGIN: Duration = Duration::from_secs(1);
@@ -81,7 +83,7 @@ pub(super) fn recovery_is_bounded(evidence: &Evidence<'_>, violations: &mut Vec<
 pub(super) fn unheard_claims_come_back(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let truth = evidence.world.truth.lock();
     let handlers = evidence.world.handlers.lock();
-    for file in evidence.files {
+    for file in evidence.files.iter().filter(|file| !file.is_undo()) {
         let mut unheard = vec![None; file.tasks.len()];
         for event in &file.events {
             let Some(body) = event.task() else { continue };
@@ -170,6 +172,61 @@ pub(super) fn timers_are_not_late(evidence: &Evidence<'_>, violations: &mut Vec<
             }
         }
     }
+}
+
+/// G11: a run that takes too long is cancelled, and a task that waits too long for a worker
+/// fails, by the first look after its time and not before.
+pub(super) fn deadlines_are_kept(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
+    let mut violate = |text| violations.push(Violation { promise: DEADLINES, text });
+    let truth = evidence.world.truth.lock();
+    for file in evidence.files {
+        let Some(definition) = evidence.definition(file) else { continue };
+        let (mut by, mut claims) = (None, vec![None; file.tasks.len()]);
+        for event in &file.events {
+            let is_missed =
+                |due: Option<Timestamp>| was_swept_before(&truth.promotes, due, event.at);
+            match &event.body {
+                EventBody::Task(body) => {
+                    let (claim_by, name) = (&mut claims[body.task.as_usize()], &body.name);
+                    let due = claim_by.take();
+                    let is_failed = body.from == TaskState::Ready && body.to == TaskState::Failed;
+                    if is_missed(due) || is_failed && due.is_none_or(|due| event.at < due) {
+                        let text = format!("task {name} of run {} {body:?}", file.run.id);
+                        violate(format!("{text} at {}, to be claimed by {due:?}", event.at));
+                    }
+                    if body.to == TaskState::Ready {
+                        let timeout = definition.task(body.task).claim_timeout;
+                        *claim_by = timeout.map(|timeout| event.at + timeout);
+                    }
+                }
+                EventBody::Run(body) => {
+                    if is_missed(by) {
+                        let run = file.run.id;
+                        violate(format!("run {run} {body:?} at {}, its time was {by:?}", event.at));
+                    }
+                    match &body.kind {
+                        RunEventKind::Started | RunEventKind::Retried { .. } => {
+                            by = definition.timeout().map(|timeout| event.at + timeout);
+                        }
+                        RunEventKind::Cancelled { reason: Some(reason) }
+                            if definition.timeout().map(took_too_long).as_ref() == Some(reason) =>
+                        {
+                            if by.take().is_none_or(|by| event.at < by) {
+                                violate(format!("run {} {reason} at {}", file.run.id, event.at));
+                            }
+                        }
+                        RunEventKind::Ended | RunEventKind::Cancelled { .. } => by = None,
+                        RunEventKind::Continued { .. } | RunEventKind::Undoing { .. } => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a sweep came after a time and before another.
+fn was_swept_before(sweeps: &[Timestamp], due: Option<Timestamp>, at: Timestamp) -> bool {
+    due.is_some_and(|due| was_swept_between(sweeps, due, at))
 }
 
 /// G11: the pause before a retry is at least what the policy leaves of it. A worker

@@ -4,6 +4,7 @@
 //! A scenario is only a plan. Faults are drawn as the simulation goes, from
 //! another stream of the same seed.
 
+mod limits;
 mod programs;
 mod shapes;
 mod starts;
@@ -11,7 +12,11 @@ mod starts;
 use std::fmt;
 use std::time::Duration;
 
-pub(crate) use programs::{Part, RESULT_BITS, SignalPlan, child_input, label, step_value, value};
+pub(crate) use limits::LimitPlan;
+pub(crate) use programs::{
+    DEFERRED, KEY_SIGNAL, KeySignalPlan, Part, RESULT_BITS, SignalPlan, child_input, key_answer,
+    label, step_value, undoable_name, value,
+};
 pub(crate) use shapes::{TaskPlan, WorkKind, WorkflowPlan};
 pub(crate) use starts::StartPlan;
 
@@ -37,6 +42,12 @@ pub(crate) const HANDLER_MAX: Duration = Duration::from_secs(18);
 
 /// The share of the scenarios with durable functions in them.
 const FUNCTIONS: f64 = 0.6;
+
+/// The share of the scenarios in which some tasks have limits.
+const LIMITS: f64 = 0.35;
+
+/// The share of the scenarios in which some workflows have deadlines.
+const DEADLINES: f64 = 0.3;
 
 /// How long at most nothing may happen once the faults have stopped and a run is
 /// not over (G1): every wait of the design at its longest, one after the other.
@@ -111,6 +122,8 @@ pub(crate) struct Scenario {
     pub(crate) tenants: Vec<TenantPlan>,
     /// What the clients do.
     pub(crate) starts: Vec<StartPlan>,
+    /// What is sent to keys.
+    pub(crate) key_signals: Vec<KeySignalPlan>,
     /// How many worker processes there are at a time.
     pub(crate) posts: usize,
     /// The most slots of a worker.
@@ -147,10 +160,20 @@ impl Scenario {
         };
         let mut functions = Dice::new(seed, "functions");
         let has_functions = style != Style::Backlog && functions.chance(FUNCTIONS);
+        let mut key_signals = Vec::new();
         if has_functions {
+            key_signals = programs::key_signals(&mut functions, tenants.len(), horizon);
             programs::draw(&mut functions, &mut workflows);
             let calls = starts::of_functions(&mut functions, &workflows, tenants.len(), horizon);
             starts.extend(calls);
+        }
+        let mut deadlines = Dice::new(seed, "deadlines");
+        if style != Style::Backlog && deadlines.chance(DEADLINES) {
+            shapes::set_deadlines(&mut deadlines, &mut workflows);
+        }
+        let mut limits = Dice::new(seed, "limits");
+        if limits.chance(LIMITS) {
+            limits::set(&mut limits, &mut workflows);
         }
         let (posts_max, slots_max, peace) = match style {
             Style::Mixed => (5, dice.pick(&[1, 3, 5, 20]), dice.pick(&[4_000, 10_000, 25_000])),
@@ -170,6 +193,7 @@ impl Scenario {
             workflows,
             tenants,
             starts,
+            key_signals,
         };
         if has_functions && functions.chance(0.5) {
             let verbs = [Verb::Record, Verb::Signal, Verb::Finish, Verb::Finish, Verb::Start];
@@ -234,6 +258,9 @@ impl fmt::Display for Scenario {
         }
         for start in &self.starts {
             writeln!(f, "{start}")?;
+        }
+        for signal in &self.key_signals {
+            writeln!(f, "{signal:?}")?;
         }
         Ok(())
     }

@@ -15,6 +15,23 @@ pub(crate) const RESULT_BITS: u64 = !0xffff;
 /// The names of signals.
 const SIGNALS: [&str; 2] = ["go", "more"];
 
+/// The keys that signals are sent to: few, so that functions meet there.
+const KEYS: [&str; 3] = ["here", "here", "there"];
+
+/// The name of all of those.
+pub(crate) const KEY_SIGNAL: &str = "paid";
+
+/// What a part gives that only says what undoes others.
+pub(crate) const DEFERRED: u64 = 4;
+
+/// How often a function begins afresh, as often as it is drawn.
+const ROUNDS: [u64; 6] = [0, 0, 0, 0, 1, 2];
+
+/// The name of the step with a label that says how it is undone.
+pub(crate) fn undoable_name(label: u64) -> String {
+    format!("undoable {label:x}")
+}
+
 /// One thing after the other.
 pub(crate) type Program = Vec<Part>;
 
@@ -23,6 +40,10 @@ pub(crate) type Program = Vec<Part>;
 pub(crate) enum Part {
     /// A step that may fail and is tried again.
     Step(RetryPolicy),
+    /// A step that says how it is undone.
+    Undoable(RetryPolicy),
+    /// Says what is done if the run does not succeed.
+    Defer,
     /// So many steps of one name.
     Loop(usize),
     /// Time passes.
@@ -34,8 +55,17 @@ pub(crate) enum Part {
         /// How long.
         timeout: Option<Duration>,
     },
+    /// Waits for a signal to a key.
+    KeySignal {
+        /// The key.
+        key: &'static str,
+        /// How long.
+        timeout: Option<Duration>,
+    },
     /// A step asks someone who answers with a signal at once, and the function waits for it.
     Ask(&'static str),
+    /// The same with a signal to a key, which others may take.
+    AskKey(&'static str),
     /// Asks for the time.
     Time,
     /// Starts a run of the workflow at this place and waits for it.
@@ -77,7 +107,8 @@ pub(crate) fn value(program: &[Part], input: u64, path: u64) -> Option<u64> {
     program.iter().enumerate().try_fold(0, |sum, (place, part)| {
         let label = label(path, place);
         let value = match part {
-            Part::Step(_) => step_value(input, label),
+            Part::Step(_) | Part::Undoable(_) => step_value(input, label),
+            Part::Defer => DEFERRED,
             Part::Loop(count) => (0..*count)
                 .fold(0, |sum, turn| mix(sum, step_value(input, mix(label, turn as u64)))),
             Part::Sleep(_) => 1,
@@ -88,7 +119,9 @@ pub(crate) fn value(program: &[Part], input: u64, path: u64) -> Option<u64> {
                 values.try_fold(0, |sum, value| Some(mix(sum, value?)))?
             }
             Part::Signal { .. }
+            | Part::KeySignal { .. }
             | Part::Ask(_)
+            | Part::AskKey(_)
             | Part::Time
             | Part::Run(_)
             | Part::Map { .. }
@@ -108,22 +141,23 @@ pub(super) fn draw(dice: &mut Dice, workflows: &mut Vec<WorkflowPlan>) {
             true => vec![Part::Step(RetryPolicy::none())],
             false => (0..dice.count(1..=2)).map(|_| simple(dice, true)).collect(),
         };
-        let task = TaskPlan { program, ..function(dice) };
+        let task = TaskPlan { program, rounds: dice.pick(&ROUNDS), ..function(dice) };
         let name = format!("leaf-{number}");
-        workflows.push(WorkflowPlan { name, version: 1, tasks: vec![task], is_leaf: true });
+        workflows.push(WorkflowPlan { is_leaf: true, ..WorkflowPlan::new(name, 1, vec![task]) });
     }
     let leaves: Vec<usize> = (first..workflows.len()).collect();
     for number in 0..dice.count(1..=2) {
         let count: usize = dice.pick(&[1, 1, 1, 2]);
+        // Only a workflow of one task can begin afresh.
+        let rounds = if count == 1 { dice.pick(&ROUNDS) } else { 0 };
         let mut tasks: Vec<TaskPlan> = Vec::new();
         for place in 0..count {
             let parts = dice.count(2..=6);
             let program = (0..parts).map(|_| part(dice, &leaves)).collect();
             let parents = place.checked_sub(1).into_iter().collect();
-            tasks.push(TaskPlan { program, parents, ..function(dice) });
+            tasks.push(TaskPlan { program, parents, rounds, ..function(dice) });
         }
-        let name = format!("function-{number}");
-        workflows.push(WorkflowPlan { name, version: 1, tasks, is_leaf: false });
+        workflows.push(WorkflowPlan::new(format!("function-{number}"), 1, tasks));
     }
 }
 
@@ -143,7 +177,12 @@ fn simple(dice: &mut Dice, may_join: bool) -> Part {
     match dice.count(0..=9) {
         0..=4 => {
             let pause = dice.pick(&[Duration::from_millis(50), BACKOFF_MAX / 4]);
-            Part::Step(RetryPolicy::fixed(dice.up_to(pause)).attempts(dice.pick(&[1, 2, 3])))
+            let retry = RetryPolicy::fixed(dice.up_to(pause)).attempts(dice.pick(&[1, 2, 3]));
+            match dice.count(0..=9) {
+                0..=3 => Part::Undoable(retry),
+                4 => Part::Defer,
+                _ => Part::Step(retry),
+            }
         }
         // Now and then one that is at work for long, so that others can be late.
         5..=6 => Part::Loop(dice.pick(&[2, 3, 4, 4, 25])),
@@ -157,15 +196,19 @@ fn simple(dice: &mut Dice, may_join: bool) -> Part {
 
 fn signal(dice: &mut Dice) -> Part {
     let timeout = dice.chance(0.4).then(|| dice.millis(1..=15_000));
+    if dice.chance(0.3) {
+        return Part::KeySignal { key: dice.pick(&KEYS), timeout };
+    }
     Part::Signal { name: dice.pick(&SIGNALS), timeout }
 }
 
 fn part(dice: &mut Dice, leaves: &[usize]) -> Part {
     let leaf = dice.pick(leaves);
-    match dice.count(0..=19) {
+    match dice.count(0..=22) {
         0..=6 => simple(dice, true),
         7..=8 => signal(dice),
-        9 | 15 => Part::Ask(dice.pick(&SIGNALS)),
+        9 | 20..=22 => Part::Ask(dice.pick(&SIGNALS)),
+        15 => Part::AskKey(dice.pick(&KEYS)),
         10..=11 => Part::Run(leaf),
         12..=13 => {
             let count = dice.pick(&[0, 1, 2, 4, 6]);
@@ -215,15 +258,62 @@ pub(super) fn signals(dice: &mut Dice) -> Vec<SignalPlan> {
     (0..count).map(signal).collect()
 }
 
+/// A signal that someone sends to a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeySignalPlan {
+    /// When.
+    pub(crate) at: Duration,
+    /// The place of the tenant in the scenario.
+    pub(crate) tenant: usize,
+    /// The key.
+    pub(crate) key: &'static str,
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// What it says.
+    pub(crate) value: u64,
+    /// What it is known by.
+    pub(crate) id: u128,
+}
+
+/// What the functions' step asks for that is answered with a signal to a key.
+pub(crate) fn key_answer(tenant: usize, key: &'static str, dice: &mut Dice) -> KeySignalPlan {
+    let (at, value, id) = (dice.millis(0..=8), dice.number() % 1_000, dice.large_number());
+    KeySignalPlan { at, tenant, key, name: KEY_SIGNAL, value, id }
+}
+
+/// The signals that are sent to keys until `horizon`.
+pub(super) fn key_signals(
+    dice: &mut Dice,
+    tenants: usize,
+    horizon: Duration,
+) -> Vec<KeySignalPlan> {
+    let mut signals: Vec<KeySignalPlan> = Vec::new();
+    for _ in 0..dice.pick(&[0, 4, 12]) {
+        // Several at once to one key, for those who wait there.
+        let at = dice.up_to(horizon);
+        let tenant = if dice.chance(0.6) { 0 } else { dice.count(0..=tenants - 1) };
+        let key = dice.pick(&KEYS);
+        for _ in 0..dice.count(1..=3) {
+            let (value, id) = (signals.len() as u64 + 1, dice.large_number());
+            signals.push(KeySignalPlan { at, tenant, key, name: KEY_SIGNAL, value, id });
+        }
+    }
+    signals
+}
+
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Part::Step(retry) => write!(f, "step*{}", retry.max_attempts()),
+            Part::Undoable(retry) => write!(f, "undoable*{}", retry.max_attempts()),
+            Part::Defer => f.write_str("defer"),
             Part::Loop(count) => write!(f, "{count} steps"),
             Part::Sleep(time) => write!(f, "sleep {time:?}"),
             Part::Signal { name, timeout: None } => write!(f, "signal {name}"),
             Part::Signal { name, timeout: Some(time) } => write!(f, "signal {name} in {time:?}"),
+            Part::KeySignal { key, timeout } => write!(f, "signal to {key} in {timeout:?}"),
             Part::Ask(name) => write!(f, "ask for {name}"),
+            Part::AskKey(key) => write!(f, "ask for one to {key}"),
             Part::Time => f.write_str("time"),
             Part::Run(leaf) => write!(f, "run {leaf}"),
             Part::Map { leaf, count, most } => write!(f, "map {count} of {leaf} by {most}"),

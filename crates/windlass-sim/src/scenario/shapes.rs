@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use windlass::{RetryPolicy, Trigger};
 
+use super::limits::LimitPlan;
 use super::programs::{Program, show};
 use super::{BACKOFF_MAX, SLEEP_MAX};
 use crate::dice::Dice;
@@ -43,6 +44,12 @@ pub(crate) struct TaskPlan {
     pub(crate) priority: i16,
     /// What it does if it is a durable function.
     pub(crate) program: Program,
+    /// How often it begins afresh then.
+    pub(crate) rounds: u64,
+    /// How long it may wait for a worker.
+    pub(crate) claim_timeout: Option<Duration>,
+    /// How many are under way at once.
+    pub(crate) limits: Vec<LimitPlan>,
 }
 
 /// One version of a workflow.
@@ -56,6 +63,15 @@ pub(crate) struct WorkflowPlan {
     pub(crate) tasks: Vec<TaskPlan>,
     /// Whether it is a function that others start.
     pub(crate) is_leaf: bool,
+    /// How long a run of it may take.
+    pub(crate) run_timeout: Option<Duration>,
+}
+
+impl WorkflowPlan {
+    /// A workflow that nobody else starts and that may take for ever.
+    pub(super) fn new(name: String, version: u32, tasks: Vec<TaskPlan>) -> Self {
+        WorkflowPlan { name, version, tasks, is_leaf: false, run_timeout: None }
+    }
 }
 
 /// How the edges of a workflow lie.
@@ -75,8 +91,7 @@ pub(super) fn mixed(dice: &mut Dice) -> Vec<WorkflowPlan> {
     for number in 0..dice.count(1..=4) {
         for version in 1..=dice.pick(&[1, 1, 1, 2]) {
             let tasks = tasks(dice);
-            let name = format!("flow-{number}");
-            workflows.push(WorkflowPlan { name, version, tasks, is_leaf: false });
+            workflows.push(WorkflowPlan::new(format!("flow-{number}"), version, tasks));
         }
     }
     workflows
@@ -86,7 +101,7 @@ pub(super) fn mixed(dice: &mut Dice) -> Vec<WorkflowPlan> {
 pub(super) fn single_task() -> WorkflowPlan {
     let retry = RetryPolicy::fixed(Duration::from_millis(500)).attempts(4);
     let task = TaskPlan { retry, ..plain_task() };
-    WorkflowPlan { name: "single".to_owned(), version: 1, tasks: vec![task], is_leaf: false }
+    WorkflowPlan::new("single".to_owned(), 1, vec![task])
 }
 
 pub(super) fn plain_task() -> TaskPlan {
@@ -101,6 +116,19 @@ pub(super) fn plain_task() -> TaskPlan {
         queue: "red",
         priority: 0,
         program: Vec::new(),
+        rounds: 0,
+        claim_timeout: None,
+        limits: Vec::new(),
+    }
+}
+
+/// Sets deadlines for some of the workflows.
+pub(super) fn set_deadlines(dice: &mut Dice, workflows: &mut [WorkflowPlan]) {
+    for workflow in workflows {
+        workflow.run_timeout = dice.chance(0.4).then(|| dice.millis(1_000..=20_000));
+        for task in workflow.tasks.iter_mut().filter(|task| task.kind == WorkKind::Handler) {
+            task.claim_timeout = dice.chance(0.3).then(|| dice.millis(300..=15_000));
+        }
     }
 }
 
@@ -185,11 +213,23 @@ fn retry(dice: &mut Dice) -> RetryPolicy {
 impl fmt::Display for WorkflowPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "workflow {} version {}", self.name, self.version)?;
+        if let Some(timeout) = self.run_timeout {
+            writeln!(f, "  timeout {timeout:?}")?;
+        }
         for (place, task) in self.tasks.iter().enumerate() {
             write!(f, "  t{place} {:?} after {:?} {:?}", task.kind, task.parents, task.trigger)?;
             write!(f, ", {} attempts", task.retry.max_attempts())?;
             if let Some(timeout) = task.timeout {
                 write!(f, ", timeout {timeout:?}")?;
+            }
+            if let Some(timeout) = task.claim_timeout {
+                write!(f, ", to be claimed within {timeout:?}")?;
+            }
+            for limit in &task.limits {
+                write!(f, ", {limit:?}")?;
+            }
+            if task.rounds > 0 {
+                write!(f, ", {} times afresh", task.rounds)?;
             }
             if task.is_conditional {
                 write!(f, ", conditional")?;

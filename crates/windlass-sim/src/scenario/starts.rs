@@ -36,6 +36,8 @@ pub(crate) struct StartPlan {
     /// How long after the start its client begins to retry it if it failed, if at
     /// all.
     pub(crate) retry_after: Option<Duration>,
+    /// How long after the start it is undone if it has ended, if at all.
+    pub(crate) undo_after: Option<Duration>,
     /// The signals that it is sent.
     pub(crate) signals: Vec<SignalPlan>,
 }
@@ -53,6 +55,7 @@ fn plain(dice: &mut Dice, at: Duration) -> StartPlan {
         tries: dice.count(2..=8),
         cancel_after: None,
         retry_after: None,
+        undo_after: None,
         signals: Vec::new(),
     }
 }
@@ -113,14 +116,16 @@ pub(super) fn of_functions(
     let is_function = |plan: &WorkflowPlan| plan.tasks.iter().any(|t| !t.program.is_empty());
     let functions: Vec<usize> =
         (0..workflows.len()).filter(|place| is_function(&workflows[*place])).collect();
-    let count = dice.count(1..=4);
+    let count = dice.count(1..=6);
     let start = |_| {
         let at = dice.up_to(horizon * 2 / 3);
         StartPlan {
             workflow: dice.pick(&functions),
-            tenant: dice.count(0..=tenants - 1),
+            // Most of one, so that they wait for the same keys.
+            tenant: if dice.chance(0.6) { 0 } else { dice.count(0..=tenants - 1) },
             cancel_after: dice.chance(0.15).then(|| dice.millis(0..=15_000)),
             retry_after: dice.chance(0.8).then(|| dice.millis(1_000..=10_000)),
+            undo_after: dice.chance(0.15).then(|| dice.millis(5_000..=40_000)),
             signals: signals(dice),
             ..plain(dice, at)
         }
@@ -156,6 +161,9 @@ impl fmt::Display for StartPlan {
         }
         if let Some(after) = self.retry_after {
             write!(f, ", retry after {after:?}")?;
+        }
+        if let Some(after) = self.undo_after {
+            write!(f, ", undo after {after:?}")?;
         }
         Ok(())
     }
