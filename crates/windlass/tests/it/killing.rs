@@ -5,6 +5,7 @@
 mod cases;
 mod everywhere;
 mod link;
+mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
