@@ -372,9 +372,38 @@ mod planted {
         }
     }
 
+    /// Mistakes that few stories meet, of which one in so many must.
+    const RARE: [PlantedBug; 8] = [
+        PlantedBug::StepsKeptWhenContinued,
+        PlantedBug::KeySignalMissedAtPark,
+        PlantedBug::KeySignalTakenTwice,
+        PlantedBug::KeySignalTellsOne,
+        PlantedBug::SlotReleasedTwice,
+        PlantedBug::CancelKeepsSlots,
+        PlantedBug::LaneCheckedWithoutLock,
+        PlantedBug::LaneByTaskId,
+    ];
+    const RARE_SEEDS: u64 = 12;
+
+    #[tokio::test]
+    async fn every_mistake_that_can_show_in_few_stories_is_found() {
+        for bug in RARE {
+            let mut found = None;
+            for seed in 1..=RARE_SEEDS {
+                if let Some(shown) = hunt(bug, seed).await {
+                    found = Some((seed, shown));
+                    break;
+                }
+            }
+            let (seed, shown) = found.unwrap_or_else(|| panic!("{bug:?} does not show"));
+            println!("{bug:?} shows with seed {seed} {shown}");
+        }
+    }
+
     #[tokio::test]
     async fn every_mistake_that_can_show_is_found() {
-        for bug in PlantedBug::ALL.into_iter().filter(|bug| can_show(*bug)) {
+        let is_common = |bug: &PlantedBug| can_show(*bug) && !RARE.contains(bug);
+        for bug in PlantedBug::ALL.into_iter().filter(is_common) {
             for seed in 1..=3 {
                 let shown = hunt(bug, seed).await;
                 let shown = shown.unwrap_or_else(|| panic!("{bug:?} does not show, seed {seed}"));

@@ -59,8 +59,9 @@ impl State {
             Ok(started) => started,
             Err(error) => return Born::Failed(error),
         };
-        // The first at a place stays there, whatever else is asked for.
+        // A run has one parent, and a place one child: the first.
         if let Some(place) = place
+            && !self.family.parents.contains_key(&started.run)
             && let Entry::Vacant(entry) = self.family.children.entry((held.task, call, place))
         {
             entry.insert(started.run);
