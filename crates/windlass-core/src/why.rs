@@ -81,7 +81,7 @@ pub struct Why {
     pub ended_at: Option<Timestamp>,
     /// How many of its tasks have not ended.
     pub open_tasks: u32,
-    /// What holds the run back as a whole, before any of its tasks.
+    /// What holds the run back as a whole, before any of its tasks, or has ended it.
     pub reasons: Vec<Reason>,
     /// The task that was asked about; or those that are neither over nor behind others, up to
     /// [`SHOWN_MAX`]; or of a run that failed, those that did.
@@ -279,6 +279,11 @@ pub enum Reason {
     Failed {
         /// Why the last attempt did.
         failure: Option<Failure>,
+    },
+    /// The run was cancelled.
+    Cancelled {
+        /// The reason that was given, if the newest entries of the run's history say so.
+        why: Option<String>,
     },
     /// It has ended, and not by a failure.
     Ended,

@@ -51,6 +51,8 @@ pub struct RunFacts {
     pub ended_at: Option<Timestamp>,
     /// How many of its tasks have not ended.
     pub open_tasks: u32,
+    /// The reason that was given for its cancellation, if it was cancelled.
+    pub cancelled_for: Option<String>,
     /// Whether none of its tasks has been let into the queues yet.
     pub is_staged: bool,
 }

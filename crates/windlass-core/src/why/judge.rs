@@ -27,6 +27,9 @@ impl Facts {
             reasons.push(Reason::Staged);
             reasons.extend(self.promote.vacancy(self.at));
         }
+        if self.run.state == RunState::Cancelled {
+            reasons.push(Reason::Cancelled { why: self.run.cancelled_for.clone() });
+        }
         let tasks = self.tasks.iter().map(|task| self.judge(task)).collect();
         let run = self.run;
         Why {

@@ -113,6 +113,7 @@ impl Reason {
             Reason::NoLeader { .. } => "no_leader",
             Reason::Parked => "parked",
             Reason::Failed { .. } => "failed",
+            Reason::Cancelled { .. } => "cancelled",
             Reason::Ended => "ended",
         }
     }
@@ -222,6 +223,10 @@ impl Reason {
             }
             Reason::Failed { failure: Some(failure) } => format!("it failed: {failure}"),
             Reason::Failed { failure: None } => "it failed".to_owned(),
+            Reason::Cancelled { why: Some(why) } => format!("it was cancelled: {why}"),
+            Reason::Cancelled { why: None } => {
+                "it was cancelled, for no reason that is told".into()
+            }
             Reason::Ended => "it has ended".to_owned(),
         }
     }
@@ -256,7 +261,7 @@ impl Reason {
             Reason::NoLeader { .. } => "a worker starts, or another process that does duties",
             Reason::Parked => "nothing by itself; the run can be cancelled",
             Reason::Failed { .. } => "nothing by itself; the run can be retried",
-            Reason::Ended => return None,
+            Reason::Cancelled { .. } | Reason::Ended => return None,
         };
         Some(text.to_owned())
     }

@@ -8,8 +8,8 @@ use windlass_core::why::{
     WORKERS_MAX, WorkerFacts,
 };
 use windlass_core::{
-    EventBody, RunId, RunState, StepRecord, TaskEventKind, TaskId, TaskIndex, TaskName, TaskState,
-    Timestamp, Why,
+    EventBody, RunEventKind, RunId, RunState, StepRecord, TaskEventKind, TaskId, TaskIndex,
+    TaskName, TaskState, Timestamp, Why,
 };
 
 use super::queue::{Place, ReadyQueues};
@@ -188,6 +188,7 @@ impl Run {
             state: record.state,
             ended_at: record.ended_at,
             open_tasks: record.open_tasks,
+            cancelled_for: self.cancelled_for(),
             is_staged: false,
         }
     }
@@ -214,6 +215,22 @@ impl Run {
         let open = parents.filter(|parent| !self.tasks[parent.as_usize()].state.is_final());
         let first = open.take(SHOWN_MAX).map(|open| self.definition.task(*open).name.clone());
         ParentFacts { pending: self.progress.parents(index).pending, first: first.collect() }
+    }
+
+    /// The reason that was given when it was cancelled, if it is.
+    fn cancelled_for(&self) -> Option<String> {
+        let reason = |event: &windlass_core::Event| match &event.body {
+            EventBody::Run(run) => match &run.kind {
+                RunEventKind::Cancelled { reason } => Some(reason.clone()),
+                RunEventKind::Started
+                | RunEventKind::Ended
+                | RunEventKind::Retried { .. }
+                | RunEventKind::Continued { .. }
+                | RunEventKind::Undoing { .. } => None,
+            },
+            EventBody::Task(_) => None,
+        };
+        self.events.iter().rev().find_map(reason).flatten()
     }
 
     /// When a task was last claimed.

@@ -31,6 +31,7 @@ sql!(WHY_PARENTS, "why_parents.sql", [UUID, INT4_ARRAY, INT8]);
 sql!(WHY_BEFORE, "why_before.sql", [TEXT, INT4, INT4, INT8, INT8, INT8]);
 sql!(WHY_LANE, "why_lane.sql", [UUID, INT4, INT8, INT8]);
 sql!(WHY_CALLS, "why_calls.sql", [UUID, INT4, INT8, INT8, INT4]);
+sql!(WHY_CANCELLED, "why_cancelled.sql", [UUID]);
 sql!(WHY_SINCE, "why_since.sql", [UUID, INT4]);
 sql!(WHY_WORKERS, "why_workers.sql", [INT8]);
 

@@ -65,6 +65,9 @@ impl PostgresStore {
                 first_tasks(&tx, &sql::WHY_FAILED, id).await?
             }
         };
+        if run.state == RunState::Cancelled {
+            run.cancelled_for = cancelled_for(&tx, id).await?;
+        }
         // Whatever goes on has a task that does, once it was let into the queues.
         run.is_staged = run.state == RunState::Running && active.is_empty();
         let has_more_tasks = name.is_none() && active.len() > SHOWN_MAX;
@@ -133,8 +136,18 @@ fn run_facts(id: RunId, row: &Row) -> Result<RunFacts, Fault> {
         state: run_state(row.get("state")).map_err(|error| wrong(id, error))?,
         ended_at: row.get::<_, Option<At>>("ended_at").map(|at| at.0),
         open_tasks: row.get::<_, i32>("open_tasks").cast_unsigned(),
+        cancelled_for: None,
         is_staged: false,
     })
+}
+
+/// The reason that was given when a run was cancelled.
+async fn cancelled_for(tx: &Tx<'_>, run: RunId) -> Result<Option<String>, Fault> {
+    let rows = tx.query(&sql::WHY_CANCELLED, &[run.as_uuid()]).await?;
+    let detail = rows.first().and_then(|row| row.get::<_, Option<&str>>("detail"));
+    let detail = detail.map(serde_json::from_str::<serde_json::Value>).transpose();
+    let detail = detail.map_err(|error| wrong(run, error))?;
+    Ok(detail.and_then(|detail| Some(detail.get("reason")?.as_str()?.to_owned())))
 }
 
 async fn first_tasks(

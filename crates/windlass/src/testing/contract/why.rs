@@ -484,8 +484,10 @@ pub(crate) async fn what_has_ended_says_how(bench: &Bench<'_>) {
     assert_eq!(bench.reasons(run, "b").await, [Reason::Ended]);
     assert_eq!(bench.reasons(run, "c").await, [Reason::Ended]);
     let done = bench.start("w").await;
-    bench.store.cancel_run(done, None).await.expect("it can be cancelled");
-    assert!(bench.why(done).await.tasks.is_empty());
+    bench.store.cancel_run(done, Some("not wanted".into())).await.expect("it can be cancelled");
+    let why = bench.why(done).await;
+    assert!(why.tasks.is_empty());
+    assert_eq!(why.reasons, [Reason::Cancelled { why: Some("not wanted".to_owned()) }]);
     assert_eq!(bench.reasons(done, "a").await, [Reason::Ended]);
 }
 

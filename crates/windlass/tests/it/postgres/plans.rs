@@ -263,6 +263,10 @@ const PLANS: &[(&str, &[&str])] = &[
     ),
     ("why_since", &["history by history_pkey: run_id"]),
     (
+        "why_cancelled",
+        &["history by history_pkey: id run_id", "history by history_pkey: run_id", "sort"],
+    ),
+    (
         "why_workers",
         &[
             "leases by leases_worker: claim_seq worker_id",
