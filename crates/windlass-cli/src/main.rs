@@ -16,6 +16,7 @@ mod leaders;
 mod log;
 mod migrate;
 mod operator;
+mod retention;
 #[cfg(unix)]
 mod server;
 mod signal_run;
@@ -83,6 +84,9 @@ enum Command {
     /// Show what operators did by hand: who, what, when and to what.
     Log(log::Arguments),
 
+    /// Show and set how long runs that are over are kept.
+    Retention(retention::Arguments),
+
     /// Undo what a run did, by its steps that say how.
     Undo(undo::Arguments),
     /// Send a signal to a run, or to whoever waits for a key.
@@ -139,6 +143,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Log(arguments) => {
             runtime()?.block_on(log::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Retention(arguments) => {
+            runtime()?.block_on(retention::run(arguments)).map(|()| ExitCode::SUCCESS)
         }
         Command::Undo(arguments) => {
             runtime()?.block_on(undo::run(arguments)).map(|()| ExitCode::SUCCESS)

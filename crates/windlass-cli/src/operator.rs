@@ -17,14 +17,15 @@ impl OperatorArguments {
         &self.by
     }
 
-    /// Writes down what is done to a run, before it is done.
+    /// Writes down what is done, before it is.
     pub(crate) async fn note(
         &self,
         windlass: &Windlass,
         action: Action,
-        run: RunId,
+        run: Option<RunId>,
+        detail: Option<&serde_json::Value>,
     ) -> Result<(), windlass::Error> {
-        windlass.note_action(&self.by, action, run).await
+        windlass.note_action(&self.by, action, run, detail).await
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { run, operator, database } = arguments;
     let (windlass, _) = database.connect().await?;
-    operator.note(&windlass, Action::UndoRun, run).await?;
+    operator.note(&windlass, Action::UndoRun, Some(run), None).await?;
     let by = windlass.run(run).undo().await?;
     writeln!(std::io::stdout(), "run {run} is undone by run {}", by.id())?;
     Ok(())

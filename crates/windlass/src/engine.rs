@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::{
-    ActionId, Definition, IdempotencyKey, Operator, Payload, Priority, RunId, Tenant, Version,
-    Weight, WorkflowName,
+    ActionId, Definition, IdempotencyKey, Operator, Payload, Priority, RunId, RunState, Tenant,
+    Version, Weight, WorkflowName,
 };
 
 use crate::dead::DeadLetters;
@@ -23,8 +23,9 @@ use crate::starter::Starter;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::{
-    Action, BATCH_MAX, DeadLetterFilter, LeaderRecord, LogFilter, LogPage, MemoryStore,
-    NewLogEntry, NewRun, RunFilter, RunPage, Store, WorkerFilter, WorkerPage, batch_len,
+    Action, ArchivedRun, BATCH_MAX, DeadLetterFilter, LeaderRecord, LogFilter, LogPage,
+    MemoryStore, NewLogEntry, NewRun, RetentionRule, RunFilter, RunPage, Store, WorkerFilter,
+    WorkerPage, batch_len,
 };
 use crate::worker::WorkerBuilder;
 use crate::workflow::Workflow;
@@ -306,7 +307,7 @@ impl Windlass {
         WorkerBuilder::new(Arc::clone(&self.store), self.shared().rng.u64(..))
     }
 
-    /// Does the background duties (promote what is due, reap dead workers) until the handle
+    /// Does the background duties (promote what is due, reap dead workers, prune what is old) until the handle
     /// is dropped, for a process that has no worker, given an interval or
     /// [more](DutyOptions). Workers do them as well, unless they are
     /// [told otherwise](WorkerBuilder::duties). Of all processes that do, one leads each
@@ -332,16 +333,24 @@ impl Windlass {
         DeadLetters::new(Arc::clone(&self.store), filter)
     }
 
-    /// Writes down what an operator is about to do to a run by hand, so that it is never done
-    /// without a line in the log.
+    /// Writes down what an operator is about to do by hand, to a run or otherwise, so that it is
+    /// never done without a line in the log.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Argument`] if nobody can be called so.
-    pub async fn note_action(&self, by: &str, action: Action, run: RunId) -> Result<(), Error> {
+    pub async fn note_action(
+        &self,
+        by: &str,
+        action: Action,
+        run: Option<RunId>,
+        detail: Option<&impl Serialize>,
+    ) -> Result<(), Error> {
         let id = ActionId::from_random(self.shared().rng.u128(..));
-        let (by, run) = (Operator::new(by)?, Some(run));
-        let entry = NewLogEntry { id, by, action, tenant: None, run, detail: None };
+        let by = Operator::new(by)?;
+        let detail = detail.map(Payload::encode).transpose();
+        let detail = detail.map_err(|error| Error::payload("detail of an action", error))?;
+        let entry = NewLogEntry { id, by, action, tenant: None, run, detail };
         Ok(self.store.log(entry).await?)
     }
 
@@ -352,6 +361,46 @@ impl Windlass {
     /// [`ErrorKind::Unavailable`] if the store does not answer.
     pub async fn log(&self, filter: LogFilter) -> Result<LogPage, Error> {
         Ok(self.store.list_log(filter).await?)
+    }
+
+    /// Sets how long runs are kept that ended in a state; all are kept for ever if nothing is said.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] for a rule that makes no sense.
+    pub async fn set_retention(&self, rule: RetentionRule) -> Result<(), Error> {
+        Ok(self.store.set_retention(rule).await?)
+    }
+
+    /// Deletes a rule of how long runs are kept; answers whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store does not answer.
+    pub async fn clear_retention(
+        &self,
+        workflow: Option<WorkflowName>,
+        state: RunState,
+    ) -> Result<bool, Error> {
+        Ok(self.store.clear_retention(workflow, state).await?)
+    }
+
+    /// How long runs are kept.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store does not answer.
+    pub async fn retention(&self) -> Result<Vec<RetentionRule>, Error> {
+        Ok(self.store.list_retention().await?)
+    }
+
+    /// What is known of a run that is gone, if it was archived.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store does not answer.
+    pub async fn archived_run(&self, run: RunId) -> Result<Option<ArchivedRun>, Error> {
+        Ok(self.store.get_archived_run(run).await?)
     }
 
     /// A page of workers, the newest first: who works, where, and what it is at.

@@ -23,6 +23,8 @@ mod people;
 #[cfg(unix)]
 mod place;
 #[cfg(unix)]
+mod retention;
+#[cfg(unix)]
 mod server;
 
 use std::process::{Command, Output};

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use windlass::testing::invariants::Violation;
 use windlass::{Fence, Timestamp};
 use windlass_core::lane::Need;
-use windlass_core::{EventId, LaneId, LaneKeys, TaskEvent, TaskEventKind, TaskId, TaskState};
+use windlass_core::{
+    Bound, EventId, LaneId, LaneKeys, TaskEvent, TaskEventKind, TaskId, TaskState,
+};
 
 use super::Evidence;
 use super::fairness::merged;
@@ -75,7 +77,9 @@ impl Lanes {
                         .lanes
                         .entry(need.lane.clone())
                         .or_insert_with(|| Lane { is_only: true, ..Lane::default() });
-                    lane.slots = need.slots as usize;
+                    // Other limits bound what happens in a time.
+                    let Bound::Slots(slots) = need.bound else { continue };
+                    lane.slots = slots as usize;
                     lane.is_only &= needs.len() == 1;
                 }
                 if !needs.is_empty() {

@@ -35,6 +35,9 @@ const RENEW_PAUSE: Duration = Duration::from_secs(1);
 /// forget that held nothing.
 const REAP_EVERY: Duration = Duration::from_secs(60);
 
+/// How soon after a pass over all runs that may be old enough the next one begins.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+
 /// How soon a candidate asks again that could have been given a duty and was not: someone
 /// else is about to have it.
 const RIVAL_PAUSE: Duration = Duration::from_millis(100);
@@ -272,6 +275,7 @@ impl Leader {
                 match duty {
                     Duty::PromoteDue => {}
                     Duty::Reap => post.expect(Some(now + REAP_EVERY)),
+                    Duty::Prune => post.expect(Some(now + PRUNE_EVERY)),
                 }
             }
             Err(StoreError::TermOver { .. }) => {

@@ -27,17 +27,20 @@ pub enum Duty {
     PromoteDue,
     /// Take tasks away from dead workers.
     Reap,
+    /// Delete runs that are over and older than they are kept.
+    Prune,
 }
 
 impl Duty {
     /// Every duty, in the order in which leaders are listed.
-    pub const ALL: [Duty; 2] = [Duty::PromoteDue, Duty::Reap];
+    pub const ALL: [Duty; 3] = [Duty::PromoteDue, Duty::Reap, Duty::Prune];
 
     /// Its name in stored data and in what people see.
     pub const fn word(self) -> &'static str {
         match self {
             Duty::PromoteDue => "promote_due",
             Duty::Reap => "reap",
+            Duty::Prune => "prune",
         }
     }
 }
@@ -122,6 +125,8 @@ impl Outlook {
         match duty {
             Duty::PromoteDue => self.promote_at,
             Duty::Reap => self.reap_at,
+            // Whether a run is old enough is not looked up: whoever leads looks once in a while.
+            Duty::Prune => None,
         }
     }
 }

@@ -24,17 +24,23 @@ pub enum Action {
     UndoRun,
     /// Sets the weight of a tenant.
     SetWeight,
+    /// Sets how long runs are kept.
+    SetRetention,
+    /// Deletes a rule of how long runs are kept.
+    ClearRetention,
 }
 
 impl Action {
     /// Every action.
-    pub const ALL: [Action; 6] = [
+    pub const ALL: [Action; 8] = [
         Action::Redrive,
         Action::Discard,
         Action::RetryRun,
         Action::CancelRun,
         Action::UndoRun,
         Action::SetWeight,
+        Action::SetRetention,
+        Action::ClearRetention,
     ];
 
     /// Its name in stored data and in what people see.
@@ -46,6 +52,8 @@ impl Action {
             Action::CancelRun => "cancel_run",
             Action::UndoRun => "undo_run",
             Action::SetWeight => "set_weight",
+            Action::SetRetention => "set_retention",
+            Action::ClearRetention => "clear_retention",
         }
     }
 }

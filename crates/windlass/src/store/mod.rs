@@ -17,6 +17,7 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod records;
+pub(crate) mod retention;
 pub(crate) mod undo;
 mod workers;
 
@@ -26,7 +27,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass_core::{
     Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId, TaskIndex,
-    TaskName, Tenant, Timestamp, Weight, Why,
+    TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
 };
 
 pub use dead::{
@@ -50,6 +51,7 @@ pub use records::{
     RunFilter, RunPage, RunRecord, Started, TaskRecord,
 };
 
+pub use retention::{ArchivedRun, PRUNE_MAX, PRUNE_TASKS_MAX, RETENTION_RULES_MAX, RetentionRule};
 pub use windlass_core::LaneId;
 pub use workers::{
     WORKER_METADATA_PAIRS_MAX, WORKER_TEXT_BYTES_MAX, WorkerCursor, WorkerFilter, WorkerInfo,
@@ -196,6 +198,29 @@ pub trait Store: WorkerLink {
     /// `limit`: back to their queue, or failed if no attempt is left. The duty
     /// [`Duty::Reap`] by hand, whoever leads it.
     async fn reap(&self, limit: usize) -> Result<Sweep, StoreError>;
+
+    /// Deletes runs that are over and older than their [rules](RetentionRule) say, at most `limit`
+    /// up to [`PRUNE_MAX`], and the keys of runs that are gone whose time is over. The duty
+    /// [`Duty::Prune`] by hand, whoever leads it.
+    async fn prune(&self, limit: usize) -> Result<Sweep, StoreError>;
+
+    /// Sets how long runs are kept that ended in a state, in the place of the rule that there is
+    /// for the same. One that makes no sense is a [`StoreError::Conflict`], as is more than
+    /// [`RETENTION_RULES_MAX`].
+    async fn set_retention(&self, rule: RetentionRule) -> Result<(), StoreError>;
+
+    /// Deletes a rule; answers whether there was one.
+    async fn clear_retention(
+        &self,
+        workflow: Option<WorkflowName>,
+        state: RunState,
+    ) -> Result<bool, StoreError>;
+
+    /// All rules: first those of all workflows, then by workflow, and by the word of the state.
+    async fn list_retention(&self) -> Result<Vec<RetentionRule>, StoreError>;
+
+    /// A run that is gone and was archived.
+    async fn get_archived_run(&self, run: RunId) -> Result<Option<ArchivedRun>, StoreError>;
 
     /// Cancels a run and all its tasks that have not ended.
     ///

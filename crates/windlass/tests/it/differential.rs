@@ -43,7 +43,7 @@ async fn agree(other: &dyn Subject, seed: u64, steps: usize) -> Statistics {
 }
 
 /// What a story must have met to be worth telling.
-const INTERESTING: [&str; 85] = [
+const INTERESTING: [&str; 90] = [
     "cancel_run: conflict of a cancel with a state",
     "cancel_run: done",
     "cancel_run: not found",
@@ -163,11 +163,11 @@ async fn two_memory_stores_agree_whatever_the_seed() {
 }
 
 /// The stories that are told to the store in PostgreSQL: four, so that all cores have a part in
-/// them. Few others are as eventful: of 50 seeds one misses no more in so few steps.
-const STORIES: [u64; 4] = [82, 29, 117, 166];
+/// them. Few others are as eventful: of 250 seeds five miss no more in so few steps.
+const STORIES: [u64; 4] = [103, 238, 47, 91];
 
 /// How many of the interesting kinds one of them may miss.
-const MISSED_MAX: usize = 4;
+const MISSED_MAX: usize = 2;
 
 /// How many steps each of them has.
 const STEPS: usize = 1_200;
@@ -182,6 +182,20 @@ async fn the_stories_meet_everything_that_is_interesting() {
         missing.retain(|kind| statistics.count(kind) == 0);
     }
     assert!(missing.is_empty(), "never met: {missing:?}");
+}
+
+/// Another choice of verbs makes other stories: this prints which ones are eventful.
+#[tokio::test]
+#[ignore = "prints seeds to choose stories from, and tests nothing"]
+async fn eventful_stories() {
+    for seed in 1..=250 {
+        let statistics = agree(&memory().await, seed, STEPS).await;
+        let all = INTERESTING.iter().chain(&WHY);
+        let missed: Vec<_> = all.filter(|kind| statistics.count(kind) == 0).collect();
+        if missed.len() <= MISSED_MAX + 3 {
+            println!("{seed} misses {missed:?}");
+        }
+    }
 }
 
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
@@ -210,15 +224,6 @@ mod the_store_in_postgresql_agrees_with_that_in_memory {
     async fn over_the_story_of_a_turn() {
         let postgres = crate::postgres::postgres_with_one_connection().await;
         agree(&postgres, 3, STEPS).await;
-    }
-
-    /// The sweep of its step 1,231 moves eleven in memory and ten in PostgreSQL. Which of them is
-    /// right is not known.
-    #[tokio::test]
-    #[ignore = "the stores disagree at step 1,231"]
-    async fn over_the_story_of_a_sweep() {
-        let postgres = crate::postgres::postgres_with_one_connection().await;
-        agree(&postgres, 19, 1_500).await;
     }
 
     /// What takes too long for every day; `cargo xtask test` runs it by name.

@@ -27,6 +27,7 @@ mod places;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod postgres;
 mod regressions;
+mod retention;
 mod runs;
 mod scale;
 mod shapes;

@@ -22,6 +22,24 @@ pub(super) struct Family {
 }
 
 impl Family {
+    /// Whether a function started the run and can read what became of it.
+    pub(super) fn has_parent(&self, run: RunId) -> bool {
+        self.parents.contains_key(&run)
+    }
+
+    /// Forgets the children of a run that is gone.
+    pub(super) fn leave(&mut self, run: RunId) {
+        let first = TaskId { run, index: TaskIndex(0) };
+        let children = self.children.range((first, Call(0), 0)..);
+        let mine = children.take_while(|((task, ..), _)| task.run == run);
+        let mine: Vec<_> = mine.map(|(place, child)| (*place, *child)).collect();
+        for ((task, call, place), child) in mine {
+            self.children.remove(&(task, call, place));
+            self.parents.remove(&child);
+            self.open.remove(&(task, call, child));
+        }
+    }
+
     /// The runs that a run started and waits for.
     fn children_of(&self, run: RunId) -> impl Iterator<Item = RunId> {
         let first = TaskId { run, index: TaskIndex(0) };
@@ -43,7 +61,23 @@ pub(super) enum Notice {
     Superseded(RunId),
 }
 
+impl Notice {
+    fn run(self) -> RunId {
+        match self {
+            Notice::Ended(run)
+            | Notice::Cancelled(run)
+            | Notice::Signalled(run)
+            | Notice::Superseded(run) => run,
+        }
+    }
+}
+
 impl State {
+    /// Whether others are yet to hear of what happened to a run.
+    pub(super) fn has_notices(&self, run: RunId) -> bool {
+        self.shared.notices.iter().any(|notice| notice.run() == run)
+    }
+
     pub(super) fn start_child(&mut self, start: ChildStart) -> Born {
         let ChildStart { held, call, place, run, definition } = start;
         if let Err(refusal) = self.holder(held) {
@@ -161,6 +195,8 @@ impl State {
 
     /// Notes which of the runs that ended others must hear of.
     pub(super) fn note_ends(&mut self) {
+        // Whoever lets old runs go is to know of them.
+        self.shared.wakes.timers |= !self.shared.ended.is_empty() && !self.retention.is_empty();
         let ended = std::mem::take(&mut self.shared.ended);
         self.undo_ended(&ended);
         ended.iter().for_each(|ended| self.note_end(ended));

@@ -43,6 +43,12 @@ impl DeadLetters {
         tasks.into_iter().for_each(|task| self.remove(task));
     }
 
+    /// Whether a run has any.
+    pub(super) fn has(&self, run: RunId) -> bool {
+        let first = TaskId { run, index: TaskIndex(0) };
+        self.ages.range(first..).next().is_some_and(|(task, _)| task.run == run)
+    }
+
     pub(super) fn list(
         &self,
         filter: &DeadLetterFilter,

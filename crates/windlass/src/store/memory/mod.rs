@@ -15,6 +15,7 @@ pub(super) mod mailboxes;
 mod mistakes;
 mod queries;
 mod queue;
+mod retention;
 mod run;
 mod start;
 mod state;
@@ -29,20 +30,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_core::{
-    Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, StepRecord, TaskId,
-    TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkerId,
+    Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, RunState, StepRecord,
+    TaskId, TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkerId, WorkflowName,
 };
 
 pub(crate) use self::state::Activity;
 use self::state::{Ended, State, Wakes};
 use super::{
-    Answer, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed,
-    Completion, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Duty,
-    Finished, Heartbeat, HeartbeatAnswer, Held, Hello, HintSender, Hints, LeaderRecord, LogFilter,
-    LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun, NewSignal, Outlook, Recording, Redrive,
-    Redriven, Release, RunFilter, RunPage, RunRecord, Standing, Started, Store, StoreError, Sweep,
-    TakeSignal, Taken, Tallies, TaskRecord, ToUndo, WorkerFilter, WorkerLink, WorkerPage,
-    check_batch,
+    Answer, ArchivedRun, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest,
+    Claimed, Completion, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded,
+    Duty, Finished, Heartbeat, HeartbeatAnswer, Held, Hello, HintSender, Hints, LeaderRecord,
+    LogFilter, LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun, NewSignal, Outlook, Recording,
+    Redrive, Redriven, Release, RetentionRule, RunFilter, RunPage, RunRecord, Standing, Started,
+    Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, ToUndo, WorkerFilter,
+    WorkerLink, WorkerPage, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -332,6 +333,7 @@ impl Store for MemoryStore {
             return match mandate.duty {
                 Duty::PromoteDue => self.promote_due(limit).await,
                 Duty::Reap => self.reap(limit).await,
+                Duty::Prune => self.prune(limit).await,
             };
         }
         self.transact(|state| {
@@ -342,6 +344,7 @@ impl Store for MemoryStore {
                     state.promote(due, limit)
                 }
                 Duty::Reap => state.reap(limit),
+                Duty::Prune => Ok(state.prune(limit)),
             }
         })
     }
@@ -372,6 +375,33 @@ impl Store for MemoryStore {
 
     async fn reap(&self, limit: usize) -> Result<Sweep, StoreError> {
         self.transact(|state| state.reap(limit))
+    }
+
+    async fn prune(&self, limit: usize) -> Result<Sweep, StoreError> {
+        Ok(self.transact(|state| state.prune(limit)))
+    }
+
+    async fn set_retention(&self, rule: RetentionRule) -> Result<(), StoreError> {
+        self.transact(|state| {
+            state.shared.wakes.timers = true;
+            state.retention.set(rule)
+        })
+    }
+
+    async fn clear_retention(
+        &self,
+        workflow: Option<WorkflowName>,
+        state: RunState,
+    ) -> Result<bool, StoreError> {
+        Ok(self.transact(|all| all.retention.clear(workflow.as_ref(), state)))
+    }
+
+    async fn list_retention(&self) -> Result<Vec<RetentionRule>, StoreError> {
+        Ok(self.transact(|state| state.retention.rules()))
+    }
+
+    async fn get_archived_run(&self, run: RunId) -> Result<Option<ArchivedRun>, StoreError> {
+        Ok(self.transact(|state| state.retention.archived(run)))
     }
 
     async fn cancel_run(&self, run: RunId, reason: Option<String>) -> Result<(), StoreError> {

@@ -28,7 +28,7 @@ pub(super) struct Run {
     pub(super) state: RunState,
     pub(super) round: u32,
     pub(super) created_at: Timestamp,
-    ended_at: Option<Timestamp>,
+    pub(super) ended_at: Option<Timestamp>,
     /// When it must have ended.
     deadline: Option<Deadline>,
     pub(super) progress: Progress,

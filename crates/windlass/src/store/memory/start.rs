@@ -55,6 +55,22 @@ impl State {
         Ok(Started { run: id, is_new: true })
     }
 
+    /// The run that is gone and whose key this start has.
+    fn find_gone(&self, new: &NewRun) -> Result<Option<RunId>, StoreError> {
+        let Some(key) = &new.key else { return Ok(None) };
+        let place = (new.tenant.clone(), new.workflow.clone(), key.clone());
+        let kept = self.retention.keys.get(&place);
+        let Some(kept) = kept.filter(|kept| kept.expires_at > self.shared.now) else {
+            return Ok(None);
+        };
+        if kept.input == new.input {
+            return Ok(Some(kept.run));
+        }
+        let run = kept.run;
+        let text = format!("idempotency key {key:?} was used for run {run} with another start");
+        Err(StoreError::Conflict(text))
+    }
+
     /// The run that this start names already, by its id or by its key.
     fn find_existing(&self, new: &NewRun) -> Result<Option<RunId>, StoreError> {
         let is_blind = self.shared.planted.has(PlantedBug::KeysNotUnique);
@@ -64,7 +80,7 @@ impl State {
         });
         let named = self.runs.get(&new.id).map(|run| run.id);
         let Some(run) = named.or(by_key.copied()).and_then(|id| self.runs.get(&id)) else {
-            return Ok(None);
+            return self.find_gone(new);
         };
         let is_same = run.tenant == new.tenant
             && *run.definition.name() == new.workflow

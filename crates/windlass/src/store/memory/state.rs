@@ -13,6 +13,7 @@ use super::children::{Family, Notice};
 use super::dead::{DeadLetters, Log};
 use super::mailboxes::Mailboxes;
 use super::queue::ReadyQueues;
+use super::retention::Retention;
 use super::run::Run;
 use crate::planted::{Planted, PlantedBug};
 use crate::store::{Duty, LeaderRecord, WorkerRecord, WorkerState};
@@ -28,6 +29,7 @@ pub(super) struct State {
     pub(super) family: Family,
     /// What operators did.
     pub(super) log: Log,
+    pub(super) retention: Retention,
     pub(super) shared: Shared,
 }
 
@@ -154,6 +156,7 @@ impl State {
             leaders: Duty::ALL.map(LeaderRecord::vacant),
             family: Family::default(),
             log: Log::default(),
+            retention: Retention::default(),
             shared: Shared {
                 now,
                 ready: ReadyQueues::new(planted),

@@ -186,6 +186,7 @@ const fn number(duty: Duty) -> i32 {
     match duty {
         Duty::PromoteDue => 1,
         Duty::Reap => 2,
+        Duty::Prune => 3,
     }
 }
 

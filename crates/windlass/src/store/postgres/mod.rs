@@ -44,6 +44,7 @@ mod plan;
 mod pool;
 mod queries;
 mod repeat;
+mod retention;
 mod run;
 mod settings;
 mod split;
@@ -70,8 +71,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_postgres::Row;
 use windlass_core::{
-    Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, StepRecord, TaskId,
-    TaskIndex, TaskName, Tenant, Timestamp, Weight, Why,
+    Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, RunState, StepRecord,
+    TaskId, TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
 };
 
 pub use self::audit::{
@@ -90,16 +91,17 @@ use self::notify::{Kinds, Notifier};
 use self::peek::Peeks;
 use self::pool::{Ask, Params, Pool, Sql, Tx};
 use self::repeat::{repeat, without_unsound};
+use self::retention::Pass;
 use self::time::At;
 use self::timers::StagedWatch;
 use self::unsound::Unsound;
 use self::work::Work;
 use self::writes::Writes;
 use super::{
-    Candidacy, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Duty, Hints,
-    LeaderRecord, LogFilter, LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun, NewSignal,
-    Outlook, Redrive, Redriven, RunFilter, RunPage, RunRecord, Standing, Started, Store,
-    StoreError, Sweep, Tallies, TaskRecord, WorkerFilter, WorkerPage, check_batch,
+    ArchivedRun, Candidacy, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded,
+    Duty, Hints, LeaderRecord, LogFilter, LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun,
+    NewSignal, Outlook, Redrive, Redriven, RetentionRule, RunFilter, RunPage, RunRecord, Standing,
+    Started, Store, StoreError, Sweep, Tallies, TaskRecord, WorkerFilter, WorkerPage, check_batch,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -127,6 +129,8 @@ pub struct PostgresStore {
     firsts: Firsts,
     unsound: Unsound,
     staged_watch: StagedWatch,
+    /// Where the deletion of old runs is.
+    pass: Pass,
     /// Whether transactions may be prepared for a two-phase commit, in which case nobody is
     /// told of the runs that were started inside of one.
     may_prepare: AtomicBool,
@@ -162,6 +166,7 @@ impl PostgresStore {
             firsts: Firsts::default(),
             unsound: Unsound::default(),
             staged_watch: StagedWatch::default(),
+            pass: Pass::default(),
             may_prepare: AtomicBool::new(false),
             payload_limit,
             election,
@@ -351,6 +356,7 @@ impl Store for PostgresStore {
                 without_unsound!(self, repeat!(self.promote_once(Some(&mandate), limit)))
             }
             Duty::Reap => without_unsound!(self, repeat!(self.reap_once(Some(&mandate), limit))),
+            Duty::Prune => repeat!(self.prune_once(Some(&mandate), limit)),
         }
     }
 
@@ -372,6 +378,30 @@ impl Store for PostgresStore {
 
     async fn reap(&self, limit: usize) -> Result<Sweep, StoreError> {
         without_unsound!(self, repeat!(self.reap_once(None, limit)))
+    }
+
+    async fn prune(&self, limit: usize) -> Result<Sweep, StoreError> {
+        repeat!(self.prune_once(None, limit))
+    }
+
+    async fn set_retention(&self, rule: RetentionRule) -> Result<(), StoreError> {
+        repeat!(self.set_retention_once(&rule))
+    }
+
+    async fn clear_retention(
+        &self,
+        workflow: Option<WorkflowName>,
+        state: RunState,
+    ) -> Result<bool, StoreError> {
+        repeat!(self.clear_retention_once(workflow.as_ref(), state))
+    }
+
+    async fn list_retention(&self) -> Result<Vec<RetentionRule>, StoreError> {
+        repeat!(self.list_retention_once())
+    }
+
+    async fn get_archived_run(&self, run: RunId) -> Result<Option<ArchivedRun>, StoreError> {
+        repeat!(self.get_archived_run_once(run))
     }
 
     async fn cancel_run(&self, run: RunId, reason: Option<String>) -> Result<(), StoreError> {

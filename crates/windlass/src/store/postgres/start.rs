@@ -204,7 +204,7 @@ impl PostgresStore {
             let (named, later) = later.into_iter().partition(|one| made.contains(&one.run.id));
             rest.extend::<Vec<_>>(named);
             open = later;
-            for (position, answer) in find_existing(&tx, &rest).await? {
+            for (position, answer) in find_existing(&tx, At(now), &rest).await? {
                 answers[position] = Some(answer);
             }
         }
@@ -396,26 +396,30 @@ async fn insert_runs(tx: &Tx<'_>, now: At, round: &[Wanted<'_>]) -> Result<HashS
         sorted.iter().map(|(run, _)| run.key.as_ref().map(|key| key.as_str())).collect();
     let RunColumns { ids, definitions, workflows, versions, .. } = &columns;
     let RunColumns { tenants, opens, priorities, metadata, inputs, lane_keys, .. } = &columns;
-    let rows = tx
-        .query(
-            &sql::INSERT_RUNS,
-            &[
-                ids,
-                definitions,
-                workflows,
-                versions,
-                tenants,
-                opens,
-                priorities,
-                &now,
-                &keys,
-                metadata,
-                inputs,
-                lane_keys,
-            ],
-        )
-        .await?;
-    Ok(rows.iter().map(|row| RunId::from_uuid(row.get(0))).collect())
+    let insert: Params<'_> = &[
+        ids,
+        definitions,
+        workflows,
+        versions,
+        tenants,
+        opens,
+        priorities,
+        &now,
+        &keys,
+        metadata,
+        inputs,
+        lane_keys,
+    ];
+    let made = |rows: &[tokio_postgres::Row]| -> HashSet<RunId> {
+        rows.iter().map(|row| RunId::from_uuid(row.get(0))).collect()
+    };
+    if keys.iter().all(Option::is_none) {
+        return Ok(made(&tx.query(&sql::INSERT_RUNS, insert).await?));
+    }
+    let drop: Params<'_> = &[ids, tenants, workflows, &keys, &now];
+    let [rows, dropped] =
+        tx.query_all([(&sql::INSERT_RUNS, insert), (&sql::DROP_KEPT, drop)]).await?;
+    Ok(&made(&rows) - &made(&dropped))
 }
 
 /// The columns of rows of runs.
@@ -482,6 +486,7 @@ impl<'a> RunColumns<'a> {
 /// What the starts that made no run name, by their ids or by their keys, by their positions.
 async fn find_existing(
     tx: &Tx<'_>,
+    now: At,
     rest: &[Wanted<'_>],
 ) -> Result<Vec<(usize, Result<Started, StoreError>)>, Fault> {
     if rest.is_empty() {
@@ -493,7 +498,7 @@ async fn find_existing(
     let workflows: Vec<&str> = runs().map(|run| run.workflow.as_str()).collect();
     let keys: Vec<Option<&str>> =
         runs().map(|run| run.key.as_ref().map(|key| key.as_str())).collect();
-    let rows = tx.query(&sql::EXISTING_RUNS, &[&ids, &tenants, &workflows, &keys]).await?;
+    let rows = tx.query(&sql::EXISTING_RUNS, &[&ids, &tenants, &workflows, &keys, &now]).await?;
     let mut found: HashMap<usize, &tokio_postgres::Row> = HashMap::new();
     for row in &rows {
         let number = usize::try_from(row.get::<_, i64>("n") - 1).unwrap_or_default();

@@ -332,7 +332,11 @@ sql!(
         TEXT_ARRAY
     ]
 );
-sql!(EXISTING_RUNS, "existing_runs.sql", [UUID_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY]);
+sql!(
+    EXISTING_RUNS,
+    "existing_runs.sql",
+    [UUID_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TIMESTAMPTZ]
+);
 sql!(INPUTS, "inputs.sql", [UUID_ARRAY]);
 sql!(ENDS, "ends.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(WHEREABOUTS, "whereabouts.sql", [UUID_ARRAY, INT4_ARRAY]);
@@ -420,3 +424,16 @@ sql!(FIND_ACTION, "find_action.sql", [UUID]);
 sql!(LOG_ACTION, "log_action.sql", [UUID, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, TEXT]);
 sql!(LIST_LOG, "list_log.sql", [TEXT, TEXT, INT8, INT8]);
 sql!(LIST_LOG_OF_RUN, "list_log_of_run.sql", [UUID, TEXT, TEXT, INT8, INT8]);
+sql!(LIST_RETENTION, "list_retention.sql", []);
+sql!(SET_RETENTION, "set_retention.sql", [TEXT, TEXT, INT8, INT8, BOOL, BOOL, INT8]);
+sql!(CLEAR_RETENTION, "clear_retention.sql", [TEXT, TEXT]);
+sql!(OLDEST_RUNS, "oldest_runs.sql", [TIMESTAMPTZ, UUID, TIMESTAMPTZ, INT8]);
+sql!(LOCK_OLD_RUNS, "lock_old_runs.sql", [UUID_ARRAY]);
+sql!(NEEDED_RUNS, "needed_runs.sql", [UUID_ARRAY]);
+sql!(STATES_OF_RUNS, "states_of_runs.sql", [UUID_ARRAY]);
+sql!(ARCHIVE_RUNS, "archive_runs.sql", [UUID_ARRAY, TIMESTAMPTZ]);
+sql!(GET_ARCHIVED_RUN, "get_archived_run.sql", [UUID]);
+sql!(KEEP_KEYS, "keep_keys.sql", [UUID_ARRAY, TIMESTAMPTZ_ARRAY]);
+sql!(EXPIRE_KEPT_KEYS, "expire_kept_keys.sql", [TIMESTAMPTZ, INT8]);
+sql!(DROP_KEPT, "drop_kept.sql", [UUID_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TIMESTAMPTZ]);
+sql!(PRUNE_RUNS, "prune_runs.sql", [UUID_ARRAY]);

@@ -40,6 +40,7 @@ mod meters;
 mod onward;
 mod registers;
 mod releases;
+mod retention;
 mod retries;
 mod starts;
 mod steps;
@@ -269,6 +270,20 @@ macro_rules! store_contract_cases {
                 dead_letters_of_a_run_that_goes_on_are_not_discarded
                 a_batch_of_dead_letters_has_a_limit
                 what_operators_do_is_written_down
+            }
+            retention {
+                nothing_goes_unless_a_rule_says_so
+                a_run_goes_when_it_has_been_over_for_its_time
+                rules_are_by_state_and_by_workflow
+                rules_have_limits
+                a_sweep_of_old_runs_has_a_limit
+                a_failed_run_stays_while_it_has_dead_letters
+                a_run_that_is_retried_is_not_over
+                a_child_stays_for_as_long_as_its_parent
+                what_is_undone_and_what_undoes_go_in_their_order
+                a_key_outlives_its_run_as_its_rule_says
+                a_key_goes_with_its_run_if_nothing_is_said
+                what_goes_to_the_archive_is_told_there
             }
             releases {
                 a_release_gives_the_attempt_back

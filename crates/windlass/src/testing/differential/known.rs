@@ -14,8 +14,8 @@ use super::dice::Dice;
 use super::reply::Reply;
 use super::verb::Verb;
 use crate::store::{
-    Answer, Born, Completion, DeadLetterCursor, Duty, Held, Mandate, NewKeySignal, NewRun,
-    NewSignal, Recording, RunCursor, Started,
+    Answer, Born, Completion, DeadLetterCursor, Duty, Held, LeaderRecord, Mandate, NewKeySignal,
+    NewRun, NewSignal, Recording, RunCursor, Started,
 };
 
 /// How many writes are remembered to be repeated.
@@ -181,7 +181,8 @@ impl Known {
                 self.due.extend(sweep.next_at.map(|next| (verb.name(), next)));
             }
             (Verb::Lead(candidacy), Reply::Standing(Ok(standing))) => {
-                for leader in &standing.leaders {
+                let told = |leader: &&LeaderRecord| leader.duty != Duty::Prune;
+                for leader in standing.leaders.iter().filter(told) {
                     let (duty, term) = (leader.duty, leader.term);
                     let mandate = Mandate { duty, candidate: candidacy.candidate, term };
                     if !self.mandates.contains(&mandate) {

@@ -455,6 +455,14 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
          create unique index runs_key on windlass.runs (tenant, key) where key is not null",
         MAKE_RUNS_KEY,
     ),
+    violation(
+        &["G12.keys"],
+        "fresh",
+        "update windlass.runs set key = 'kept' where id = pg_temp.run('fresh');
+         insert into windlass.kept_keys (tenant, workflow, key, run_id, expires_at, input)
+         select r.tenant, r.workflow, r.key, gen_random_uuid(), 'infinity', r.input
+         from windlass.runs r where r.id = pg_temp.run('fresh')",
+    ),
     schema_violation(
         &["G12.keys", "G12.index"],
         "fresh",

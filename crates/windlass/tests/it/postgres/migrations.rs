@@ -273,10 +273,10 @@ async fn a_role_that_lacks_a_right_is_told_which() {
     let name = role.name();
     let steps = [
         ("select 1".to_owned(), ": usage of schema windlass"),
-        (format!("grant usage on schema windlass to {name}"), ": delete on windlass.checkpoints"),
+        (format!("grant usage on schema windlass to {name}"), ": delete on windlass.archived_runs"),
         (
             format!("grant select, update, delete on all tables in schema windlass to {name}"),
-            ": insert on windlass.checkpoints",
+            ": insert on windlass.archived_runs",
         ),
         (
             format!("grant insert on all tables in schema windlass to {name}"),

@@ -11,6 +11,20 @@ pub(super) fn rows(names: &[(&str, &str)]) -> String {
 
 /// Every constraint of the schema but `not null`, with its relation, sorted.
 pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
+    ("archived_runs", "archived_runs_pkey"),
+    ("archived_runs", "archived_runs_state_check"),
+    ("archived_runs", "archived_runs_tenant_check"),
+    ("archived_runs", "archived_runs_version_check"),
+    ("archived_runs", "archived_runs_workflow_check"),
+    ("kept_keys", "kept_keys_key_check"),
+    ("kept_keys", "kept_keys_pkey"),
+    ("kept_keys", "kept_keys_tenant_check"),
+    ("kept_keys", "kept_keys_workflow_check"),
+    ("retention", "retention_keep_for_check"),
+    ("retention", "retention_keep_key_for_check"),
+    ("retention", "retention_pkey"),
+    ("retention", "retention_state_check"),
+    ("retention", "retention_workflow_check"),
     ("checkpoints", "checkpoints_fence_check"),
     ("checkpoints", "checkpoints_pkey"),
     ("children", "children_pkey"),
@@ -174,6 +188,7 @@ pub(in super::super) const INDEXES: &[(&str, &str)] = &[
     ("key_signals", "key_signals_expiry"),
     ("key_signals", "key_signals_waiting"),
     ("handled", "handled_expiry"),
+    ("kept_keys", "kept_keys_expiry"),
     ("key_waiters", "key_waiters_of"),
     ("lane_places", "lane_places_order"),
     ("lane_places", "lane_places_rivals"),

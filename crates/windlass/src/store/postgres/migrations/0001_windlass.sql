@@ -143,7 +143,8 @@ create table windlass.operator_log (
     at timestamptz not null,
     operator text not null check (octet_length(operator) between 1 and 200),
     action text not null check (action in (
-        'redrive', 'discard', 'retry_run', 'cancel_run', 'undo_run', 'set_weight'
+        'redrive', 'discard', 'retry_run', 'cancel_run', 'undo_run', 'set_weight', 'set_retention',
+        'clear_retention'
     )),
     -- Whose runs were meant, if one tenant's.
     tenant text check (octet_length(tenant) between 1 and 200),
@@ -548,7 +549,7 @@ create table windlass.pulses (
 -- writes here passes over rows that others have locked. Written about once a second at most:
 -- the row is found behind all its dead versions while an old snapshot keeps them.
 create table windlass.leaders (
-    duty text primary key check (duty in ('promote_due', 'reap')),
+    duty text primary key check (duty in ('promote_due', 'reap', 'prune')),
     -- Grows whenever the duty changes hands, and never goes back.
     term bigint not null default 0 check (term >= 0),
     -- Who leads, or led last; null if nobody ever did.
@@ -576,7 +577,7 @@ create table windlass.leaders (
     )
 ) with (fillfactor = 50);
 
-insert into windlass.leaders (duty) values ('promote_due'), ('reap');
+insert into windlass.leaders (duty) values ('promote_due'), ('reap'), ('prune');
 
 -- The largest tag that each worker claimed of a level. A level's virtual time is the
 -- largest of them: no row is written by two claimers. A worker that is no more leaves its
@@ -633,6 +634,47 @@ create table windlass.settings (
 );
 
 insert into windlass.settings default values;
+
+-- How long runs are kept that are over; those that no rule is about are kept for ever.
+create table windlass.retention (
+    -- Empty for all that have no rule of their own for the state.
+    workflow text not null check (octet_length(workflow) <= 200),
+    state text not null check (state in ('succeeded', 'failed', 'cancelled')),
+    -- Both since the end of a run.
+    keep_for interval not null check (keep_for >= interval '0'),
+    keep_key_for interval not null check (keep_key_for >= interval '0'),
+    archives boolean not null,
+    with_dead_letters boolean not null,
+    primary key (workflow, state)
+);
+
+-- The idempotency keys of runs that are gone, for as long as they are kept. A key is here from the
+-- transaction on in which its run goes.
+create table windlass.kept_keys (
+    tenant text not null check (octet_length(tenant) between 1 and 200),
+    workflow text not null check (octet_length(workflow) between 1 and 200),
+    key text not null check (octet_length(key) between 1 and 400),
+    run_id uuid not null,
+    expires_at timestamptz not null,
+    -- With another one, a start is another one.
+    input json not null,
+    primary key (tenant, workflow, key)
+);
+
+create index kept_keys_expiry on windlass.kept_keys (expires_at);
+
+-- Runs that are gone, if they were to be archived.
+create table windlass.archived_runs (
+    id uuid primary key,
+    version integer not null check (version >= 1),
+    created_at timestamptz not null,
+    ended_at timestamptz not null,
+    archived_at timestamptz not null,
+    workflow text not null check (octet_length(workflow) between 1 and 200),
+    tenant text not null check (octet_length(tenant) between 1 and 200),
+    state text not null check (state in ('succeeded', 'failed', 'cancelled')),
+    body json not null
+);
 
 -- All tasks of all runs.
 create view windlass.tasks as

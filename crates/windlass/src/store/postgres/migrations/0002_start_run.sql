@@ -374,6 +374,15 @@ begin
             select r.id, r.tenant, r.workflow, r.key, r.input, false
             from windlass.runs r
             where r.tenant = n.tenant and r.workflow = n.workflow and r.key = n.key
+            union all
+            select g.run_id, g.tenant, g.workflow, g.key, g.input, false
+            from (
+                select k.run_id, k.tenant, k.workflow, k.key, k.input, k.expires_at
+                from windlass.kept_keys k
+                where k.tenant = n.tenant and k.workflow = n.workflow and k.key = n.key
+                offset 0
+            ) g
+            where g.expires_at > clock_timestamp()
             order by is_named desc
             limit 1
         ) r on not n.is_new
@@ -554,6 +563,36 @@ begin
         returning id
     )
     select array_agg(m.id) into made from made_runs m;
+
+    -- Takes back what has the key of a run that is gone. A run goes, and its key is kept, in one
+    -- transaction, for which the insert above has waited.
+    if num_nonnulls(variadic keys) > 0 then
+        with taken_back as (
+            delete from windlass.runs r
+            where r.id = any (made) and r.key is not null and clock_timestamp() < (
+                select k.expires_at
+                from windlass.kept_keys k
+                where k.tenant = r.tenant and k.workflow = r.workflow and k.key = r.key
+            )
+            returning r.id
+        )
+        select array_agg(m.id)
+        into made
+        from unnest(made) as m (id)
+        where m.id not in (select t.id from taken_back t);
+        -- A transaction with an older snapshot does not see a key that was kept since. What it
+        -- cannot see it cannot write either: PostgreSQL refuses it then.
+        if current_setting('transaction_isolation') <> 'read committed' then
+            insert into windlass.kept_keys (tenant, workflow, key, run_id, expires_at, input)
+            select r.tenant, r.workflow, r.key, r.id, '-infinity', 'null'
+            from windlass.runs r
+            where r.id = any (made) and r.key is not null
+            order by r.key collate "C", r.tenant collate "C", r.workflow collate "C"
+            on conflict do nothing;
+            delete from windlass.kept_keys k
+            where k.expires_at = '-infinity' and k.run_id = any (made);
+        end if;
+    end if;
 
     if cardinality(made) = batch then
         answers := ids;

@@ -14,6 +14,9 @@ fn candidate(dice: &mut Dice) -> CandidateId {
     CandidateId::from_random(dice.pick(&[1, 2, 3]))
 }
 
+/// The duties that stories tell of: what is pruned is gone, and nothing is left to compare.
+const TOLD: [Duty; 2] = [Duty::PromoteDue, Duty::Reap];
+
 fn tallies(dice: &mut Dice, known: &Known) -> Tallies {
     let tally = |dice: &mut Dice| Tally {
         runs: dice.count(0..4) as u64,
@@ -22,7 +25,7 @@ fn tallies(dice: &mut Dice, known: &Known) -> Tallies {
         last_run_at: known.now.filter(|_| dice.chance(50)),
         last_error: dice.chance(20).then(|| "größer".to_owned()),
     };
-    let duties = dice.some(&Duty::ALL, 60);
+    let duties = dice.some(&TOLD, 60);
     duties.into_iter().map(|duty| (duty, tally(dice))).collect()
 }
 
@@ -53,7 +56,7 @@ pub(super) fn sweep(dice: &mut Dice, known: &Known) -> Option<Verb> {
     }
     let limit = match mandate.duty {
         Duty::PromoteDue => promote_limit(dice, known),
-        Duty::Reap => dice.pick(&[0, 1, 2, 100, 100]),
+        Duty::Reap | Duty::Prune => dice.pick(&[0, 1, 2, 100, 100]),
     };
     Some(Verb::Sweep(mandate, limit))
 }

@@ -27,7 +27,7 @@ type Draw = fn(&mut Dice, &Known) -> Option<Verb>;
 
 /// The verbs, each with how often it is drawn. Together they work off about as many
 /// tasks as they make, so that queues are sometimes full and sometimes empty.
-const VERBS: [(usize, Draw); 29] = [
+const VERBS: [(usize, Draw); 32] = [
     (15, advance),
     (18, workers::claim),
     (21, completions::finish),

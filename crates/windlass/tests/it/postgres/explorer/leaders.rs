@@ -79,11 +79,11 @@ async fn lead_and_lead() {
         }
     })
     .await;
-    assert_eq!(answers, ["0 | 2", "2 | 0"]);
+    assert_eq!(answers, ["0 | 3", "3 | 0"]);
 }
 
 /// A sweep of the old leader is either refused or committed before the next term begins:
-/// whoever comes in between is given the other duty only.
+/// whoever comes in between is given the other duties only.
 #[tokio::test]
 async fn sweep_and_take_over() {
     let explorer = Explorer::new().await;
@@ -97,7 +97,7 @@ async fn sweep_and_take_over() {
         }
     })
     .await;
-    assert_eq!(answers, ["1 | 1", "1 | 2", "over | 2"]);
+    assert_eq!(answers, ["1 | 2", "1 | 3", "over | 3"]);
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ mod lanes;
 mod leaders;
 mod onward;
 mod pairs;
+mod retention;
 mod undo;
 mod why;
 
@@ -68,6 +69,7 @@ const PRIVATE: &[&str] = &[
     "end_action",
     "ends",
     "enqueue",
+    "expire_kept_keys",
     "expire_key_signals",
     "failures",
     "forgotten_workers",
@@ -78,7 +80,10 @@ const PRIVATE: &[&str] = &[
     "insert_lanes",
     "insert_places",
     "insert_tasks",
+    "keep_keys",
     "lanes",
+    "list_retention",
+    "needed_runs",
     "insert_tasks_alike",
     "routes",
     "next_due",
@@ -90,6 +95,7 @@ const PRIVATE: &[&str] = &[
     "set_deadlines",
     "set_worker_state",
     "staged_end",
+    "states_of_runs",
     "still_dead",
     "take_leases",
     "tenants_by_id",

@@ -413,3 +413,52 @@ async fn a_run_that_was_removed_meanwhile_is_a_serialization_failure() {
     assert_eq!(state, "40001");
     assert_eq!(message, "the run that start 1 named was removed meanwhile");
 }
+
+/// Keeps the key of a run that is gone.
+async fn keep_key(shop: &Shop) -> RunId {
+    let run = new_run(&workflow("order", &["a"])).id;
+    shop.run(&format!(
+        "insert into windlass.kept_keys (tenant, workflow, key, run_id, expires_at, input)
+         values ('default', 'order', 'k', '{run}', clock_timestamp() + interval '1 hour', '\"same\"')"
+    ))
+    .await;
+    run
+}
+
+#[tokio::test]
+async fn a_key_of_a_run_that_is_gone_answers_with_it_while_it_is_kept() {
+    let shop = Shop::open().await;
+    let run = keep_key(&shop).await;
+    assert_eq!(shop.start(r#"'order', '"same"', key => 'k'"#).await, run);
+    assert_eq!(shop.rows().await, [0; 3], "nothing is made");
+    let other = r#"select windlass.start_run('order', '"other"', key => 'k')"#;
+    let (code, text) = shop.refusal(other).await;
+    assert_eq!(code, "WL005");
+    assert!(text.contains(&run.to_string()), "{text}");
+    shop.run("update windlass.kept_keys set expires_at = clock_timestamp()").await;
+    assert_ne!(shop.start(r#"'order', '"same"', key => 'k'"#).await, run, "its time is over");
+    assert_eq!(shop.rows().await, [1; 3]);
+}
+
+#[tokio::test]
+async fn a_transaction_that_cannot_see_that_a_key_is_kept_is_refused() {
+    let shop = Shop::open().await;
+    let second = shop.database.client().await;
+    for isolation in ["repeatable read", "serializable"] {
+        shop.run("delete from windlass.kept_keys").await;
+        let begin =
+            format!("begin isolation level {isolation}; select count(*) from windlass.runs");
+        second.batch_execute(&begin).await.expect("a transaction begins");
+        keep_key(&shop).await;
+        let sql = r#"select windlass.start_run('order', '"same"', key => 'k')"#;
+        let error = second.query_one(sql, &[]).await.expect_err("it is refused");
+        assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error:?}");
+        second.batch_execute("rollback").await.expect("a transaction ends");
+    }
+    // Where there is nothing that it cannot see, it starts and leaves nothing behind.
+    shop.run("delete from windlass.kept_keys").await;
+    shop.run("begin isolation level serializable").await;
+    shop.start(r#"'order', '"same"', key => 'k'"#).await;
+    shop.run("commit").await;
+    assert_eq!(shop.count("windlass.kept_keys").await, 0);
+}

@@ -1,6 +1,7 @@
 -- engine.leaders: every duty has a leader that is heard of
 --
--- Of a database where nothing waits and nobody works none is expected.
+-- Of a database where nothing waits and nobody works none is expected, nor one that deletes old runs
+-- where all are kept.
 select
     'critical' as severity,
     case
@@ -16,6 +17,7 @@ select
         when 'promote_due' then
             'delays, sleeps and pauses do not end, and runs that were started inside '
             'transactions of users are not let into the queues'
+        when 'prune' then 'runs that are over stay for longer than they are to be kept'
         else 'tasks of workers that died are not given to others'
     end as cause,
     'start a worker, or a process with Windlass::duties; windlass leaders shows who led' as remedy
@@ -25,6 +27,7 @@ where (
         or l.until < clock_timestamp() - {late_after}
         or l.is_given_up and l.renewed_at < clock_timestamp() - {late_after}
     )
+    and (l.duty <> 'prune' or exists (select from windlass.retention))
     and (
         exists (
             select from windlass.workers w

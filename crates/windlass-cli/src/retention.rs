@@ -1,0 +1,213 @@
+//! `windlass retention`: how long runs that are over are kept.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::bail;
+use serde_json::{Value, json};
+use windlass::store::{Action, RetentionRule};
+use windlass::{RunState, WorkflowName};
+
+use crate::database::DatabaseArguments;
+use crate::operator::OperatorArguments;
+use crate::text::{age, listing, parse_time, shown};
+
+/// What `windlass retention` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// Show how long runs are kept. Those that no rule is about are kept for ever.
+    List(List),
+
+    /// Let runs that ended in a state go after a time.
+    Set(Set),
+
+    /// Delete a rule.
+    Clear(Clear),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct List {
+    /// Print the rules as JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Set {
+    /// How they ended: succeeded, failed or cancelled.
+    #[arg(value_parser = parse_state)]
+    state: RunState,
+
+    /// How long after its end a run goes, such as 30d.
+    #[arg(value_parser = parse_time)]
+    keep: Duration,
+
+    /// Only runs of this workflow; all that have no rule of their own if nothing is said.
+    #[arg(long, value_name = "NAME")]
+    workflow: Option<String>,
+
+    /// How long after the end of a run its idempotency key is kept, such as 90d, if longer.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    keep_keys: Option<Duration>,
+
+    /// Put what is known of a run into the archive before it goes.
+    #[arg(long)]
+    archive: bool,
+
+    /// Let failed runs go that have dead letters, and those with them.
+    #[arg(long)]
+    with_dead_letters: bool,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Clear {
+    /// How they ended: succeeded, failed or cancelled.
+    #[arg(value_parser = parse_state)]
+    state: RunState,
+
+    /// The rule of this workflow; that of all if nothing is said.
+    #[arg(long, value_name = "NAME")]
+    workflow: Option<String>,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+fn parse_state(word: &str) -> Result<RunState, String> {
+    let state = RunState::ALL.into_iter().find(|state| state.word() == word && state.is_final());
+    state.ok_or_else(|| "not one of succeeded, failed and cancelled".to_owned())
+}
+
+/// Does what the command says.
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.command {
+        Command::List(arguments) => list(arguments).await,
+        Command::Set(arguments) => set(arguments).await,
+        Command::Clear(arguments) => clear(arguments).await,
+    }
+}
+
+async fn list(arguments: List) -> anyhow::Result<()> {
+    let (windlass, _) = arguments.database.connect().await?;
+    let rules = windlass.retention().await?;
+    let text = if arguments.json {
+        let rules: Vec<Value> = rules.iter().map(json).collect();
+        serde_json::to_string_pretty(&rules)? + "\n"
+    } else {
+        table(&rules)
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+async fn set(arguments: Set) -> anyhow::Result<()> {
+    let Set { state, keep, workflow, keep_keys, archive, with_dead_letters, operator, database } =
+        arguments;
+    let workflow = workflow.map(WorkflowName::new).transpose()?;
+    let rule = RetentionRule {
+        workflow,
+        keep_key_for: keep_keys.unwrap_or_default(),
+        archives: archive,
+        with_dead_letters,
+        ..RetentionRule::new(state, keep)
+    };
+    let (windlass, _) = database.connect().await?;
+    let detail = json(&rule);
+    operator.note(&windlass, Action::SetRetention, None, Some(&detail)).await?;
+    windlass.set_retention(rule.clone()).await?;
+    let whose = whose(rule.workflow.as_ref());
+    let text = format!("{state} runs of {whose} go {} after their end", age(keep));
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(())
+}
+
+async fn clear(arguments: Clear) -> anyhow::Result<()> {
+    let Clear { state, workflow, operator, database } = arguments;
+    let workflow = workflow.map(WorkflowName::new).transpose()?;
+    let (windlass, _) = database.connect().await?;
+    let detail = json!({ "workflow": workflow, "state": state.word() });
+    operator.note(&windlass, Action::ClearRetention, None, Some(&detail)).await?;
+    let whose = whose(workflow.as_ref());
+    if !windlass.clear_retention(workflow, state).await? {
+        bail!("there is no rule for {state} runs of {whose}");
+    }
+    writeln!(std::io::stdout(), "there is no rule any more for {state} runs of {whose}")?;
+    Ok(())
+}
+
+fn whose(workflow: Option<&WorkflowName>) -> String {
+    match workflow {
+        Some(name) => format!("workflow {}", shown(name.as_str())),
+        None => "all workflows without a rule of their own".to_owned(),
+    }
+}
+
+fn json(rule: &RetentionRule) -> Value {
+    json!({
+        "workflow": rule.workflow,
+        "state": rule.state.word(),
+        "keep_seconds": rule.keep_for.as_secs(),
+        "keep_key_seconds": rule.keep_key_for.as_secs(),
+        "archives": rule.archives,
+        "with_dead_letters": rule.with_dead_letters,
+    })
+}
+
+fn table(rules: &[RetentionRule]) -> String {
+    if rules.is_empty() {
+        return "all runs are kept\n".to_owned();
+    }
+    let header = ["workflow", "state", "kept", "key kept", "archived", "with dead letters"];
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    let row = |rule: &RetentionRule| {
+        vec![
+            rule.workflow.as_ref().map_or_else(|| "all".to_owned(), |it| shown(it.as_str())),
+            rule.state.to_string(),
+            age(rule.keep_for),
+            if rule.keep_key_for > rule.keep_for { age(rule.keep_key_for) } else { "-".to_owned() },
+            yes(rule.archives),
+            yes(rule.with_dead_letters),
+        ]
+    };
+    listing(&header, &[], rules.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_says_how_long_what_is_kept() {
+        let day = Duration::from_secs(86_400);
+        let rule = RetentionRule {
+            workflow: Some(WorkflowName::new("mail\u{202e}").expect("it is a name")),
+            keep_key_for: 90 * day,
+            archives: true,
+            ..RetentionRule::new(RunState::Succeeded, 30 * day)
+        };
+        let text = table(std::slice::from_ref(&rule));
+        let row: Vec<&str> = text.lines().nth(1).expect("one rule").split_whitespace().collect();
+        assert_eq!(row, [r"mail\u{202e}", "succeeded", "30d", "90d", "yes", "no"]);
+        assert_eq!(table(&[]), "all runs are kept\n");
+        assert_eq!(json(&rule)["keep_seconds"], 30 * 86_400);
+        assert!(parse_state("running").is_err());
+    }
+}

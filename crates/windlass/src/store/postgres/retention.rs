@@ -1,0 +1,319 @@
+//! Runs that are over and go.
+//!
+//! There is no index of ends: one would be written with the end of every run. Runs are looked at
+//! by their age instead, so many at a time, from the oldest to those that cannot be old enough;
+//! then the next pass begins. Where a pass is, only this process knows, and nothing depends on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+use windlass_core::{RunId, RunState, Tenant, Timestamp, Undoing, Version, WorkflowName};
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::handout::payload;
+use super::pool::{Params, Tx};
+use super::statements as sql;
+use super::time::At;
+use super::work::{run_state, sorted_ids};
+use super::writes::{Writes, params};
+use crate::store::retention::{rule_for, too_many};
+use crate::store::{
+    ArchivedRun, Mandate, PRUNE_MAX, PRUNE_TASKS_MAX, RETENTION_RULES_MAX, RetentionRule,
+    StoreError, Sweep,
+};
+
+/// How many runs one sweep looks at.
+const LOOK_MAX: i64 = 1_000;
+
+/// How many keys of runs that are gone are forgotten at once.
+const KEYS_MAX: i64 = 1_000;
+
+/// The pause between two sweeps of one pass: others have the disk meanwhile.
+const PRUNE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where the pass of this process is.
+#[derive(Default)]
+pub(super) struct Pass(Mutex<Option<(Timestamp, RunId)>>);
+
+impl Pass {
+    fn get(&self) -> Option<(Timestamp, RunId)> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, place: Option<(Timestamp, RunId)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn before(now: Timestamp, time: Duration) -> Timestamp {
+    Timestamp::from_micros(now.as_micros().saturating_sub(micros(time)))
+}
+
+fn rule(row: &Row) -> Result<RetentionRule, Fault> {
+    let time = |column| Duration::from_micros(row.get::<_, i64>(column).unsigned_abs());
+    let wrong = |error: String| StoreError::Corrupt(format!("a rule of retention: {error}"));
+    let workflow = Some(row.get::<_, &str>("workflow")).filter(|name| !name.is_empty());
+    Ok(RetentionRule {
+        workflow: workflow
+            .map(WorkflowName::new)
+            .transpose()
+            .map_err(|error| wrong(error.to_string()))?,
+        state: run_state(row.get("state")).map_err(wrong)?,
+        keep_for: time("keep_micros"),
+        keep_key_for: time("keep_key_micros"),
+        archives: row.get("archives"),
+        with_dead_letters: row.get("with_dead_letters"),
+    })
+}
+
+/// A run that is locked and may go.
+struct Old {
+    id: RunId,
+    definition: i32,
+    round: u32,
+    ended_at: Timestamp,
+    rule: RetentionRule,
+    /// The run that it undoes.
+    undoes: Option<RunId>,
+}
+
+impl PostgresStore {
+    pub(super) async fn list_retention_once(&self) -> Result<Vec<RetentionRule>, Fault> {
+        self.read(&sql::LIST_RETENTION, &[]).await?.iter().map(rule).collect()
+    }
+
+    pub(super) async fn set_retention_once(&self, rule: &RetentionRule) -> Result<(), Fault> {
+        rule.check().map_err(StoreError::Conflict)?;
+        let workflow = rule.workflow.as_ref().map_or("", WorkflowName::as_str);
+        let (keep, keep_key) = (micros(rule.keep_for), micros(rule.keep_key_for));
+        let most = i64::try_from(RETENTION_RULES_MAX).unwrap_or(i64::MAX);
+        let params: [&(dyn ToSql + Sync); 7] = [
+            &workflow,
+            &rule.state.word(),
+            &keep,
+            &keep_key,
+            &rule.archives,
+            &rule.with_dead_letters,
+            &most,
+        ];
+        match self.read(&sql::SET_RETENTION, &params).await?.is_empty() {
+            true => Err(too_many().into()),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) async fn clear_retention_once(
+        &self,
+        workflow: Option<&WorkflowName>,
+        state: RunState,
+    ) -> Result<bool, Fault> {
+        let workflow = workflow.map_or("", WorkflowName::as_str);
+        let rows = self.read(&sql::CLEAR_RETENTION, &[&workflow, &state.word()]).await?;
+        Ok(!rows.is_empty())
+    }
+
+    pub(super) async fn get_archived_run_once(
+        &self,
+        id: RunId,
+    ) -> Result<Option<ArchivedRun>, Fault> {
+        let rows = self.read(&sql::GET_ARCHIVED_RUN, &[id.as_uuid()]).await?;
+        rows.first().map(archived).transpose()
+    }
+
+    pub(super) async fn prune_once(
+        &self,
+        mandate: Option<&Mandate>,
+        limit: usize,
+    ) -> Result<Sweep, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin();
+        let now = self.now_of_sweep(&tx, mandate).await?;
+        let (at, keys): (At, i64) = (At(now), KEYS_MAX);
+        let expired: Params<'_> = &[&at, &keys];
+        let all = [(&sql::LIST_RETENTION, &[] as Params<'_>), (&sql::EXPIRE_KEPT_KEYS, expired)];
+        let [rules, _] = tx.query_all(all).await?;
+        let rules = rules.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+        let Some(least) = rules.iter().map(|rule| rule.keep_for).min() else {
+            tx.commit(Writes::default()).await?;
+            return Ok(Sweep { at: now, moved: 0, next_at: None });
+        };
+        let (old, place) = self.look(&tx, &rules, now, least, limit.min(PRUNE_MAX)).await?;
+        let old = lock(&tx, &rules, now, old).await?;
+        let old = self.spare(&tx, old).await?;
+        let old = self.cut(&tx, old).await?;
+        let ids = sorted_ids(old.iter().map(|one| one.id));
+        let mut writes = Writes::default();
+        if !ids.is_empty() {
+            let archived = sorted_ids(old.iter().filter(|one| one.rule.archives).map(|it| it.id));
+            if !archived.is_empty() {
+                tx.query(&sql::ARCHIVE_RUNS, &[&archived, &at]).await?;
+            }
+            let until = |one: &Old| one.ended_at + one.rule.keep_key_for;
+            let kept = old.iter().filter(|one| until(one) > now);
+            let (kept, untils): (Vec<Uuid>, Vec<At>) =
+                kept.map(|one| (*one.id.as_uuid(), At(until(one)))).unzip();
+            if !kept.is_empty() {
+                tx.query(&sql::KEEP_KEYS, &[&kept, &untils]).await?;
+            }
+            writes.push(&sql::PRUNE_RUNS, params![ids]);
+        }
+        tx.commit(writes).await?;
+        self.pass.set(place);
+        let next_at = place.map(|_| now + PRUNE_PAUSE);
+        Ok(Sweep { at: now, moved: old.len(), next_at })
+    }
+
+    /// Looks at the next runs of the pass. Answers those that may go, and where the pass goes on,
+    /// if it does.
+    async fn look(
+        &self,
+        tx: &Tx<'_>,
+        rules: &[RetentionRule],
+        now: Timestamp,
+        least: Duration,
+        limit: usize,
+    ) -> Result<(Vec<RunId>, Option<(Timestamp, RunId)>), Fault> {
+        let from = self.pass.get();
+        let (at, id) = (from.map(|from| At(from.0)), from.map(|from| *from.1.as_uuid()));
+        let horizon = At(before(now, least) + Duration::from_micros(1));
+        let rows = tx.query(&sql::OLDEST_RUNS, &[&at, &id, &horizon, &LOOK_MAX]).await?;
+        let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < LOOK_MAX;
+        let (mut old, mut place) = (Vec::new(), None);
+        for row in &rows {
+            if old.len() >= limit {
+                return Ok((old, place));
+            }
+            let id = RunId::from_uuid(row.get("id"));
+            place = Some((row.get::<_, At>("created_at").0, id));
+            if rule_of(rules, row)?.is_some_and(|(rule, ended_at)| ended_at + rule.keep_for <= now)
+            {
+                old.push(id);
+            }
+        }
+        Ok((old, place.filter(|_| !is_last)))
+    }
+
+    /// Those of some runs that nobody needs any more.
+    async fn spare(&self, tx: &Tx<'_>, mut old: Vec<Old>) -> Result<Vec<Old>, Fault> {
+        if old.is_empty() {
+            return Ok(old);
+        }
+        let others = old.iter().flat_map(|one| [one.undoes, Some(one.undone_by())]);
+        let others = sorted_ids(others.flatten());
+        let by = old.iter().map(Old::undone_by);
+        let ids = sorted_ids(old.iter().map(|one| one.id).chain(by));
+        let (needed, states): (Params<'_>, Params<'_>) = (&[&ids], &[&others]);
+        let all = [(&sql::NEEDED_RUNS, needed), (&sql::STATES_OF_RUNS, states)];
+        let [needed, states] = tx.query_all(all).await?;
+        let (mut is_needed, mut is_dead) = (BTreeSet::new(), BTreeSet::new());
+        for row in &needed {
+            let run = RunId::from_uuid(row.get("run_id"));
+            match row.get::<_, &str>("why") {
+                "dead" => is_dead.insert(run),
+                _ => is_needed.insert(run),
+            };
+        }
+        let state = |row: &Row| (RunId::from_uuid(row.get("id")), row.get::<_, String>("state"));
+        let states: BTreeMap<RunId, String> = states.iter().map(state).collect();
+        old.retain(|one| {
+            !is_needed.contains(&one.id)
+                && (one.rule.with_dead_letters
+                    || !is_dead.contains(&one.id) && !is_dead.contains(&one.undone_by()))
+                && !one.undoes.is_some_and(|run| states.contains_key(&run))
+                && states.get(&one.undone_by()).is_none_or(|state| state != "running")
+        });
+        Ok(old)
+    }
+
+    /// The first of some runs that have no more tasks together than one sweep deletes.
+    async fn cut(&self, tx: &Tx<'_>, mut old: Vec<Old>) -> Result<Vec<Old>, Fault> {
+        let definitions = self.names.definitions(tx, old.iter().map(|one| one.definition)).await?;
+        let (mut tasks, mut count) = (0, 0);
+        for one in &old {
+            tasks += definitions.get(&one.definition).map_or(0, |it| it.tasks().len());
+            if count > 0 && tasks > PRUNE_TASKS_MAX {
+                break;
+            }
+            count += 1;
+        }
+        old.truncate(count);
+        Ok(old)
+    }
+}
+
+impl Old {
+    fn undone_by(&self) -> RunId {
+        RunId::of_undo(self.id, self.round)
+    }
+}
+
+/// The rule that a row of a run falls under, and when it ended.
+fn rule_of<'a>(
+    rules: &'a [RetentionRule],
+    row: &Row,
+) -> Result<Option<(&'a RetentionRule, Timestamp)>, Fault> {
+    let id = RunId::from_uuid(row.get("id"));
+    let wrong = |error: String| StoreError::Corrupt(format!("run {id}: {error}"));
+    let workflow = WorkflowName::new(row.get::<_, &str>("workflow"));
+    let workflow = workflow.map_err(|error| wrong(error.to_string()))?;
+    let state = run_state(row.get("state")).map_err(wrong)?;
+    let ended_at = row.get::<_, Option<At>>("ended_at").map(|at| at.0);
+    Ok(rule_for(rules, &workflow, state).zip(ended_at))
+}
+
+/// Locks those of some runs that nobody else has locked, and that are as old as they seemed.
+async fn lock(
+    tx: &Tx<'_>,
+    rules: &[RetentionRule],
+    now: Timestamp,
+    runs: Vec<RunId>,
+) -> Result<Vec<Old>, Fault> {
+    if runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut old = Vec::new();
+    for row in tx.query(&sql::LOCK_OLD_RUNS, &[&sorted_ids(runs)]).await? {
+        let Some((rule, ended_at)) = rule_of(rules, &row)? else { continue };
+        if ended_at + rule.keep_for > now {
+            continue;
+        }
+        let undoing: Option<&str> = row.get("undoes");
+        let undoing = undoing.and_then(|text| serde_json::from_str::<Undoing>(text).ok());
+        old.push(Old {
+            id: RunId::from_uuid(row.get("id")),
+            definition: row.get("definition_id"),
+            round: row.get::<_, i32>("round").cast_unsigned(),
+            ended_at,
+            rule: rule.clone(),
+            undoes: undoing.map(|undoing| undoing.run),
+        });
+    }
+    Ok(old)
+}
+
+fn archived(row: &Row) -> Result<ArchivedRun, Fault> {
+    let id = RunId::from_uuid(row.get("id"));
+    let wrong = |error: String| StoreError::Corrupt(format!("archived run {id}: {error}"));
+    let name = |error: windlass_core::NameError| wrong(error.to_string());
+    let version = Version::new(row.get::<_, i32>("version").cast_unsigned());
+    Ok(ArchivedRun {
+        id,
+        workflow: WorkflowName::new(row.get::<_, &str>("workflow")).map_err(name)?,
+        version: version.ok_or_else(|| wrong("its version is 0".to_owned()))?,
+        tenant: Tenant::new(row.get::<_, &str>("tenant")).map_err(name)?,
+        state: run_state(row.get("state")).map_err(wrong)?,
+        created_at: row.get::<_, At>("created_at").0,
+        ended_at: row.get::<_, At>("ended_at").0,
+        archived_at: row.get::<_, At>("archived_at").0,
+        body: payload(row.get("body"), || format!("the body of archived run {id}"))?,
+    })
+}
