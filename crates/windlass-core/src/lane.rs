@@ -2,8 +2,7 @@
 //!
 //! A task definition has any number of limits. Each has lanes, one for every key that inputs
 //! have. A task takes a place in its lane of each limit before it becomes ready, one limit after
-//! the other in an order that is the same for all: those that it does not wait for first, then
-//! by what they bound, then by their names. It keeps its places until it has ended: through
+//! the other in an order that is the same for all: by what they bound, then by their names. It keeps its places until it has ended: through
 //! retries, backoffs, sleeps and waits. That all who wait take them in one order is why no two
 //! tasks can wait for each other. Who finds no room waits in the lane, first come, first served;
 //! with one slot that makes a lane a stream whose messages are taken in order.

@@ -47,6 +47,8 @@ pub struct Lanes {
     pub is_whole: bool,
     /// The lanes in which there may be room since they were last looked at.
     open: BTreeSet<LaneId>,
+    /// How many were let go on in lanes since it was last asked what has changed.
+    admitted: BTreeMap<LaneId, usize>,
     /// When lanes in which nobody is may be forgotten.
     fading: BTreeSet<(Timestamp, LaneId)>,
     changes: Changes,
@@ -59,6 +61,9 @@ pub struct Changes {
     pub lanes: BTreeSet<LaneId>,
     /// The places that were taken and given up.
     pub moves: Vec<PlaceMove>,
+    /// Tasks that wait and are not looked at again at the time that was set, but for what
+    /// `alarms` say.
+    pub silenced: Vec<TaskId>,
     /// When tasks that wait are looked at again.
     pub alarms: Vec<(TaskId, Timestamp)>,
     /// Tasks whose place others have taken, and whether they only waited: their runs are to be
@@ -106,7 +111,22 @@ impl Lanes {
     }
 
     /// A task wants to go on, or the alarm of one that waits has come.
-    pub fn request(&mut self, task: TaskId, needs: Vec<Need>, now: Timestamp) -> Verdict {
+    ///
+    /// Whoever is new is skipped if a lane is full that it does not wait for; who comes for
+    /// another attempt, or once more, waits.
+    pub fn request(
+        &mut self,
+        task: TaskId,
+        needs: Vec<Need>,
+        is_new: bool,
+        now: Timestamp,
+    ) -> Verdict {
+        if is_new
+            && !self.entrants.contains_key(&task)
+            && let Some(lane) = self.first_full(&needs, now)
+        {
+            return Verdict::Skip(lane);
+        }
         let new = Entrant { needs, places: Vec::new(), is_out: false };
         let entrant = self.entrants.entry(task).or_insert(new);
         if entrant.is_out {
@@ -124,6 +144,17 @@ impl Lanes {
         self.go_on(task, now)
     }
 
+    /// The first lane that is full of those that a task does not wait for when it comes. Once it
+    /// has waited for others, it waits for those too.
+    fn first_full(&self, needs: &[Need], now: Timestamp) -> Option<LaneId> {
+        let nobody = Lane::default();
+        let is_full = |need: &&Need| {
+            let lane = self.lanes.get(&need.lane).unwrap_or(&nobody);
+            need.when_full == WhenFull::Skip && !lane.has_room(need.bound, now)
+        };
+        needs.iter().find(is_full).map(|need| need.lane.clone())
+    }
+
     /// A task that has the places it asked for so far asks for the next.
     fn go_on(&mut self, task: TaskId, now: Timestamp) -> Verdict {
         while let Some(entrant) = self.entrants.get_mut(&task)
@@ -131,10 +162,6 @@ impl Lanes {
         {
             let Need { lane: id, bound, when_full } = need;
             let lane = self.lanes.entry(id.clone()).or_default();
-            if when_full == WhenFull::Skip && !lane.has_room(bound, now) {
-                self.vacate(task);
-                return Verdict::Skip(id);
-            }
             let entered = lane.enter(task, bound, when_full, now);
             entrant.places.push(entered.seq);
             self.changes.lanes.insert(id.clone());
@@ -155,6 +182,7 @@ impl Lanes {
         if let Some(entrant) = self.entrants.get_mut(&task) {
             entrant.is_out |= waited;
         }
+        self.changes.silenced.extend(waited.then_some(task));
         self.changes.superseded.push((task, lane, waited));
     }
 
@@ -239,8 +267,8 @@ impl Lanes {
     pub fn admit(&mut self, now: Timestamp) -> Admitted {
         let mut admitted = Admitted::default();
         while let Some(id) = self.open.pop_first() {
-            let mut count = 0;
             while let Some(lane) = self.lanes.get(&id)
+                && let count = self.admitted.get(&id).copied().unwrap_or_default()
                 && (count < ADMITTED_MAX || !lane.is_metered())
                 && let Some(task) = lane.next(now)
             {
@@ -248,14 +276,17 @@ impl Lanes {
                     admitted.stuck.push((id.clone(), task));
                     break;
                 }
+                let is_metered = lane.is_metered();
                 if let Some(lane) = self.lanes.get_mut(&id) {
                     lane.admit(now);
                 }
-                count += 1;
+                self.admitted.insert(id.clone(), count + 1);
                 self.changes.lanes.insert(id.clone());
-                // Who waited is not skipped any more: such lanes come first.
                 if self.go_on(task, now) == Verdict::Ready {
                     admitted.ready.push(task);
+                } else if is_metered {
+                    // Its alarm was that of the lane it has left.
+                    self.changes.silenced.push(task);
                 }
             }
             if self.lanes.get(&id).is_some_and(Lane::is_unsettled) {
@@ -284,6 +315,7 @@ impl Lanes {
     /// What has changed since it was last asked.
     pub fn take_changes(&mut self) -> Changes {
         let mut changes = std::mem::take(&mut self.changes);
+        self.admitted.clear();
         for id in &changes.lanes {
             let Some(lane) = self.lanes.get_mut(id) else { continue };
             changes.alarms.extend(lane.set_alarm());

@@ -121,8 +121,9 @@ impl LaneKeys {
         };
         let limits = definition.task(task).limits.iter();
         let mut needs: Vec<Need> = limits.zip(places).filter_map(need).collect();
-        // Whoever is skipped waits for nothing, and is so before it waits for anything else.
-        needs.sort_by_key(|need| (need.when_full != WhenFull::Skip, need.bound.rank()));
+        // The same order for all, whatever becomes of them where it is full: no two who wait have
+        // what the other waits for.
+        needs.sort_by_key(|need| need.bound.rank());
         needs
     }
 }
@@ -154,7 +155,7 @@ impl Need {
     pub(super) fn is_for_all_attempts(&self) -> bool {
         match self.bound {
             Bound::Slots(_) | Bound::Debounce(_) => true,
-            Bound::Rate(_) | Bound::Breaker(_) => self.when_full == WhenFull::Skip,
+            Bound::Rate(_) | Bound::Breaker(_) => false,
         }
     }
 }

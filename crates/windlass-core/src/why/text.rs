@@ -249,7 +249,9 @@ impl Reason {
             Reason::Lane { slots, held, before, .. } if held < slots && before.at_least == 0 => {
                 "the next sweep of the duty promote_due"
             }
-            Reason::Lane { .. } => "a task that has a slot ends",
+            Reason::Lane { .. } => {
+                "a task that has a slot ends, or is seen to if it failed and halts the stream"
+            }
             Reason::Rate { .. } => "the time comes, or those before it are cancelled",
             Reason::Quiet { .. } => "the time comes, or a newer one takes its place",
             Reason::Breaker { until: Some(_), .. } => "the time comes and an attempt succeeds",

@@ -23,20 +23,26 @@ fn lane(limit: u8) -> LaneId {
     LaneId { limit, tenant: None, key: None }
 }
 
-fn needs(limits: &BTreeSet<u8>) -> Vec<Need> {
-    let need = |limit: &u8| Need {
-        lane: lane(*limit),
-        bound: Bound::Slots(u32::from(*limit) + 1),
-        when_full: WhenFull::Wait,
+/// The lane with a number that is among those is not waited for.
+fn needs(limits: &BTreeSet<u8>, skipped: u8) -> Vec<Need> {
+    let mut draft = TaskDraft::new("a", TaskKind::Handler);
+    let limit = |limit: &u8| {
+        let is_skipped = *limit == skipped;
+        let when_full = if is_skipped { WhenFull::Skip } else { WhenFull::Wait };
+        let limit = Limit::of(u32::from(*limit) + 1).named(format!("limit-{limit}"));
+        limit.across_tenants().when_full(when_full)
     };
-    limits.iter().map(need).collect()
+    draft.limits = limits.iter().map(limit).collect();
+    let definition = DefinitionDraft::new("w").task(draft).build().unwrap();
+    let keys = LaneKeys::of(&definition, &Payload::default()).unwrap();
+    keys.needs(&definition, &Tenant::new("acme").unwrap(), TaskIndex(0))
 }
 
 const NOW: Timestamp = Timestamp::from_micros(1_000);
 
 #[derive(Clone, Debug)]
 enum Act {
-    Come(BTreeSet<u8>),
+    Come(BTreeSet<u8>, u8),
     /// The one so many places behind the first of those that are ready ends.
     End(usize),
     /// The one so many places behind the first of those that wait gives up.
@@ -45,7 +51,8 @@ enum Act {
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        3 => prop::collection::btree_set(0_u8..4, 1..4).prop_map(Act::Come),
+        3 => (prop::collection::btree_set(0_u8..4, 1..4), 0_u8..8)
+            .prop_map(|(limits, skipped)| Act::Come(limits, skipped)),
         3 => (0_usize..8).prop_map(Act::End),
         1 => (0_usize..8).prop_map(Act::GiveUp),
     ]
@@ -65,8 +72,13 @@ impl World {
         World { lanes: Lanes::whole(), ..World::default() }
     }
 
-    fn come(&mut self, task: TaskId, limits: BTreeSet<u8>) {
-        let verdict = self.lanes.request(task, needs(&limits), NOW);
+    fn come(&mut self, task: TaskId, limits: BTreeSet<u8>, skipped: u8) {
+        let verdict = self.lanes.request(task, needs(&limits, skipped), true, NOW);
+        if let Verdict::Skip(full) = &verdict {
+            assert_eq!(*full, lane(skipped));
+            assert!(!self.lanes.entrants.contains_key(&task), "it has places");
+            return;
+        }
         self.needs.insert(task, limits);
         match verdict {
             Verdict::Ready => self.ready.push(task),
@@ -110,7 +122,7 @@ proptest! {
         let mut world = World::new();
         for (number, act) in acts.into_iter().enumerate() {
             match act {
-                Act::Come(limits) => world.come(task(number as u128), limits),
+                Act::Come(limits, skipped) => world.come(task(number as u128), limits, skipped),
                 Act::End(place) if !world.ready.is_empty() => {
                     let task = world.ready.remove(place % world.ready.len());
                     world.leave(task);
@@ -142,12 +154,28 @@ proptest! {
                     let task = world.ready.remove(0);
                     world.leave(task);
                 }
-                false => world.come(task(number as u128), BTreeSet::from([1])),
+                false => world.come(task(number as u128), BTreeSet::from([1]), 9),
             }
             served.extend(world.ready.iter().filter(|one| !served.contains(*one)).copied().collect::<Vec<_>>());
         }
         prop_assert!(served.is_sorted(), "{served:?}");
     }
+}
+
+#[test]
+fn who_is_skipped_and_who_waits_do_not_wait_for_each_other() {
+    let mut world = World::new();
+    let both = || BTreeSet::from([0, 1]);
+    // All slots of lane 1 but one are taken, and the one of lane 0.
+    world.come(task(1), both(), 9);
+    world.come(task(2), both(), 9);
+    world.come(task(3), both(), 1);
+    world.come(task(4), both(), 1);
+    for _ in 0..4 {
+        let task = world.ready.pop().expect("somebody may go on");
+        world.leave(task);
+    }
+    assert!(world.waiting.is_empty());
 }
 
 fn keys(limit: Limit, input: &str) -> Result<Vec<LaneId>, String> {

@@ -63,7 +63,7 @@ impl World {
     }
 
     fn ask(&mut self, task: TaskId) -> Verdict {
-        let verdict = self.lanes.request(task, vec![self.need.clone()], self.now);
+        let verdict = self.lanes.request(task, vec![self.need.clone()], true, self.now);
         if verdict == Verdict::Ready {
             self.ready.push((task, self.now));
         }

@@ -1,7 +1,7 @@
 //! What durable functions left behind.
 
 use windlass::testing::invariants::Violation;
-use windlass::{RunState, Timestamp};
+use windlass::{Event, EventBody, RunEventKind, RunState, Timestamp};
 
 use super::Evidence;
 
@@ -29,6 +29,15 @@ pub(super) fn cancelled_runs_leave_no_child(
     };
     for (task, child, is_awaited) in truth.functions.children() {
         let (Some(parent), Some(child)) = (runs.get(&task.run), runs.get(&child)) else { continue };
+        // What a function had started before it began afresh is not its own any more.
+        let is_afresh = |event: &&Event| match &event.body {
+            EventBody::Run(event) => matches!(event.kind, RunEventKind::Continued { .. }),
+            EventBody::Task(_) => false,
+        };
+        let afresh = parent.events.iter().rfind(is_afresh);
+        if afresh.is_some_and(|event| child.run.created_at <= event.at) {
+            continue;
+        }
         let cancelled_at = parent.run.ended_at.filter(|_| parent.run.state == RunState::Cancelled);
         let Some(latest) = cancelled_at.filter(|_| is_awaited).and_then(next_look) else {
             continue;

@@ -378,7 +378,8 @@ mod planted {
     }
 
     /// Mistakes that few stories meet, of which one in so many must.
-    const RARE: [PlantedBug; 8] = [
+    const RARE: [PlantedBug; 9] = [
+        PlantedBug::CancelForgetsChildren,
         PlantedBug::StepsKeptWhenContinued,
         PlantedBug::KeySignalMissedAtPark,
         PlantedBug::KeySignalTakenTwice,

@@ -81,6 +81,10 @@ impl Run {
             let id = self.task_id(index);
             let task = self.task(index);
             if task.state.is_final() {
+                // One that failed and halts its stream has slots.
+                if task.state == TaskState::Failed {
+                    shared.vacated.push(id);
+                }
                 continue;
             }
             if let Some(worker) = task.holder.take() {

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use windlass_core::lane::{Changes, Verdict};
 use windlass_core::{
-    LaneId, RunId, RunState, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskState, Timestamp,
+    Fence, LaneId, RunId, RunState, TaskCommand, TaskEventKind, TaskId, TaskIndex, TaskState,
+    Timestamp,
 };
 
 use super::children::Notice;
@@ -45,11 +46,13 @@ impl State {
                 None => {}
             }
         }
-        let Changes { alarms, superseded, .. } = self.shared.lanes.take_changes();
+        let Changes { silenced, alarms, superseded, .. } = self.shared.lanes.take_changes();
+        for task in silenced {
+            self.put_off(task, None);
+        }
         self.shared.lanes.forget(now);
         let mut runs = BTreeSet::new();
         for (task, _, _) in superseded {
-            self.put_off(task, None);
             self.shared.superseded.insert(task);
             runs.insert(task.run);
         }
@@ -118,7 +121,8 @@ impl State {
             return;
         }
         let needs = run.lane_keys.needs(&run.definition, &run.tenant, task.index);
-        let verdict = self.shared.request(task, needs);
+        let is_new = run.tasks[task.index.as_usize()].fence == Fence(0);
+        let verdict = self.shared.request(task, needs, is_new);
         self.go_on(task, |run, shared| match verdict {
             Verdict::Ready => {
                 let is_pending = run.task(task.index).state == TaskState::Pending;

@@ -96,9 +96,9 @@ impl State {
 
 impl Shared {
     /// A task asks for its slots. With the bug, in lanes as the verb before has seen them.
-    pub(super) fn request(&mut self, task: TaskId, needs: Vec<Need>) -> Verdict {
+    pub(super) fn request(&mut self, task: TaskId, needs: Vec<Need>, is_new: bool) -> Verdict {
         if !self.planted.has(PlantedBug::LaneCheckedWithoutLock) {
-            return self.lanes.request(task, needs, self.now);
+            return self.lanes.request(task, needs, is_new, self.now);
         }
         let held = |lanes: &Lanes, id: &LaneId| lanes.lanes.get(id).map_or(0, |lane| lane.held);
         let ids: Vec<LaneId> = needs.iter().map(|need| need.lane.clone()).collect();
@@ -110,7 +110,7 @@ impl Shared {
                 lane.held -= more;
             }
         }
-        let verdict = self.lanes.request(task, needs, self.now);
+        let verdict = self.lanes.request(task, needs, is_new, self.now);
         for (id, more) in ids.iter().zip(more) {
             if let Some(lane) = self.lanes.lanes.get_mut(id) {
                 lane.held += more;

@@ -107,6 +107,10 @@ impl State {
         ended_at + rule.keep_for <= self.shared.now
             && !self.family.has_parent(run.id)
             && !self.has_notices(run.id)
+            // One that halts its stream has slots, which nobody could free.
+            && !run.definition.indices().any(|index| {
+                self.shared.lanes.entrants.contains_key(&run.task_id(index))
+            })
             && (rule.with_dead_letters || ![run.id, by].iter().any(|id| letters.has(*id)))
             && !undoes.is_some_and(|undoing| self.runs.contains_key(&undoing.run))
             && self.runs.get(&by).is_none_or(|by| by.state.is_final())

@@ -66,6 +66,12 @@ impl PostgresStore {
                 .filter(|(_, task)| !task.state.is_final())
                 .map(|(index, _)| *index)
                 .collect();
+            // What failed and halts its stream has slots.
+            let halting = run.tasks.iter().filter(|(_, task)| task.state == TaskState::Failed);
+            let halting: Vec<TaskIndex> = halting.map(|(index, _)| *index).collect();
+            moves.vacated.extend(
+                halting.into_iter().filter(|it| run.is_limited(*it)).map(|it| run.task_id(it)),
+            );
             for index in open {
                 let holder = run.task(index)?.holder.take();
                 moves.interrupted.extend(holder.map(|(worker, _)| *worker.as_uuid()));

@@ -310,6 +310,8 @@ impl PostgresStore {
         let mut writes = work.writes(&self.names)?;
         for run in answer.runs.iter().filter(|run| run.may_be_child()) {
             writes.push(&sql::REOPEN_CHILD, params![*run.as_uuid()]);
+            // A sweep beside this may take it for ended after all, and the next one looks again.
+            writes.push(&sql::NOTE_ENDS, params![vec![*run.as_uuid()]]);
         }
         let runs: Vec<Uuid> = answer.runs.iter().map(|run| *run.as_uuid()).collect();
         writes.push(&sql::END_ACTION, params![*id.as_uuid(), At(now), runs, detail.to_string()]);

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use windlass_core::lane::{Admitted, Changes, Need, PlaceMove, Verdict};
 use windlass_core::{
-    LaneId, LaneKeys, Lanes, RunId, RunState, TaskCommand, TaskEventKind, TaskId, TaskIndex,
+    Fence, LaneId, LaneKeys, Lanes, RunId, RunState, TaskCommand, TaskEventKind, TaskId, TaskIndex,
     TaskState, Timestamp,
 };
 
@@ -39,6 +39,8 @@ pub(super) struct LaneWork {
     locked: BTreeSet<i32>,
     /// Tasks whose lanes were read.
     read: BTreeSet<TaskId>,
+    /// Up to which place those who wait in lanes were read.
+    looked: BTreeMap<LaneId, u64>,
     /// Lanes of which it is known who came first, where newcomers take the place of the oldest.
     with_rivals: BTreeSet<LaneId>,
     changed: BTreeSet<LaneId>,
@@ -107,6 +109,36 @@ impl PostgresStore {
         Ok(())
     }
 
+    /// Locks the lanes of locked runs as far as nobody else has them, and leaves out the runs of
+    /// which it has not all: a sweep has locked timers of tasks that whoever has a lane lets go
+    /// on, so it must not wait for lanes.
+    pub(super) async fn lock_free_lanes_of_runs(
+        &self,
+        tx: &Tx<'_>,
+        work: &mut Work,
+    ) -> Result<(), Fault> {
+        let mut of_runs: BTreeMap<RunId, BTreeSet<i32>> = BTreeMap::new();
+        for run in work.runs.values() {
+            let tasks = run.limited();
+            if !tasks.is_empty() {
+                let rows = self.lane_rows(work.lanes_of(&tasks))?;
+                of_runs.insert(run.id, rows.iter().map(|(_, row)| row.lock()).collect());
+            }
+        }
+        if of_runs.is_empty() {
+            return Ok(());
+        }
+        let all: BTreeSet<i32> = of_runs.values().flatten().copied().collect();
+        let all: Vec<i32> = all.into_iter().collect();
+        let locked = tx.query(&sql::LOCK_FREE_LANES, &[&all]).await?;
+        work.lanes.locked.extend(locked.iter().map(|row| row.get::<_, i32>(0)));
+        let is_whole = |run: &RunId| {
+            of_runs.get(run).is_none_or(|numbers| numbers.is_subset(&work.lanes.locked))
+        };
+        work.runs.retain(|run, _| is_whole(run));
+        Ok(())
+    }
+
     /// Lets the next sweep look at the lanes of runs.
     pub(super) fn visit_lanes(&self, work: &mut Work, runs: impl IntoIterator<Item = RunId>) {
         let runs = runs.into_iter().filter_map(|run| work.runs.get(&run));
@@ -145,12 +177,12 @@ impl PostgresStore {
                 self.request_slots(tx, work, task).await?;
             }
         }
-        let Changes { lanes, moves, alarms, superseded } = work.lanes.book.take_changes();
+        let changes = work.lanes.book.take_changes();
+        let Changes { lanes, moves, silenced, alarms, superseded } = changes;
         work.lanes.changed.extend(lanes);
         work.lanes.places.extend(moves);
-        let is_silent = |(_, _, waited): &&(TaskId, LaneId, bool)| *waited;
-        let silent = superseded.iter().filter(is_silent).map(|(task, ..)| (*task, Timestamp::MAX));
-        for (task, due) in silent.chain(alarms) {
+        let silenced = silenced.into_iter().map(|task| (task, Timestamp::MAX));
+        for (task, due) in silenced.chain(alarms) {
             work.put_off(task, due);
         }
         work.lanes.superseded.extend(superseded);
@@ -168,7 +200,8 @@ impl PostgresStore {
             return Ok(());
         }
         let needs = run.needs(id.index);
-        let verdict = work.lanes.book.request(id, needs, now);
+        let is_new = run.tasks.get(&id.index).is_some_and(|task| task.fence == Fence(0));
+        let verdict = work.lanes.book.request(id, needs, is_new, now);
         let (lane, is_skipped) = match verdict {
             Verdict::Ready => {
                 let is_pending = state == TaskState::Pending;
@@ -239,16 +272,16 @@ impl PostgresStore {
         work: &mut Work,
         tasks: Vec<TaskId>,
     ) -> Result<(), Fault> {
-        let is_metered = |task: &&TaskId| {
+        let is_limited = |task: &&TaskId| {
             let run = work.runs.get(&task.run);
             let spec = run.and_then(|run| run.definition.tasks().get(task.index.as_usize()));
-            spec.is_some_and(|spec| spec.has_metered_limits())
+            spec.is_some_and(|spec| !spec.limits.is_empty())
         };
-        let metered: BTreeSet<TaskId> = tasks.iter().filter(is_metered).copied().collect();
+        let limited: BTreeSet<TaskId> = tasks.iter().filter(is_limited).copied().collect();
         let mut blocked = BTreeSet::new();
-        if !metered.is_empty() {
-            self.lock_lanes(tx, work, metered.iter().map(|task| task.run)).await?;
-            let (runs, indices) = pairs(&metered);
+        if !limited.is_empty() {
+            self.lock_lanes(tx, work, limited.iter().map(|task| task.run)).await?;
+            let (runs, indices) = pairs(&limited);
             let rows = tx.query(&sql::BLOCKED, &[&runs, &indices]).await?;
             blocked.extend(rows.iter().map(task_id));
         }

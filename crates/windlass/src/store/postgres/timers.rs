@@ -69,8 +69,7 @@ impl PostgresStore {
         let runs = runs.chain(passed.iter().map(|one| one.run));
         let mut work = Work::lock_free(&tx, &self.names, now, runs).await?;
         let refused = self.read_lane_keys(&tx, &mut work, &staged).await?;
-        let all: Vec<RunId> = work.runs.keys().copied().collect();
-        self.lock_lanes(&tx, &mut work, all).await?;
+        self.lock_free_lanes_of_runs(&tx, &mut work).await?;
         let mut moved = 0;
         // Of a run to which nothing else happens, the timers say all that is needed.
         let others: BTreeSet<RunId> = staged

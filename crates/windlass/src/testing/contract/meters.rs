@@ -235,6 +235,30 @@ pub(crate) async fn of_many_newcomers_the_last_ones_stay(bench: &Bench<'_>) {
     assert_eq!(bench.firsts(&started).await, "cancelled cancelled cancelled cancelled ready ready");
 }
 
+pub(crate) async fn who_is_skipped_and_who_waits_do_not_wait_for_each_other(bench: &Bench<'_>) {
+    let (a, b) = (Limit::of(1).named("a"), Limit::of(1).named("b"));
+    let both = vec![a.clone(), b.clone()];
+    let skipped = vec![a.clone(), b.when_full(WhenFull::Skip)];
+    for (workflow, limits) in [("one", vec![a]), ("both", both), ("skipped", skipped)] {
+        let definition = limited(workflow, 1, &[("a", limits)]);
+        bench.try_register(definition).await.expect("it can be registered");
+    }
+    let first = bench.start_keyed("one", "x").await;
+    let second = bench.start_keyed("both", "x").await;
+    let third = bench.start_keyed("skipped", "x").await;
+    let worker = bench.worker().await;
+    for (run, states) in [
+        (first, "ready waiting waiting"),
+        (second, "succeeded ready waiting"),
+        (third, "succeeded succeeded ready"),
+    ] {
+        assert_eq!(bench.firsts(&[first, second, third]).await, states);
+        let claimed = worker.claim_one().await;
+        assert_eq!(claimed.task.run, run);
+        bench.succeed(&claimed).await;
+    }
+}
+
 fn breaker() -> Limit {
     Limit::breaker(100).calls(2).window(seconds(60)).pause(seconds(30))
 }
@@ -359,4 +383,100 @@ pub(crate) async fn what_a_lane_remembers_is_forgotten_in_time(bench: &Bench<'_>
     bench.promote().await;
     let late = bench.start_keyed("w", "y").await;
     assert_eq!(bench.firsts(&[early, late]).await, "ready ready");
+}
+
+pub(crate) async fn many_who_wait_for_tokens_are_cancelled_at_once(bench: &Bench<'_>) {
+    let limit = || Limit::rate(1, seconds(10)).named("rate");
+    bench.register_limited("w", limit()).await;
+    let mut draft = limited("many", 1, &[("a", vec![limit()])]).to_draft();
+    for number in 0..40 {
+        let task = windlass_core::definition::TaskDraft {
+            name: format!("t{number}"),
+            ..draft.tasks[0].clone()
+        };
+        draft.tasks.push(task);
+    }
+    let many = std::sync::Arc::new(draft.build().expect("it is a workflow"));
+    bench.try_register(many).await.expect("it can be registered");
+    let first = bench.start_keyed("many", "x").await;
+    let last = bench.start_keyed("w", "x").await;
+    bench.store.cancel_run(first, None).await.expect("it can be cancelled");
+    assert_eq!(bench.firsts(&[last]).await, "waiting");
+    bench.advance(seconds(10)).await;
+    bench.promote().await;
+    assert_eq!(bench.firsts(&[last]).await, "ready");
+}
+
+pub(crate) async fn who_goes_from_one_lane_to_the_next_waits_there_without_a_time(
+    bench: &Bench<'_>,
+) {
+    let limits = vec![Limit::debounce(seconds(5)).by("key"), Limit::of(1)];
+    bench.try_register(limited("w", 1, &[("a", limits)])).await.expect("it can be registered");
+    let first = bench.start_keyed("w", "x").await;
+    let second = bench.start_keyed("w", "y").await;
+    bench.advance(seconds(5)).await;
+    bench.promote().await;
+    assert_eq!(bench.firsts(&[first, second]).await, "ready waiting");
+    assert_eq!(bench.tasks(second).await[0].available_at, None, "it waits for a slot");
+    let sweep = bench.store.promote_due(100).await.expect("promoting works");
+    assert_eq!(sweep.moved, 0);
+    let worker = bench.worker().await;
+    bench.succeed(&worker.claim_one().await).await;
+    assert_eq!(bench.firsts(&[first, second]).await, "succeeded ready");
+}
+
+pub(crate) async fn the_next_attempt_of_a_throttled_task_waits(bench: &Bench<'_>) {
+    bench.register_limited("w", Limit::rate(1, seconds(10)).when_full(WhenFull::Skip)).await;
+    let run = bench.start_keyed("w", "x").await;
+    let worker = bench.worker().await;
+    bench.accept(&worker.claim_one().await, retry_after(seconds(1))).await;
+    bench.advance(seconds(1)).await;
+    bench.promote().await;
+    assert_eq!(bench.firsts(&[run]).await, "waiting");
+    bench.advance(seconds(9)).await;
+    bench.promote().await;
+    assert_eq!(bench.firsts(&[run]).await, "ready");
+}
+
+pub(crate) async fn a_halted_slot_is_free_when_its_run_is_cancelled(bench: &Bench<'_>) {
+    let mut draft = limited("w", 1, &[("a", vec![Limit::per("key", 1).halt()])]).to_draft();
+    let other = windlass_core::definition::TaskDraft {
+        name: "b".to_owned(),
+        limits: Vec::new(),
+        ..draft.tasks[0].clone()
+    };
+    draft.tasks.push(other);
+    let both = std::sync::Arc::new(draft.build().expect("it is a workflow"));
+    bench.try_register(both).await.expect("it can be registered");
+    let first = bench.start_keyed("w", "x").await;
+    let second = bench.start_keyed("w", "x").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim(10).await;
+    let failed = claimed.iter().find(|one| one.task.run == first && one.spec.name.as_str() == "a");
+    bench.fail(failed.expect("it was ready")).await;
+    assert_eq!(bench.firsts(&[first, second]).await, "failed waiting");
+    bench.store.cancel_run(first, None).await.expect("it can be cancelled");
+    assert_eq!(bench.firsts(&[first, second]).await, "failed ready");
+}
+
+pub(crate) async fn a_signal_does_not_wake_who_waits_for_its_slot_again(bench: &Bench<'_>) {
+    bench.register_limited("w", Limit::of(1)).await;
+    let first = bench.start_keyed("w", "x").await;
+    let second = bench.start_keyed("w", "x").await;
+    let worker = bench.worker().await;
+    let steps = vec![
+        open(1, StepKind::Signal, Wait::Forever),
+        open(2, StepKind::Sleep, Wait::For(seconds(1))),
+    ];
+    let parking = Parking { steps, waits: Vec::new(), awaits: true };
+    bench.accept(&worker.claim_one().await, Decision::Park(parking)).await;
+    bench.advance(seconds(1)).await;
+    bench.promote().await;
+    bench.accept(&worker.claim_one().await, Decision::Fail(failure())).await;
+    assert_eq!(bench.store.retry_run(first, 1).await, Ok(2));
+    assert_eq!(bench.firsts(&[first, second]).await, "waiting ready");
+    send(bench, 1, first, "s", "1").await;
+    assert_eq!(bench.firsts(&[first, second]).await, "waiting ready");
+    bench.work(&worker, |_| success()).await;
+    assert_eq!(bench.run(first).await.state, RunState::Succeeded);
 }

@@ -226,12 +226,18 @@ macro_rules! store_contract_cases {
                 a_newcomer_takes_the_place_of_the_oldest
                 a_run_whose_place_was_taken_may_end_before_it_is_cancelled
                 of_many_newcomers_the_last_ones_stay
+                who_is_skipped_and_who_waits_do_not_wait_for_each_other
                 a_breaker_holds_tasks_lets_one_try_and_then_all
                 a_retry_behind_an_open_breaker_waits
                 who_tries_for_a_breaker_and_is_cancelled_leaves_it_to_the_next
                 a_failed_task_halts_its_stream_until_its_run_is_retried
                 a_signal_does_not_wake_who_waits_for_a_token
                 what_a_lane_remembers_is_forgotten_in_time
+                many_who_wait_for_tokens_are_cancelled_at_once
+                who_goes_from_one_lane_to_the_next_waits_there_without_a_time
+                the_next_attempt_of_a_throttled_task_waits
+                a_halted_slot_is_free_when_its_run_is_cancelled
+                a_signal_does_not_wake_who_waits_for_its_slot_again
             }
             why {
                 nobody_can_be_asked_about_what_is_not_there

@@ -617,10 +617,13 @@ pub(crate) async fn whoever_is_said_to_serve_a_task_can_claim_it_and_nobody_else
                 // What stands before it, and it.
                 let limit = usize::try_from(all_before.at_least).expect("few") + 1;
                 let mine: Vec<_> = told.queues.iter().filter(|it| **it == queue).cloned().collect();
-                let claimed = told.claim(&mine, limit).await;
-                has_claimed |= claimed.iter().any(|task| task.task.run == *run);
-                for task in &claimed {
-                    assert_eq!(bench.release(task, Duration::ZERO).await, Answer::Accepted);
+                // Twice, since one of several claims begins with a lower priority.
+                for _ in 0..2 {
+                    let claimed = told.claim(&mine, limit).await;
+                    has_claimed |= claimed.iter().any(|task| task.task.run == *run);
+                    for task in &claimed {
+                        assert_eq!(bench.release(task, Duration::ZERO).await, Answer::Accepted);
+                    }
                 }
             }
             let is_served = matches!(served, Served::Free { .. });

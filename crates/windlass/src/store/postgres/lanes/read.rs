@@ -16,6 +16,7 @@ use super::super::run::{Narrow, Run, Task};
 use super::super::statements as sql;
 use super::super::time::At;
 use super::super::work::{Work, answered, corrupt, pairs, run_of, task_id};
+use super::LaneWork;
 use super::rows::{Columns, LaneRow};
 use crate::store::StoreError;
 
@@ -162,6 +163,7 @@ impl PostgresStore {
         let places = rows.into_iter().zip(found).zip(waiting).zip(wanted);
         for ((((id, mut row), (mut lane, number)), waiting), wanted) in places {
             let has_more = i64::try_from(waiting.len()).unwrap_or(i64::MAX) >= *wanted;
+            work.lanes.look(&id, &waiting);
             lane.extend(waiting, has_more);
             row.number = number;
             work.lanes.book.insert(id.clone(), lane);
@@ -181,10 +183,12 @@ impl PostgresStore {
             .iter()
             .filter_map(|lane| Some((lane.clone(), work.lanes.rows.get(lane)?.clone())))
             .collect();
-        let served = |(lane, _): &(LaneId, LaneRow)| {
-            work.lanes.book.lanes.get(lane).map(|lane| lane.served.cast_signed())
+        // Whoever has left since it was read is in the table still.
+        let looked = |(lane, _): &(LaneId, LaneRow)| {
+            let looked = work.lanes.looked.get(lane).copied().unwrap_or_default();
+            work.lanes.book.lanes.get(lane).map(|lane| lane.served.max(looked).cast_signed())
         };
-        let after: Vec<Option<i64>> = rows.iter().map(served).collect();
+        let after: Vec<Option<i64>> = rows.iter().map(looked).collect();
         let wanted = vec![WAITERS_MORE; rows.len()];
         let columns = Columns::of(&rows);
         let params: Params<'_> =
@@ -195,6 +199,7 @@ impl PostgresStore {
             waiting[number].push(waiter);
         }
         for ((lane, _), mut waiting) in rows.into_iter().zip(waiting) {
+            work.lanes.look(&lane, &waiting);
             let count = i64::try_from(waiting.len()).unwrap_or(i64::MAX);
             // What this verb has ended waits no more.
             let is_final = |task| work.task(task).is_some_and(|task| task.state.is_final());
@@ -290,6 +295,16 @@ impl PostgresStore {
         };
         let places = needs.iter().map_while(place).collect();
         Entrant { needs, places, ..Entrant::default() }
+    }
+}
+
+impl LaneWork {
+    /// Notes who was read of those who wait in a lane.
+    fn look(&mut self, lane: &LaneId, waiting: &[Waiter]) {
+        if let Some(last) = waiting.last() {
+            let looked = self.looked.entry(lane.clone()).or_default();
+            *looked = last.seq.max(*looked);
+        }
     }
 }
 

@@ -1036,7 +1036,7 @@ cross join lateral (
         select 1
         from windlass.lane_places p
         where p.limit_id = l.limit_id and p.tenant_id = l.tenant_id and p.key = l.key
-            and p.seq > l.served
+            and p.seq > l.served and p.superseded is null
         limit 1001
     ) c
 ) w
@@ -1044,7 +1044,7 @@ left join lateral (
     select p.run_id, p.idx
     from windlass.lane_places p
     where p.limit_id = l.limit_id and p.tenant_id = l.tenant_id and p.key = l.key
-        and p.seq <= l.served
+        and p.seq <= l.served and p.superseded is distinct from 'waiting'
     order by p.seq
     limit 1
 ) h on true
@@ -1052,7 +1052,7 @@ left join lateral (
     select p.run_id, p.idx
     from windlass.lane_places p
     where p.limit_id = l.limit_id and p.tenant_id = l.tenant_id and p.key = l.key
-        and p.seq > l.served
+        and p.seq > l.served and p.superseded is null
     order by p.seq
     limit 1
 ) n on true;

@@ -9,6 +9,10 @@ select d.run_id, 'dead'
 from windlass.dead_letters d
 where d.run_id = any($1)
 union
+select p.run_id, 'lane'
+from windlass.lane_places p
+where p.run_id = any($1)
+union
 select s.run_id, 'staged'
 from windlass.staged s
 where s.run_id = any($1)

@@ -28,7 +28,7 @@ limited as materialized (
 select
     case
         when t.state not in ('active', 'pending') and p.places > 0
-            and not (t.state = 'failed' and s.halts)
+            and not (t.state = 'failed' and s.halts and r.state <> 'cancelled')
         then
             format('task %s/%s is %s and stands in %s lanes', t.run_id, t.idx, t.state, p.places)
         when t.state = 'pending' and p.places > 0 then
