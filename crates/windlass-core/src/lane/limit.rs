@@ -197,9 +197,10 @@ impl Limit {
     /// nothing is said.
     #[must_use]
     pub fn burst(mut self, tokens: u32) -> Self {
-        match &mut self.bound {
-            Bound::Rate(rate) => rate.burst = tokens,
-            _other => self.misfit = Some("has a burst, and is no rate"),
+        if let Bound::Rate(rate) = &mut self.bound {
+            rate.burst = tokens;
+        } else {
+            self.misfit = Some("has a burst, and is no rate");
         }
         self
     }
@@ -207,9 +208,10 @@ impl Limit {
     /// How long a debounce puts off the first of those that come behind each other, at most.
     #[must_use]
     pub fn at_most(mut self, time: Duration) -> Self {
-        match &mut self.bound {
-            Bound::Debounce(debounce) => debounce.at_most = time,
-            _other => self.misfit = Some("has a longest wait, and is no debounce"),
+        if let Bound::Debounce(debounce) = &mut self.bound {
+            debounce.at_most = time;
+        } else {
+            self.misfit = Some("has a longest wait, and is no debounce");
         }
         self
     }
@@ -217,9 +219,10 @@ impl Limit {
     /// How long a breaker counts attempts together.
     #[must_use]
     pub fn window(mut self, time: Duration) -> Self {
-        match &mut self.bound {
-            Bound::Breaker(breaker) => breaker.window = time,
-            _other => self.misfit = Some("has a window, and is no breaker"),
+        if let Bound::Breaker(breaker) = &mut self.bound {
+            breaker.window = time;
+        } else {
+            self.misfit = Some("has a window, and is no breaker");
         }
         self
     }
@@ -227,9 +230,10 @@ impl Limit {
     /// How many attempts must have ended within the window before a breaker judges.
     #[must_use]
     pub fn calls(mut self, calls: u32) -> Self {
-        match &mut self.bound {
-            Bound::Breaker(breaker) => breaker.calls = calls,
-            _other => self.misfit = Some("has calls, and is no breaker"),
+        if let Bound::Breaker(breaker) = &mut self.bound {
+            breaker.calls = calls;
+        } else {
+            self.misfit = Some("has calls, and is no breaker");
         }
         self
     }
@@ -237,9 +241,10 @@ impl Limit {
     /// How long a breaker lets nothing be tried once too much has failed.
     #[must_use]
     pub fn pause(mut self, time: Duration) -> Self {
-        match &mut self.bound {
-            Bound::Breaker(breaker) => breaker.pause = time,
-            _other => self.misfit = Some("has a pause, and is no breaker"),
+        if let Bound::Breaker(breaker) = &mut self.bound {
+            breaker.pause = time;
+        } else {
+            self.misfit = Some("has a pause, and is no breaker");
         }
         self
     }

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use windlass_core::lane::{Admitted, Changes, Need, PlaceMove, Verdict};
 use windlass_core::{
-    Fence, LaneId, LaneKeys, Lanes, RunId, RunState, TaskCommand, TaskEventKind, TaskId, TaskIndex,
-    TaskState, Timestamp,
+    Decision, Fence, LaneId, LaneKeys, Lanes, RunId, RunState, TaskCommand, TaskEventKind, TaskId,
+    TaskIndex, TaskState, Timestamp,
 };
 
 use self::rows::LaneRow;
@@ -24,7 +24,7 @@ use super::children::Note;
 use super::deadlines::busy_runs;
 use super::fault::Fault;
 use super::pool::Tx;
-use super::run::{AttemptEnd, Run};
+use super::run::{AttemptEnd, Moves, Run};
 use super::statements as sql;
 use super::unsound;
 use super::work::{Work, corrupt, pairs, sorted_ids, task_id};
@@ -83,6 +83,25 @@ impl Run {
         }
         let limited = self.definition.indices().filter(|index| self.is_limited(*index));
         limited.map(|index| self.task_id(index)).collect()
+    }
+}
+
+impl Run {
+    /// Tells the limits of a task how an attempt has ended.
+    pub(super) fn end_attempt(
+        &mut self,
+        moves: &mut Moves,
+        index: TaskIndex,
+        decision: &Decision,
+    ) -> Result<(), StoreError> {
+        if !self.definition.task(index).has_metered_limits() {
+            return Ok(());
+        }
+        if let Some(is_failure) = decision.attempt_failed() {
+            let is_retried = !self.task(index)?.state.is_final();
+            moves.attempts.push(AttemptEnd { task: self.task_id(index), is_failure, is_retried });
+        }
+        Ok(())
     }
 }
 

@@ -558,23 +558,6 @@ impl Run {
         }
     }
 
-    /// Tells the limits of a task how an attempt has ended.
-    pub(super) fn end_attempt(
-        &mut self,
-        moves: &mut Moves,
-        index: TaskIndex,
-        decision: &Decision,
-    ) -> Result<(), StoreError> {
-        if !self.definition.task(index).has_metered_limits() {
-            return Ok(());
-        }
-        if let Some(is_failure) = decision.attempt_failed() {
-            let is_retried = !self.task(index)?.state.is_final();
-            moves.attempts.push(AttemptEnd { task: self.task_id(index), is_failure, is_retried });
-        }
-        Ok(())
-    }
-
     /// The time of a scheduled task has come.
     pub(super) fn promote(
         &mut self,

@@ -1,14 +1,18 @@
 //! Limits on what happens in a time: rates, debounces, breakers; newcomers that take the place of
 //! the oldest; streams that a failure halts.
 
+use std::sync::Arc;
+
+use windlass_core::definition::TaskDraft;
 use windlass_core::{
-    Call, Decision, Limit, Parking, RunState, StepChange, StepKind, StepName, StepWrite, Wait,
-    WhenFull,
+    Call, Decision, Limit, LimitName, Parking, Reason, RunState, StepChange, StepKind, StepName,
+    StepWrite, Wait, WhenFull,
 };
 
 use super::bench::{Bench, TICK, failure, retry_after, seconds, success};
 use super::lanes::{limited, runs};
 use super::steps::send;
+use super::why::count;
 use crate::store::Answer;
 
 pub(crate) async fn a_rate_lets_tasks_become_ready_one_after_the_other(bench: &Bench<'_>) {
@@ -390,13 +394,10 @@ pub(crate) async fn many_who_wait_for_tokens_are_cancelled_at_once(bench: &Bench
     bench.register_limited("w", limit()).await;
     let mut draft = limited("many", 1, &[("a", vec![limit()])]).to_draft();
     for number in 0..40 {
-        let task = windlass_core::definition::TaskDraft {
-            name: format!("t{number}"),
-            ..draft.tasks[0].clone()
-        };
+        let task = TaskDraft { name: format!("t{number}"), ..draft.tasks[0].clone() };
         draft.tasks.push(task);
     }
-    let many = std::sync::Arc::new(draft.build().expect("it is a workflow"));
+    let many = Arc::new(draft.build().expect("it is a workflow"));
     bench.try_register(many).await.expect("it can be registered");
     let first = bench.start_keyed("many", "x").await;
     let last = bench.start_keyed("w", "x").await;
@@ -440,13 +441,9 @@ pub(crate) async fn the_next_attempt_of_a_throttled_task_waits(bench: &Bench<'_>
 
 pub(crate) async fn a_halted_slot_is_free_when_its_run_is_cancelled(bench: &Bench<'_>) {
     let mut draft = limited("w", 1, &[("a", vec![Limit::per("key", 1).halt()])]).to_draft();
-    let other = windlass_core::definition::TaskDraft {
-        name: "b".to_owned(),
-        limits: Vec::new(),
-        ..draft.tasks[0].clone()
-    };
+    let other = TaskDraft { name: "b".to_owned(), limits: Vec::new(), ..draft.tasks[0].clone() };
     draft.tasks.push(other);
-    let both = std::sync::Arc::new(draft.build().expect("it is a workflow"));
+    let both = Arc::new(draft.build().expect("it is a workflow"));
     bench.try_register(both).await.expect("it can be registered");
     let first = bench.start_keyed("w", "x").await;
     let second = bench.start_keyed("w", "x").await;
@@ -479,4 +476,54 @@ pub(crate) async fn a_signal_does_not_wake_who_waits_for_its_slot_again(bench: &
     assert_eq!(bench.firsts(&[first, second]).await, "waiting ready");
     bench.work(&worker, |_| success()).await;
     assert_eq!(bench.run(first).await.state, RunState::Succeeded);
+}
+
+pub(crate) async fn a_task_waits_for_time_to_pass_in_a_lane_and_says_how_long(bench: &Bench<'_>) {
+    let limit = LimitName::new("l").expect("a name");
+    let begin = bench.now().await;
+    let register = async |workflow: &str, limit: Limit| {
+        bench.register_limited(workflow, limit.named("l").across_tenants()).await;
+    };
+    register("rate", Limit::rate(1, seconds(10))).await;
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        runs.push(bench.start_keyed("rate", "x").await);
+    }
+    let (before, until) = (count(1), Some(begin + seconds(20)));
+    let rate = Reason::Rate { limit: limit.clone(), key: None, before, until };
+    assert_eq!(bench.reason(runs[2], "a").await, rate);
+    for run in runs {
+        bench.store.cancel_run(run, None).await.expect("it can be cancelled");
+    }
+    bench.advance(seconds(10)).await;
+    bench.promote().await;
+    register("debounce", Limit::debounce(seconds(5))).await;
+    let first = bench.start_keyed("debounce", "x").await;
+    let second = bench.start_keyed("debounce", "x").await;
+    let superseded = Reason::Superseded { limit: limit.clone(), key: None };
+    assert_eq!(bench.reason(first, "a").await, superseded);
+    let until = begin + seconds(15);
+    let quiet = Reason::Quiet { limit: limit.clone(), key: None, until };
+    assert_eq!(bench.reason(second, "a").await, quiet);
+    bench.promote().await;
+    bench.store.cancel_run(second, None).await.expect("it can be cancelled");
+    bench.advance(seconds(60)).await;
+    bench.promote().await;
+    register("breaker", Limit::breaker(1).calls(1).pause(seconds(30))).await;
+    let worker = bench.worker().await;
+    bench.start_keyed("breaker", "x").await;
+    bench.fail(&worker.claim_one().await).await;
+    let held = bench.start_keyed("breaker", "x").await;
+    let next = bench.start_keyed("breaker", "x").await;
+    let open = |before, until| Reason::Breaker {
+        limit: limit.clone(),
+        key: None,
+        before: count(before),
+        until,
+    };
+    assert_eq!(bench.reason(next, "a").await, open(1, Some(begin + seconds(100))));
+    bench.advance(seconds(30)).await;
+    bench.promote().await;
+    assert!(matches!(bench.reason(held, "a").await, Reason::Ready { .. }));
+    assert_eq!(bench.reason(next, "a").await, open(0, None));
 }

@@ -233,6 +233,7 @@ macro_rules! store_contract_cases {
                 a_failed_task_halts_its_stream_until_its_run_is_retried
                 a_signal_does_not_wake_who_waits_for_a_token
                 what_a_lane_remembers_is_forgotten_in_time
+                a_task_waits_for_time_to_pass_in_a_lane_and_says_how_long
                 many_who_wait_for_tokens_are_cancelled_at_once
                 who_goes_from_one_lane_to_the_next_waits_there_without_a_time
                 the_next_attempt_of_a_throttled_task_waits
@@ -247,7 +248,6 @@ macro_rules! store_contract_cases {
                 a_function_waits_for_signals_times_and_children
                 a_sleeping_function_says_which_call_sleeps
                 a_task_waits_for_a_slot_and_says_who_has_it
-                a_task_waits_for_time_to_pass_in_a_lane_and_says_how_long
                 a_ready_task_says_what_stands_before_it
                 what_is_counted_stops_at_its_limit
                 a_ready_task_says_what_the_live_workers_lack

@@ -36,7 +36,7 @@ impl Bench<'_> {
     }
 
     /// The only reason that a task does not go on, besides that nobody does the duties.
-    async fn reason(&self, run: RunId, task: &str) -> Reason {
+    pub(super) async fn reason(&self, run: RunId, task: &str) -> Reason {
         let mut reasons = self.reasons(run, task).await;
         reasons.retain(|reason| !matches!(reason, Reason::NoLeader { .. }));
         assert_eq!(reasons.len(), 1, "{reasons:?}");
@@ -78,7 +78,7 @@ impl Bench<'_> {
     }
 }
 
-fn count(number: u64) -> Count {
+pub(super) fn count(number: u64) -> Count {
     Count::new(number)
 }
 
@@ -282,56 +282,6 @@ pub(crate) async fn a_task_waits_for_a_slot_and_says_who_has_it(bench: &Bench<'_
     bench.succeed(&worker.claim_one().await).await;
     assert_eq!(bench.reasons(runs[4], "a").await, [lane(1, &runs[1..3])]);
     assert!(matches!(bench.reason(runs[2], "a").await, Reason::Ready { .. }));
-}
-
-pub(crate) async fn a_task_waits_for_time_to_pass_in_a_lane_and_says_how_long(bench: &Bench<'_>) {
-    let limit = windlass_core::LimitName::new("l").expect("a name");
-    let begin = bench.now().await;
-    let register = async |workflow: &str, limit: Limit| {
-        bench.register_limited(workflow, limit.named("l").across_tenants()).await;
-    };
-    register("rate", Limit::rate(1, seconds(10))).await;
-    let mut runs = Vec::new();
-    for _ in 0..3 {
-        runs.push(bench.start_keyed("rate", "x").await);
-    }
-    let (before, until) = (count(1), Some(begin + seconds(20)));
-    let rate = Reason::Rate { limit: limit.clone(), key: None, before, until };
-    assert_eq!(bench.reason(runs[2], "a").await, rate);
-    for run in runs {
-        bench.store.cancel_run(run, None).await.expect("it can be cancelled");
-    }
-    bench.advance(seconds(10)).await;
-    bench.promote().await;
-    register("debounce", Limit::debounce(seconds(5))).await;
-    let first = bench.start_keyed("debounce", "x").await;
-    let second = bench.start_keyed("debounce", "x").await;
-    let superseded = Reason::Superseded { limit: limit.clone(), key: None };
-    assert_eq!(bench.reason(first, "a").await, superseded);
-    let until = begin + seconds(15);
-    let quiet = Reason::Quiet { limit: limit.clone(), key: None, until };
-    assert_eq!(bench.reason(second, "a").await, quiet);
-    bench.promote().await;
-    bench.store.cancel_run(second, None).await.expect("it can be cancelled");
-    bench.advance(seconds(60)).await;
-    bench.promote().await;
-    register("breaker", Limit::breaker(1).calls(1).pause(seconds(30))).await;
-    let worker = bench.worker().await;
-    bench.start_keyed("breaker", "x").await;
-    bench.fail(&worker.claim_one().await).await;
-    let held = bench.start_keyed("breaker", "x").await;
-    let next = bench.start_keyed("breaker", "x").await;
-    let open = |before, until| Reason::Breaker {
-        limit: limit.clone(),
-        key: None,
-        before: count(before),
-        until,
-    };
-    assert_eq!(bench.reason(next, "a").await, open(1, Some(begin + seconds(100))));
-    bench.advance(seconds(30)).await;
-    bench.promote().await;
-    assert!(matches!(bench.reason(held, "a").await, Reason::Ready { .. }));
-    assert_eq!(bench.reason(next, "a").await, open(0, None));
 }
 
 pub(crate) async fn a_ready_task_says_what_stands_before_it(bench: &Bench<'_>) {
