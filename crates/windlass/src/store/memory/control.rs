@@ -47,10 +47,13 @@ impl State {
             let text = format!("run {id} is in round {}, not in round {round}", run.round);
             return Err(StoreError::Conflict(text));
         }
-        self.begin_round(id, Duration::ZERO)
+        let round = self.begin_round(id, Duration::ZERO)?;
+        self.reopen_child(id);
+        Ok(round)
     }
 
-    /// Begins the next round of a failed run, after a delay.
+    /// Begins the next round of a failed run, after a delay. The caller reopens it for its parent
+    /// once no run is retried any more that may forget it.
     pub(super) fn begin_round(&mut self, id: RunId, delay: Duration) -> Result<u32, StoreError> {
         let (run, _) = self.run(id)?;
         match run.state {
@@ -62,7 +65,6 @@ impl State {
                 let (run, shared) = self.run(id)?;
                 let round = run.retry(shared, delay)?;
                 self.forget_children(id);
-                self.reopen_child(id);
                 Ok(round)
             }
             RunState::Running | RunState::Succeeded | RunState::Cancelled => {

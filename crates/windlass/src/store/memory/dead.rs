@@ -163,6 +163,9 @@ impl State {
             }
             last = Some(*cursor);
         }
+        for run in &answer.runs {
+            self.reopen_child(*run);
+        }
         answer.next = last.filter(|last| has_more || batch.last() != Some(last));
         answer.due = pace.map(|pace| pace.start(now) + pace.offset(answer.runs.len()));
         let detail = serde_json::json!({

@@ -56,6 +56,8 @@ impl State {
             self.shared.superseded.insert(task);
             runs.insert(task.run);
         }
+        // A run is noted once by each verb.
+        runs.retain(|run| self.shared.noted.insert(*run));
         self.shared.wakes.timers |= !runs.is_empty();
         self.shared.notices.extend(runs.into_iter().map(Notice::Superseded));
         for (task, due) in alarms {

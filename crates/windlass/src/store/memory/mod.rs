@@ -126,6 +126,7 @@ impl MemoryStore {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.shared.now = state.shared.now.max(self.clock.now());
             state.shared.remember_lanes();
+            state.shared.noted.clear();
             let result = verb(&mut state);
             state.settle_lanes();
             state.note_ends();

@@ -79,6 +79,8 @@ pub(super) struct Shared {
     pub(super) attempts: Vec<AttemptEnd>,
     /// Tasks whose places in lanes others have.
     pub(super) superseded: BTreeSet<TaskId>,
+    /// The runs that the verb under way has noted for that.
+    pub(super) noted: BTreeSet<RunId>,
     /// The tasks that failed for good.
     pub(super) letters: DeadLetters,
     /// The runs that ended in the verb under way.
@@ -172,6 +174,7 @@ impl State {
                 vacated: Vec::new(),
                 attempts: Vec::new(),
                 superseded: BTreeSet::new(),
+                noted: BTreeSet::new(),
                 letters: DeadLetters::default(),
                 ended: Vec::new(),
                 mailboxes: Mailboxes::default(),

@@ -11,6 +11,7 @@ mod read;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
 
 use windlass_core::lane::{Admitted, Changes, Need, PlaceMove, Verdict};
 use windlass_core::{
@@ -29,6 +30,10 @@ use super::statements as sql;
 use super::unsound;
 use super::work::{Work, corrupt, pairs, sorted_ids, task_id};
 use crate::store::{SUPERSEDED, StoreError};
+
+/// How many sweeps in a row leave out runs whose lanes others have, before one waits for them: so
+/// often within half a second, by the pause of sweeps that find something in the hands of others.
+const PASSED_OVER_MAX: u32 = 10;
 
 /// The lanes that a verb has locked, and what became of them.
 #[derive(Default)]
@@ -130,12 +135,19 @@ impl PostgresStore {
 
     /// Locks the lanes of locked runs as far as nobody else has them, and leaves out the runs of
     /// which it has not all: a sweep has locked timers of tasks that whoever has a lane lets go
-    /// on, so it must not wait for lanes.
+    /// on, so it had better not wait for lanes. Where lanes are always in the hands of others, it
+    /// waits for them now and then; if two then wait for each other, the server ends one, which
+    /// is repeated.
     pub(super) async fn lock_free_lanes_of_runs(
         &self,
         tx: &Tx<'_>,
         work: &mut Work,
     ) -> Result<(), Fault> {
+        if self.passed_over.load(Ordering::Relaxed) >= PASSED_OVER_MAX {
+            self.passed_over.store(0, Ordering::Relaxed);
+            let all: Vec<RunId> = work.runs.keys().copied().collect();
+            return self.lock_lanes(tx, work, all).await;
+        }
         let mut of_runs: BTreeMap<RunId, BTreeSet<i32>> = BTreeMap::new();
         for run in work.runs.values() {
             let tasks = run.limited();
@@ -154,7 +166,12 @@ impl PostgresStore {
         let is_whole = |run: &RunId| {
             of_runs.get(run).is_none_or(|numbers| numbers.is_subset(&work.lanes.locked))
         };
+        let count = work.runs.len();
         work.runs.retain(|run, _| is_whole(run));
+        match work.runs.len() < count {
+            true => drop(self.passed_over.fetch_add(1, Ordering::Relaxed)),
+            false => self.passed_over.store(0, Ordering::Relaxed),
+        }
         Ok(())
     }
 

@@ -65,7 +65,7 @@ mod workers;
 mod writes;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -129,6 +129,8 @@ pub struct PostgresStore {
     firsts: Firsts,
     unsound: Unsound,
     staged_watch: StagedWatch,
+    /// How many sweeps in a row have left out runs whose lanes others had.
+    passed_over: AtomicU32,
     /// Where the deletion of old runs is.
     pass: Pass,
     /// Whether transactions may be prepared for a two-phase commit, in which case nobody is
@@ -166,6 +168,7 @@ impl PostgresStore {
             firsts: Firsts::default(),
             unsound: Unsound::default(),
             staged_watch: StagedWatch::default(),
+            passed_over: AtomicU32::new(0),
             pass: Pass::default(),
             may_prepare: AtomicBool::new(false),
             payload_limit,
