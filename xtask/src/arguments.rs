@@ -13,7 +13,7 @@ Usage: cargo xtask <command>
 Commands:
   test [--quick] [--install]
                      everything a change must pass: format, lints, tests, doc tests,
-                     examples, docs, tidy, the long tests, 15 s of simulation and the
+                     examples, docs, tidy, the long tests, 4,000 seeds simulated and the
                      planted bugs; --quick leaves the last three out;
                      --install installs PostgreSQL through sudo if none is found, as
                      root does without it
