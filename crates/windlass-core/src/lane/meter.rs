@@ -108,10 +108,7 @@ pub(super) fn pass(meter: Option<Meter>, bound: Bound, seq: u64, now: Timestamp)
     match (bound, meter) {
         (Bound::Slots(_), meter) => meter,
         (Bound::Rate(rate), meter) => {
-            let full = match meter {
-                Some(Meter::Full(full)) => full.max(now),
-                _other => now,
-            };
+            let full = if let Some(Meter::Full(full)) = meter { full.max(now) } else { now };
             Some(Meter::Full(full + rate.interval()))
         }
         (Bound::Debounce(_), _) => None,
@@ -129,10 +126,9 @@ pub(super) fn put_off(
     is_first: bool,
     now: Timestamp,
 ) -> Meter {
-    let since = match meter {
-        Some(Meter::Quiet { since, .. }) if !is_first => since,
-        _other => now,
-    };
+    // What limits of another kind left here says nothing.
+    let began = if let Some(Meter::Quiet { since, .. }) = meter { since } else { now };
+    let since = if is_first { now } else { began };
     Meter::Quiet { since, until: (now + debounce.quiet).min(since + debounce.at_most) }
 }
 
