@@ -19,8 +19,8 @@ use crate::error::Error;
 use crate::function::{Journal, never};
 use crate::planted::Planted;
 use crate::store::{
-    Answer, Born, Child, ChildCount, ChildStart, Claimed, Held, Recording, Refusal, StoreError,
-    TakeSignal, WorkerLink,
+    Answer, Born, Child, ChildCount, ChildStart, Claimed, Held, Recording, Refusal, Shown,
+    StoreError, TakeSignal, WorkerLink,
 };
 use crate::worker::{Gather, Gathers, Parcel};
 
@@ -236,8 +236,8 @@ impl Attempt {
         }
     }
 
-    /// Takes a signal, if there is one. Ends the attempt if the task is not its any more.
-    pub(crate) async fn take_signal(&self, take: TakeSignal) -> Option<Payload> {
+    /// Asks for a signal. Ends the attempt if the task is not its any more.
+    pub(crate) async fn take_signal(&self, take: TakeSignal) -> Option<Shown> {
         match self.tell(|gathers| &gathers.takes, take).await {
             Ok(Ok(taken)) => taken,
             Ok(Err(refusal)) => self.stop(refusal).await,

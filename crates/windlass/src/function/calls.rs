@@ -16,7 +16,7 @@ use windlass_core::{
 use super::journal::{CallError, Made, Over};
 use crate::context::Ctx;
 use crate::planted::PlantedBug;
-use crate::store::{Held, TakeSignal};
+use crate::store::{Held, TakeSignal, Which};
 use crate::task_error::TaskError;
 
 pub(super) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -392,17 +392,27 @@ async fn signal<T: DeserializeOwned>(made: Made, wait: Wait) -> Result<Option<T>
 }
 
 /// Takes a signal, if there is one.
+///
+/// It is looked for before it is taken: a number that was asked for in vain and is forgotten must
+/// never be that of a result, however late the question is heard once more.
 async fn take(made: &Made, key: Option<&SignalKey>) -> bool {
     let _busy = made.work();
-    let number = made.number();
     let claimed = &made.attempt.claimed;
     let held = Held { task: claimed.task, fence: claimed.fence };
-    let (name, key) = (made.name.clone(), key.cloned());
-    let take = TakeSignal { held, call: made.call, name, key, number };
-    let taken = made.attempt.take_signal(take).await;
-    let is_taken = taken.is_some();
-    made.answer(number, taken.map(StepResult::Value));
-    is_taken
+    let ask = |which| {
+        let (name, key) = (made.name.clone(), key.cloned());
+        made.attempt.take_signal(TakeSignal { held, call: made.call, name, key, which })
+    };
+    while let Some(shown) = ask(Which::Oldest).await {
+        let number = made.number();
+        let taken = ask(Which::Shown(shown.id, number)).await;
+        let is_taken = taken.is_some();
+        made.answer(number, taken.map(|taken| StepResult::Value(taken.value)));
+        if is_taken {
+            return true;
+        }
+    }
+    false
 }
 
 /// The result of a call, read as a `T`.

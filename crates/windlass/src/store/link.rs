@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass_core::{
     Call, ClaimSeq, Decision, Definition, Failure, FailureCode, Fence, Payload, PayloadLimit,
-    QueueName, RunId, RunState, SignalKey, StepChange, StepName, StepRecord, StepResult, StepWrite,
-    TaskId, TaskIndex, TaskName, TaskSpec, TaskState, Tenant, Timestamp, Version, WorkerId,
-    WorkflowName,
+    QueueName, RunId, RunState, SignalId, SignalKey, StepChange, StepName, StepRecord, StepResult,
+    StepState, StepWrite, TaskId, TaskIndex, TaskName, TaskSpec, TaskState, Tenant, Timestamp,
+    Version, WorkerId, WorkflowName,
 };
 
 use super::{Hints, NewRun, Started, StoreError, WorkerInfo};
@@ -72,12 +72,16 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// large, is answered [`Refusal::Invalid`]. The answers are in the order of the requests.
     async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError>;
 
-    /// Takes signals that wait for functions of the worker's: the oldest of its name becomes the
-    /// result of the call and is gone. `None` if there is none. A call that has its result
-    /// already is answered with that. The answers are in the order of the requests.
+    /// Shows functions of the worker's the oldest signal of a name that waits for them, or takes
+    /// the one that they were shown: it becomes the result of the call and is gone. `None` if
+    /// there is none, or if it was taken by another call. The answers are in the order of the
+    /// requests.
     ///
-    /// It is taken from those to the run, or from those to a key of its tenant, which others may
-    /// ask for as well: each goes to one of them.
+    /// Signals are those to the run, or those to a key of its tenant, which others may ask for
+    /// as well: each goes to one of them.
+    ///
+    /// Looking changes nothing, and what was taken never waits again. So a request that is
+    /// delivered once more, however late, does nothing that its function does not know of.
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError>;
 
     /// Starts runs that functions of the worker's wait for, as
@@ -344,8 +348,41 @@ pub struct TakeSignal {
     pub name: StepName,
     /// The key that it is sent to, if it is not the run.
     pub key: Option<SignalKey>,
-    /// The place that its result is to have among those of the function.
-    pub number: u32,
+    /// Which one.
+    pub which: Which,
+}
+
+/// Which signal a function asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The oldest, which stays where it is.
+    Oldest,
+    /// The one that it was shown, which is to be the result at this place among those of the
+    /// function.
+    Shown(SignalId, u32),
+}
+
+impl Which {
+    /// The answer to a call that has a result: that of the same question before.
+    pub(super) fn taken_before(self, known: &StepState) -> Taken {
+        match (self, known) {
+            (
+                Which::Shown(id, number),
+                StepState::Done { number: taken, result: StepResult::Value(value) },
+            ) if number == *taken => Ok(Some(Shown { id, value: value.clone() })),
+            (Which::Shown(..), _) => Err(Refusal::Invalid),
+            (Which::Oldest, _) => Ok(None),
+        }
+    }
+}
+
+/// A signal that waits for a function, or that it has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// What it is known by.
+    pub id: SignalId,
+    /// What it says.
+    pub value: Payload,
 }
 
 /// A function starts a run.
@@ -413,7 +450,7 @@ impl Child {
 pub type ToUndo = Result<Vec<Claimed>, Refusal>;
 
 /// The answer to [`TakeSignal`].
-pub type Taken = Result<Option<Payload>, Refusal>;
+pub type Taken = Result<Option<Shown>, Refusal>;
 
 /// The answer to a completion, a release, a checkpoint or a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

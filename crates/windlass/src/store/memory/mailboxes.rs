@@ -7,7 +7,7 @@ use windlass_core::{Payload, RunId, SignalId, SignalKey, StepName, TaskId, Tenan
 use super::children::Notice;
 use super::state::State;
 use crate::planted::{Planted, PlantedBug};
-use crate::store::{Mailbox, NewKeySignal, SIGNALS_MAX, StoreError};
+use crate::store::{Mailbox, NewKeySignal, SIGNALS_MAX, Shown, StoreError};
 
 /// Signals to keys, and who waits for them.
 #[derive(Default)]
@@ -33,17 +33,17 @@ struct Letter {
 
 impl Mailboxes {
     /// The signals of a mailbox that can be taken, the oldest first.
-    fn waiting(&self, mailbox: &Mailbox, now: Timestamp) -> impl Iterator<Item = &Payload> {
+    fn waiting(&self, mailbox: &Mailbox, now: Timestamp) -> impl Iterator<Item = &Letter> {
         let Mailbox { tenant, key, name } = mailbox;
         let all = self.signals.get(&(tenant.clone(), key.clone()));
         let mine = all.into_iter().flatten().filter(move |letter| letter.name == *name);
-        mine.filter(move |letter| letter.expires_at > now)
-            .filter_map(|letter| letter.value.as_ref())
+        mine.filter(move |letter| letter.expires_at > now && letter.value.is_some())
     }
 
     /// The oldest signal of a mailbox, if there is one.
-    pub(super) fn first(&self, mailbox: &Mailbox, now: Timestamp) -> Option<&Payload> {
-        self.waiting(mailbox, now).next()
+    pub(super) fn first(&self, mailbox: &Mailbox, now: Timestamp) -> Option<Shown> {
+        let Letter { id, value, .. } = self.waiting(mailbox, now).next()?;
+        Some(Shown { id: *id, value: value.clone()? })
     }
 
     /// Notes that the oldest signal of a mailbox was taken.

@@ -250,7 +250,7 @@ impl WorkerLink for MemoryStore {
             });
             tokio::time::sleep(MISTAKE_GAP).await;
             let later = |state: &mut State| {
-                off.into_iter().map(|(value, take)| state.take_later(take, value)).collect()
+                off.into_iter().map(|(off, take)| state.take_later(take, off)).collect()
             };
             return Ok(self.transact(later));
         }

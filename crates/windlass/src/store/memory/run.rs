@@ -14,7 +14,7 @@ use windlass_core::{
 use super::queue::{Entry, Place};
 use super::state::{Deadline, Due, Ended, Shared};
 use crate::planted::PlantedBug;
-use crate::store::{HandlerKey, NewRun, RunRecord, StoreError, TaskRecord};
+use crate::store::{HandlerKey, NewRun, RunRecord, Shown, StoreError, TaskRecord};
 
 pub(super) struct Run {
     pub(super) id: RunId,
@@ -35,7 +35,7 @@ pub(super) struct Run {
     pub(super) tasks: Vec<Task>,
     pub(super) events: Vec<Event>,
     /// Signals that no function has asked for, the oldest first.
-    pub(super) signals: Vec<(StepName, Payload)>,
+    pub(super) signals: Vec<(StepName, Shown)>,
     /// The ids of all signals that came.
     pub(super) signal_ids: HashSet<SignalId>,
 }

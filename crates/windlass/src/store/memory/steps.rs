@@ -12,8 +12,8 @@ use super::run::{Run, Task};
 use super::state::{Shared, State};
 use crate::planted::{Planted, PlantedBug};
 use crate::store::{
-    Answer, Mailbox, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, StoreError, TakeSignal,
-    Taken, wrong_state,
+    Answer, Mailbox, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, Shown, StoreError,
+    TakeSignal, Taken, Which, wrong_state,
 };
 
 impl State {
@@ -35,27 +35,29 @@ impl State {
     }
 
     pub(super) fn take_signal(&mut self, take: TakeSignal) -> Taken {
-        let TakeSignal { held, call, name, key, number } = take;
+        let TakeSignal { held, call, name, key, which } = take;
         let (now, planted) = (self.shared.now, self.shared.planted);
         self.holder(held)?;
         let Some(run) = self.runs.get_mut(&held.task.run) else {
             return Err(Refusal::UnknownTask);
         };
         let known = run.task(held.task.index).steps.get(&call);
-        if let Some(StepRecord { state: StepState::Done { result, .. }, .. }) = known {
-            return match result {
-                StepResult::Value(value) => Ok(Some(value.clone())),
-                StepResult::Failed(_) => Err(Refusal::Invalid),
-            };
+        if let Some(StepRecord { state: done @ StepState::Done { .. }, .. }) = known {
+            return which.taken_before(done);
         }
         let mailbox = key.clone().map(|key| run.mailbox(key, name.clone()));
         let place = run.signals.iter().position(|(signal, _)| *signal == name);
-        let value = match &mailbox {
+        let first = match &mailbox {
             Some(mailbox) => self.shared.mailboxes.first(mailbox, now),
-            None => place.map(|place| &run.signals[place].1),
+            None => place.map(|place| run.signals[place].1.clone()),
         };
-        let Some(value) = value.cloned() else { return Ok(None) };
-        let change = StepChange::Done { number, result: StepResult::Value(value.clone()) };
+        let Some(shown) = first else { return Ok(None) };
+        let number = match which {
+            Which::Oldest => return Ok(Some(shown)),
+            Which::Shown(id, _) if id != shown.id => return Ok(None),
+            Which::Shown(_, number) => number,
+        };
+        let change = StepChange::Done { number, result: StepResult::Value(shown.value.clone()) };
         let steps = [StepWrite { call, name, kind: StepKind::Signal, key, change }];
         let task = run.task(held.task.index);
         if !task.can_write(&steps, now) {
@@ -68,7 +70,7 @@ impl State {
             (None, Some(place)) => drop(run.signals.remove(place)),
             (None, None) => {}
         }
-        Ok(Some(value))
+        Ok(Some(shown))
     }
 
     pub(super) fn signal(&mut self, signal: NewSignal) -> Result<(), StoreError> {
@@ -87,7 +89,7 @@ impl State {
             return Err(too_many_signals(&signal));
         }
         run.signal_ids.insert(signal.id);
-        run.signals.push((signal.name, signal.value));
+        run.signals.push((signal.name, Shown { id: signal.id, value: signal.value }));
         run.resume_signalled(&mut self.shared)
     }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    Call, Failure, Payload, RunId, RunState, SignalKey, StepChange, StepKind, StepName, StepRecord,
-    StepResult, StepState, StepWrite, TaskId, Timestamp,
+    Call, Failure, Payload, RunId, RunState, SignalId, SignalKey, StepChange, StepKind, StepName,
+    StepRecord, StepResult, StepState, StepWrite, TaskId, Timestamp,
 };
 
 use super::PostgresStore;
@@ -22,8 +22,8 @@ use super::work::{Work, pairs, task_id};
 use super::writes::{Writes, params};
 use crate::store::memory::steps::too_many_signals;
 use crate::store::{
-    Answer, Held, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, StoreError, TakeSignal,
-    Taken, wrong_state,
+    Answer, Held, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, Shown, StoreError,
+    TakeSignal, Taken, Which, wrong_state,
 };
 
 /// What is known of the calls of some tasks.
@@ -136,32 +136,37 @@ impl PostgresStore {
         let mut records = Vec::new();
         let (mut runs, mut taken) = (Vec::new(), Vec::new());
         for take in takes {
-            let TakeSignal { held, call, name, key, number } = take;
+            let TakeSignal { held, call, name, key, which } = take;
             if let Some(refusal) = refusal_of(&work, *held) {
                 answers.push(Err(refusal));
                 continue;
             }
             let known = steps.entry(held.task).or_default();
-            if let Some(StepRecord { state: StepState::Done { result, .. }, .. }) = known.get(call)
-            {
-                answers.push(match result {
-                    StepResult::Value(value) => Ok(Some(value.clone())),
-                    StepResult::Failed(_) => Err(Refusal::Invalid),
-                });
+            if let Some(StepRecord { state: done @ StepState::Done { .. }, .. }) = known.get(call) {
+                answers.push(which.taken_before(done));
                 continue;
             }
             let mailbox = work.mailbox(take);
             let waiting = signals.entry((held.task.run, name.clone())).or_default();
             let first = match &mailbox {
                 Some(mailbox) => mail.first(mailbox),
-                None => waiting.first().map(|(_, value)| value),
+                None => waiting.first().map(|(_, shown)| shown),
             };
-            let Some(value) = first.cloned() else {
-                answers.push(Ok(None));
-                continue;
+            let (shown, number) = match (first, which) {
+                (Some(shown), Which::Shown(id, number)) if *id == shown.id => {
+                    (shown.clone(), *number)
+                }
+                (Some(shown), Which::Oldest) => {
+                    answers.push(Ok(Some(shown.clone())));
+                    continue;
+                }
+                (Some(_), Which::Shown(..)) | (None, _) => {
+                    answers.push(Ok(None));
+                    continue;
+                }
             };
-            let change =
-                StepChange::Done { number: *number, result: StepResult::Value(value.clone()) };
+            let result = StepResult::Value(shown.value.clone());
+            let change = StepChange::Done { number, result };
             let (name, kind, key) = (name.clone(), StepKind::Signal, key.clone());
             let write = StepWrite { call: *call, name, kind, key, change };
             let Some(record) = StepRecord::after(known.get(call), &write, work.now) else {
@@ -177,7 +182,7 @@ impl PostgresStore {
                 runs.push(*held.task.run.as_uuid());
                 taken.push(seq);
             }
-            answers.push(Ok(Some(value)));
+            answers.push(Ok(Some(shown)));
         }
         if !records.is_empty() {
             let mut writes = Writes::default();
@@ -288,7 +293,7 @@ async fn steps_at(tx: &Tx<'_>, takes: &[TakeSignal]) -> Result<Steps, Fault> {
 async fn load_signals(
     tx: &Tx<'_>,
     takes: &[TakeSignal],
-) -> Result<HashMap<(RunId, StepName), Vec<(i64, Payload)>>, Fault> {
+) -> Result<HashMap<(RunId, StepName), Vec<(i64, Shown)>>, Fault> {
     let mut wanted: BTreeMap<(RunId, &str), i64> = BTreeMap::new();
     for take in takes.iter().filter(|take| take.key.is_none()) {
         *wanted.entry((take.held.task.run, take.name.as_str())).or_default() += 1;
@@ -299,7 +304,7 @@ async fn load_signals(
     let runs: Vec<Uuid> = wanted.keys().map(|(run, _)| *run.as_uuid()).collect();
     let names: Vec<&str> = wanted.keys().map(|(_, name)| *name).collect();
     let most: Vec<i64> = wanted.values().copied().collect();
-    let mut signals: HashMap<(RunId, StepName), Vec<(i64, Payload)>> = HashMap::new();
+    let mut signals: HashMap<(RunId, StepName), Vec<(i64, Shown)>> = HashMap::new();
     for row in tx.query(&sql::WAITING_SIGNALS, &[&runs, &names, &most]).await? {
         let run = RunId::from_uuid(row.get("run_id"));
         let wrong = |error: String| StoreError::Corrupt(format!("a signal to run {run} {error}"));
@@ -307,7 +312,8 @@ async fn load_signals(
         let name = name.map_err(|error| wrong(error.to_string()))?;
         let value = Payload::from_json(row.get::<_, &str>("value"));
         let value = value.map_err(|error| wrong(error.to_string()))?;
-        signals.entry((run, name)).or_default().push((row.get("seq"), value));
+        let shown = Shown { id: SignalId::from_uuid(row.get("id")), value };
+        signals.entry((run, name)).or_default().push((row.get("seq"), shown));
     }
     Ok(signals)
 }

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    Call, Fence, Payload, RunId, SignalKey, StepName, StepRecord, TaskId, TaskState, Tenant,
-    Timestamp,
+    Call, Fence, Payload, RunId, SignalId, SignalKey, StepName, StepRecord, TaskId, TaskState,
+    Tenant, Timestamp,
 };
 
 use super::PostgresStore;
@@ -25,7 +25,7 @@ use super::time::At;
 use super::work::{Work, pairs, task_id};
 use super::writes::{Writes, params};
 use crate::store::memory::mailboxes::mailbox_is_full;
-use crate::store::{Mailbox, NewKeySignal, SIGNALS_MAX, StoreError, TakeSignal};
+use crate::store::{Mailbox, NewKeySignal, SIGNALS_MAX, Shown, StoreError, TakeSignal};
 
 impl PostgresStore {
     pub(super) async fn signal_key_once(&self, signal: &NewKeySignal) -> Result<(), Fault> {
@@ -103,7 +103,7 @@ pub(super) async fn signalled(
 /// Signals to keys that wait and may be taken, and those that are.
 #[derive(Default)]
 pub(super) struct Mail {
-    waiting: HashMap<Mailbox, VecDeque<(Uuid, Payload)>>,
+    waiting: HashMap<Mailbox, VecDeque<Shown>>,
     taken: Vec<(Mailbox, Uuid)>,
 }
 
@@ -134,21 +134,22 @@ impl Mail {
             let wrong =
                 |error| StoreError::Corrupt(format!("a signal to key {:?} {error}", mailbox.key));
             let value = value.map_err(wrong)?;
-            mail.waiting.entry(mailbox).or_default().push_back((row.get("id"), value));
+            let shown = Shown { id: SignalId::from_uuid(row.get("id")), value };
+            mail.waiting.entry(mailbox).or_default().push_back(shown);
         }
         Ok(mail)
     }
 
     /// The oldest signal of a mailbox that is there.
-    pub(super) fn first(&self, mailbox: &Mailbox) -> Option<&Payload> {
-        self.waiting.get(mailbox)?.front().map(|(_, value)| value)
+    pub(super) fn first(&self, mailbox: &Mailbox) -> Option<&Shown> {
+        self.waiting.get(mailbox)?.front()
     }
 
     /// Takes the oldest signal of a mailbox.
     pub(super) fn take(&mut self, mailbox: &Mailbox) {
         let waiting = self.waiting.get_mut(mailbox);
-        if let Some((id, _)) = waiting.and_then(VecDeque::pop_front) {
-            self.taken.push((mailbox.clone(), id));
+        if let Some(shown) = waiting.and_then(VecDeque::pop_front) {
+            self.taken.push((mailbox.clone(), *shown.id.as_uuid()));
         }
     }
 

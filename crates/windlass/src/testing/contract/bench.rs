@@ -9,15 +9,15 @@ use std::time::Duration;
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
     ClaimSeq, Decision, Definition, DefinitionDraft, Event, Failure, FailureCode, IdempotencyKey,
-    Payload, Priority, QueueName, RunId, RunState, TaskKind, Tenant, Timestamp, Trigger, Version,
-    WorkerId, WorkflowName,
+    Payload, Priority, QueueName, RunId, RunState, SignalId, TaskKind, Tenant, Timestamp, Trigger,
+    Version, WorkerId, WorkflowName,
 };
 
 use super::Subject;
 use crate::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
-    Held, Hello, Hints, NewRun, PAGE_MAX, Release, RunFilter, RunRecord, Started, Store,
-    StoreError, Sweep, TaskRecord, WorkerInfo,
+    Held, Hello, Hints, NewRun, PAGE_MAX, Refusal, Release, RunFilter, RunRecord, Shown, Started,
+    Store, StoreError, Sweep, TakeSignal, Taken, TaskRecord, Which, WorkerInfo,
 };
 use crate::testing::invariants::check_run;
 
@@ -172,6 +172,22 @@ impl<'a> Bench<'a> {
     pub(crate) async fn accept(&self, claimed: &Claimed, decision: Decision) {
         let name = &claimed.spec.name;
         assert_eq!(self.finish(claimed, decision).await, Answer::Accepted, "task {name:?}");
+    }
+
+    /// Asks for a signal, as a function does.
+    pub(crate) async fn ask(&self, take: TakeSignal) -> Taken {
+        let mut answers = self.store.take_signals(vec![take]).await.expect("asking works");
+        assert_eq!(answers.len(), 1);
+        answers.remove(0)
+    }
+
+    /// Looks for a signal and takes what it is shown, as the result at the place of its call.
+    pub(crate) async fn take(&self, take: TakeSignal) -> Result<Option<Payload>, Refusal> {
+        let Some(shown) = self.ask(take.clone()).await? else { return Ok(None) };
+        let which = Which::Shown(shown.id, take.call.0);
+        let taken = self.ask(TakeSignal { which, ..take }).await?;
+        assert_eq!(taken.as_ref(), Some(&shown), "nobody else took it");
+        Ok(Some(shown.value))
     }
 
     pub(crate) async fn succeed(&self, claimed: &Claimed) {
@@ -408,6 +424,11 @@ impl<'a> Worker<'a> {
     pub(crate) async fn leave(&self) {
         self.bench.store.leave(self.id).await.expect("a worker can leave");
     }
+}
+
+/// The answer to a question for a signal: one with this number and value.
+pub(crate) fn shown(id: u128, value: &str) -> Taken {
+    Ok(Some(Shown { id: SignalId::from_random(id), value: json(value) }))
 }
 
 pub(crate) fn hold(claimed: &Claimed) -> Held {

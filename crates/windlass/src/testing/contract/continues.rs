@@ -6,7 +6,7 @@ use windlass_core::{
 };
 
 use super::bench::{Bench, failure, hold, json, key, payload_of, retry_after, seconds, success};
-use crate::store::{Answer, Claimed, NewSignal, Recording, Refusal};
+use crate::store::{Answer, Claimed, NewSignal, Recording, Refusal, Shown, TakeSignal, Which};
 
 const INVALID: Answer = Answer::Refused(Refusal::Invalid);
 
@@ -60,15 +60,11 @@ pub(crate) async fn a_function_that_begins_afresh_has_its_new_input_and_knows_no
     bench.accept(&second, afresh("[3]")).await;
     let third = worker.claim_one().await;
     assert_eq!((third.input.clone(), third.round), (json("[3]"), 3));
-    let take = crate::store::TakeSignal {
-        held: hold(&third),
-        call: Call(1),
-        name: StepName::new("s").expect("the name is fine"),
-        key: None,
-        number: 1,
-    };
+    let name = StepName::new("s").expect("the name is fine");
+    let (held, which) = (hold(&third), Which::Shown(id, 1));
+    let take = TakeSignal { held, call: Call(1), name, key: None, which };
     let taken = bench.store.take_signals(vec![take]).await.expect("asking works");
-    assert_eq!(taken, [Ok(Some(json("5")))], "signals are the run's");
+    assert_eq!(taken, [Ok(Some(Shown { id, value: json("5") }))], "signals are the run's");
     bench.succeed(&third).await;
     assert_eq!(bench.run_state(run).await, RunState::Succeeded);
 }

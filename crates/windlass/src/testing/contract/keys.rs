@@ -11,11 +11,11 @@ use windlass_core::{
 };
 
 use super::bench::{
-    Bench, LEASE, TICK, Worker, hold, is_hinted, json, payload_of, seconds, success, tenant,
+    Bench, LEASE, TICK, Worker, hold, is_hinted, json, payload_of, seconds, shown, success, tenant,
 };
 use crate::store::{
     Answer, Claimed, Mailbox, NewKeySignal, NewSignal, Recording, Refusal, SIGNAL_KEPT,
-    SIGNALS_MAX, StoreError, TakeSignal, Taken,
+    SIGNALS_MAX, StoreError, TakeSignal, Which,
 };
 
 fn name(name: &str) -> StepName {
@@ -56,16 +56,16 @@ fn park_again(calls: &[u32]) -> Decision {
 
 fn ask(claimed: &Claimed, call: u32, to: &str) -> TakeSignal {
     let (held, call, name) = (hold(claimed), Call(call), name("paid"));
-    TakeSignal { held, call, name, key: Some(key(to)), number: call.0 }
+    TakeSignal { held, call, name, key: Some(key(to)), which: Which::Oldest }
 }
 
-async fn take(bench: &Bench<'_>, take: TakeSignal) -> Taken {
-    let mut answers = bench.store.take_signals(vec![take]).await.expect("asking works");
-    assert_eq!(answers.len(), 1);
-    answers.remove(0)
+/// The same for a signal that was shown.
+fn named(take: TakeSignal, id: u128) -> TakeSignal {
+    let which = Which::Shown(SignalId::from_random(id), take.call.0);
+    TakeSignal { which, ..take }
 }
 
-fn value(text: &str) -> Taken {
+fn value(text: &str) -> Result<Option<Payload>, Refusal> {
     Ok(Some(json(text)))
 }
 
@@ -98,11 +98,17 @@ pub(crate) async fn a_signal_to_a_key_lets_go_on_who_waits_for_it(bench: &Bench<
     assert_eq!(bench.promote().await, 0);
     let claimed = worker.claim_one().await;
     assert_eq!(claimed.steps[0].key, Some(key("pay_1")));
-    assert_eq!(take(bench, ask(&claimed, 1, "pay_1")).await, value("[7]"));
-    assert_eq!(take(bench, ask(&claimed, 1, "pay_1")).await, value("[7]"), "the answer was lost");
+    assert_eq!(bench.take(ask(&claimed, 1, "pay_1")).await, value("[7]"));
+    let again = bench.ask(named(ask(&claimed, 1, "pay_1"), 1)).await;
+    assert_eq!(again, shown(1, "[7]"), "the answer was lost");
+    let other = TakeSignal {
+        which: Which::Shown(SignalId::from_random(1), 2),
+        ..ask(&claimed, 1, "pay_1")
+    };
+    assert_eq!(bench.ask(other).await, Err(Refusal::Invalid), "its place is another");
     let known = steps(bench, &claimed).await;
     assert_eq!((known[0].number(), &known[0].key), (Some(1), &Some(key("pay_1"))));
-    assert_eq!(take(bench, ask(&claimed, 2, "pay_1")).await, Ok(None));
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_1")).await, Ok(None));
     bench.succeed(&claimed).await;
     assert_eq!(bench.history(run, "a").await, "queued started parked resumed started succeeded");
     // One that is told and not let go on yet is as it should be.
@@ -125,17 +131,55 @@ pub(crate) async fn signals_to_a_key_are_kept_and_taken_in_their_order(bench: &B
     // One batch of two functions, of which one asks twice.
     let takes = vec![
         ask(&both[0], 1, "pay_1"),
-        ask(&both[1], 1, "pay_1"),
-        ask(&both[0], 2, "pay_1"),
-        TakeSignal { key: None, ..ask(&both[0], 3, "pay_1") },
-        TakeSignal { key: None, ..ask(&both[1], 2, "pay_1") },
+        named(ask(&both[0], 1, "pay_1"), 1),
+        named(ask(&both[1], 1, "pay_1"), 2),
+        named(ask(&both[0], 2, "pay_1"), 3),
+        named(TakeSignal { key: None, ..ask(&both[0], 3, "pay_1") }, 6),
+        named(TakeSignal { key: None, ..ask(&both[1], 2, "pay_1") }, 4),
     ];
     let taken = bench.store.take_signals(takes).await.expect("asking works");
-    let expected = [value("1"), value("2"), value("3"), value("[]"), Ok(None)];
+    let expected =
+        [shown(1, "1"), shown(1, "1"), shown(2, "2"), shown(3, "3"), shown(6, "[]"), Ok(None)];
     assert_eq!(taken, expected, "signals to a run are others");
-    assert_eq!(take(bench, ask(&both[1], 3, "pay_1")).await, value("4"));
-    assert_eq!(take(bench, ask(&both[0], 4, "pay_1")).await, value("5"));
-    assert_eq!(take(bench, ask(&both[1], 4, "pay_1")).await, Ok(None));
+    assert_eq!(bench.take(ask(&both[1], 3, "pay_1")).await, value("4"));
+    assert_eq!(bench.take(ask(&both[0], 4, "pay_1")).await, value("5"));
+    assert_eq!(bench.take(ask(&both[1], 4, "pay_1")).await, Ok(None));
+}
+
+pub(crate) async fn a_question_for_a_signal_that_is_heard_late_takes_nothing(bench: &Bench<'_>) {
+    bench.register("w", "a*2").await;
+    let run = bench.start("w").await;
+    let claimed = bench.worker().await.claim_one().await;
+    let own = |id, value| NewSignal {
+        id: SignalId::from_random(id),
+        run,
+        name: name("paid"),
+        value: json(value),
+    };
+    for is_keyed in [true, false] {
+        let calls = if is_keyed { [1, 2] } else { [3, 4] };
+        let [one, two] = calls.map(|call| {
+            let ask = ask(&claimed, call, "pay_1");
+            TakeSignal { key: ask.key.clone().filter(|_| is_keyed), ..ask }
+        });
+        let send = async |id, value| match is_keyed {
+            true => send(bench, signal(id, "pay_1", value)).await,
+            false => bench.store.signal(own(id, value)).await.expect("sending works"),
+        };
+        let before = steps(bench, &claimed).await.len();
+        assert_eq!(bench.ask(one.clone()).await, Ok(None));
+        send(1, "1").await;
+        // The same question once more: what it is shown stays where it is.
+        assert_eq!(bench.ask(one.clone()).await, shown(1, "1"));
+        assert_eq!(bench.ask(one.clone()).await, shown(1, "1"));
+        assert_eq!(steps(bench, &claimed).await.len(), before);
+        assert_eq!(bench.ask(named(two, 1)).await, shown(1, "1"));
+        // It is another's now, and that there is a next one changes nothing.
+        assert_eq!(bench.ask(named(one.clone(), 1)).await, Ok(None));
+        send(2, "2").await;
+        assert_eq!(bench.ask(named(one.clone(), 1)).await, Ok(None));
+        assert_eq!(bench.take(one).await, value("2"));
+    }
 }
 
 pub(crate) async fn keys_names_and_tenants_are_apart(bench: &Bench<'_>) {
@@ -156,12 +200,12 @@ pub(crate) async fn keys_names_and_tenants_are_apart(bench: &Bench<'_>) {
     bench.start_for("w", "acme", 1).await;
     let claimed = worker.claim_one().await;
     assert_eq!(claimed.tenant, tenant("acme"));
-    assert_eq!(take(bench, ask(&claimed, 1, "pay_1")).await, value("3"));
-    assert_eq!(take(bench, ask(&claimed, 2, "pay_1")).await, Ok(None));
+    assert_eq!(bench.take(ask(&claimed, 1, "pay_1")).await, value("3"));
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_1")).await, Ok(None));
     bench.promote().await;
     let claimed = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&claimed, 1, "pay_1")).await, value("4"));
-    assert_eq!(take(bench, ask(&claimed, 2, "pay_1")).await, Ok(None));
+    assert_eq!(bench.take(ask(&claimed, 1, "pay_1")).await, value("4"));
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_1")).await, Ok(None));
 }
 
 pub(crate) async fn who_looked_before_a_signal_to_a_key_came_is_not_parked(bench: &Bench<'_>) {
@@ -169,18 +213,18 @@ pub(crate) async fn who_looked_before_a_signal_to_a_key_came_is_not_parked(bench
     bench.start("w").await;
     let worker = bench.worker().await;
     let first = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&first, 1, "pay_1")).await, Ok(None));
+    assert_eq!(bench.take(ask(&first, 1, "pay_1")).await, Ok(None));
     send(bench, signal(1, "pay_1", "1")).await;
     bench.accept(&first, park(vec![open(1, "pay_1", Wait::Forever)])).await;
     let second = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&second, 1, "pay_1")).await, value("1"));
+    assert_eq!(bench.take(ask(&second, 1, "pay_1")).await, value("1"));
     // A call that was recorded to wait before is looked after as well.
     let wait = Recording { held: hold(&second), steps: vec![open(2, "pay_1", Wait::Forever)] };
     assert_eq!(bench.store.record(vec![wait]).await, Ok(vec![Answer::Accepted]));
     send(bench, signal(2, "pay_1", "2")).await;
     bench.accept(&second, park_again(&[2])).await;
     let third = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&third, 2, "pay_1")).await, value("2"));
+    assert_eq!(bench.take(ask(&third, 2, "pay_1")).await, value("2"));
     bench.succeed(&third).await;
 }
 
@@ -193,8 +237,8 @@ pub(crate) async fn each_signal_to_a_key_goes_to_one_of_those_who_wait(bench: &B
     bench.promote().await;
     let both = worker.claim(9).await;
     assert_eq!(both.len(), 2, "the first that asks gets it");
-    assert_eq!(take(bench, ask(&both[1], 1, "pay_1")).await, value("1"));
-    assert_eq!(take(bench, ask(&both[0], 1, "pay_1")).await, Ok(None));
+    assert_eq!(bench.take(ask(&both[1], 1, "pay_1")).await, value("1"));
+    assert_eq!(bench.take(ask(&both[0], 1, "pay_1")).await, Ok(None));
     bench.succeed(&both[1]).await;
     bench.accept(&both[0], park_again(&[1])).await;
     assert_eq!(bench.promote().await, 0);
@@ -202,7 +246,7 @@ pub(crate) async fn each_signal_to_a_key_goes_to_one_of_those_who_wait(bench: &B
     send(bench, signal(3, "pay_1", "3")).await;
     assert_eq!(bench.promote().await, 1, "it is told once");
     let last = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&last, 1, "pay_1")).await, value("2"));
+    assert_eq!(bench.take(ask(&last, 1, "pay_1")).await, value("2"));
     bench.succeed(&last).await;
 }
 
@@ -220,16 +264,16 @@ pub(crate) async fn a_signal_to_a_key_is_not_lost_with_who_was_let_go_on_for_it(
     woken.sort_by_key(|claimed| claimed.task);
     let cancelled = woken.iter().find(|one| one.task.run == runs[0]).expect("it is ready");
     bench.store.cancel_run(runs[0], None).await.expect("cancelling works");
-    let refused = take(bench, ask(cancelled, 1, "pay_1")).await;
+    let refused = bench.take(ask(cancelled, 1, "pay_1")).await;
     assert_eq!(refused, Err(Refusal::RunCancelled));
     let failed = woken.iter().find(|one| one.task.run == runs[1]).expect("it is ready");
     bench.fail(failed).await;
     bench.advance(LEASE).await;
     bench.reap().await;
     let stale = woken.iter().find(|one| one.task.run == runs[2]).expect("it is ready");
-    assert_eq!(take(bench, ask(stale, 1, "pay_1")).await, Err(Refusal::LeaseLost));
+    assert_eq!(bench.take(ask(stale, 1, "pay_1")).await, Err(Refusal::LeaseLost));
     let claimed = bench.worker().await.claim_one().await;
-    assert_eq!(take(bench, ask(&claimed, 1, "pay_1")).await, value("1"));
+    assert_eq!(bench.take(ask(&claimed, 1, "pay_1")).await, value("1"));
 }
 
 pub(crate) async fn who_waits_no_more_is_not_told(bench: &Bench<'_>) {
@@ -245,7 +289,7 @@ pub(crate) async fn who_waits_no_more_is_not_told(bench: &Bench<'_>) {
     send(bench, signal(1, "pay_1", "1")).await;
     assert_eq!(bench.promote().await, 0, "nobody waits");
     let timed = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&timed, 1, "pay_1")).await, value("1"), "it came just in time");
+    assert_eq!(bench.take(ask(&timed, 1, "pay_1")).await, value("1"), "it came just in time");
     // One that was told, and ends before it goes on.
     bench.accept(&timed, park(vec![open(2, "pay_1", Wait::Forever)])).await;
     send(bench, signal(2, "pay_1", "2")).await;
@@ -255,13 +299,13 @@ pub(crate) async fn who_waits_no_more_is_not_told(bench: &Bench<'_>) {
     // One that is told and due at once.
     bench.start("w").await;
     let both = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&both, 1, "pay_1")).await, value("2"));
+    assert_eq!(bench.take(ask(&both, 1, "pay_1")).await, value("2"));
     bench.accept(&both, park(vec![open(2, "pay_1", Wait::For(seconds(60)))])).await;
     send(bench, signal(3, "pay_1", "3")).await;
     bench.advance(seconds(60)).await;
     bench.promote().await;
     let both = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&both, 2, "pay_1")).await, value("3"));
+    assert_eq!(bench.take(ask(&both, 2, "pay_1")).await, value("3"));
     // One that begins afresh knows of nothing, and may wait for the same.
     bench.accept(&both, Decision::Continue(json("1"))).await;
     let afresh = worker.claim_one().await;
@@ -281,8 +325,8 @@ pub(crate) async fn the_first_of_several_keys_lets_a_function_go_on(bench: &Benc
     send(bench, signal(1, "pay_2", "2")).await;
     bench.promote().await;
     let second = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&second, 1, "pay_1")).await, Ok(None));
-    assert_eq!(take(bench, ask(&second, 2, "pay_2")).await, value("2"));
+    assert_eq!(bench.take(ask(&second, 1, "pay_1")).await, Ok(None));
+    assert_eq!(bench.take(ask(&second, 2, "pay_2")).await, value("2"));
     bench.accept(&second, park(vec![open(3, "pay_3", Wait::Forever)])).await;
     send(bench, signal(2, "pay_1", "1")).await;
     bench.promote().await;
@@ -290,7 +334,7 @@ pub(crate) async fn the_first_of_several_keys_lets_a_function_go_on(bench: &Benc
     send(bench, signal(3, "pay_3", "3")).await;
     bench.promote().await;
     let third = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&third, 3, "pay_3")).await, value("3"));
+    assert_eq!(bench.take(ask(&third, 3, "pay_3")).await, value("3"));
     bench.succeed(&third).await;
 }
 
@@ -302,16 +346,16 @@ pub(crate) async fn a_signal_to_a_key_that_is_sent_again_is_sent_once(bench: &Be
     send(bench, minute.clone()).await;
     send(bench, NewKeySignal { value: json("2"), ..minute.clone() }).await;
     send(bench, signal(1, "pay_2", "9")).await;
-    assert_eq!(take(bench, ask(&claimed, 1, "pay_1")).await, value("1"));
+    assert_eq!(bench.take(ask(&claimed, 1, "pay_1")).await, value("1"));
     send(bench, minute.clone()).await;
-    assert_eq!(take(bench, ask(&claimed, 2, "pay_1")).await, Ok(None), "it is known to be taken");
-    assert_eq!(take(bench, ask(&claimed, 2, "pay_2")).await, value("9"));
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_1")).await, Ok(None), "it is known to be taken");
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_2")).await, value("9"));
     bench.advance(seconds(60) - TICK).await;
     send(bench, minute.clone()).await;
-    assert_eq!(take(bench, ask(&claimed, 3, "pay_1")).await, Ok(None));
+    assert_eq!(bench.take(ask(&claimed, 3, "pay_1")).await, Ok(None));
     bench.advance(TICK).await;
     send(bench, minute).await;
-    assert_eq!(take(bench, ask(&claimed, 3, "pay_1")).await, value("1"), "its time was over");
+    assert_eq!(bench.take(ask(&claimed, 3, "pay_1")).await, value("1"), "its time was over");
 }
 
 pub(crate) async fn a_signal_to_a_key_is_kept_for_its_time(bench: &Bench<'_>) {
@@ -323,9 +367,9 @@ pub(crate) async fn a_signal_to_a_key_is_kept_for_its_time(bench: &Bench<'_>) {
     let worker = bench.worker_with_lease(seconds(3_600)).await;
     let claimed = worker.claim_one().await;
     bench.advance(seconds(60) - TICK).await;
-    assert_eq!(take(bench, ask(&claimed, 1, "pay_1")).await, value("1"));
+    assert_eq!(bench.take(ask(&claimed, 1, "pay_1")).await, value("1"));
     bench.advance(TICK).await;
-    assert_eq!(take(bench, ask(&claimed, 2, "pay_1")).await, Ok(None));
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_1")).await, Ok(None));
     bench.accept(&claimed, park(vec![open(2, "pay_1", Wait::Forever)])).await;
     assert_eq!(state(bench, claimed.task.run).await, TaskState::Waiting);
     // Whoever was told of one that has expired since goes on for nothing, and waits again.
@@ -333,12 +377,12 @@ pub(crate) async fn a_signal_to_a_key_is_kept_for_its_time(bench: &Bench<'_>) {
     bench.advance(seconds(60)).await;
     bench.promote().await;
     let claimed = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&claimed, 2, "pay_1")).await, Ok(None));
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_1")).await, Ok(None));
     bench.accept(&claimed, park_again(&[2])).await;
     send(bench, short(4, "4")).await;
     bench.promote().await;
     let claimed = worker.claim_one().await;
-    assert_eq!(take(bench, ask(&claimed, 2, "pay_1")).await, value("4"));
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_1")).await, value("4"));
 }
 
 pub(crate) async fn a_mailbox_keeps_so_many_signals_that_nobody_took(bench: &Bench<'_>) {
@@ -358,13 +402,13 @@ pub(crate) async fn a_mailbox_keeps_so_many_signals_that_nobody_took(bench: &Ben
     send(bench, NewKeySignal { id: SignalId::from_random(u128::MAX), ..other }).await;
     bench.start("w").await;
     let claimed = bench.worker().await.claim_one().await;
-    assert_eq!(take(bench, ask(&claimed, 1, "pay_1")).await, value("1"));
+    assert_eq!(bench.take(ask(&claimed, 1, "pay_1")).await, value("1"));
     send(bench, more).await;
     let last = signal(SIGNALS_MAX as u128 + 1, "pay_1", "3");
     assert_eq!(bench.store.signal_key(last.clone()).await, full);
     bench.advance(seconds(1)).await;
     send(bench, last).await;
-    assert_eq!(take(bench, ask(&claimed, 2, "pay_1")).await, value("2"));
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_1")).await, value("2"));
 }
 
 pub(crate) async fn a_signal_to_a_key_has_limits(bench: &Bench<'_>) {
@@ -387,7 +431,7 @@ pub(crate) async fn a_signal_to_a_key_has_limits(bench: &Bench<'_>) {
     bench.start("w").await;
     let claimed = bench.worker().await.claim_one().await;
     assert_eq!(
-        take(bench, ask(&claimed, 1, &long)).await,
+        bench.take(ask(&claimed, 1, &long)).await,
         Ok(Some(Payload::encode(&2).expect("it has a form")))
     );
 }
@@ -408,8 +452,8 @@ pub(crate) async fn a_call_that_waits_for_a_key_takes_no_other_signal(bench: &Be
     let sleep = StepWrite { kind: StepKind::Sleep, ..open(2, "pay_1", Wait::Forever) };
     assert_eq!(record(sleep).await, invalid, "only a signal has a key");
     send(bench, signal(1, "pay_2", "2")).await;
-    assert_eq!(take(bench, ask(&claimed, 1, "pay_2")).await, Err(Refusal::Invalid));
-    assert_eq!(take(bench, ask(&claimed, 2, "pay_2")).await, value("2"), "it is still there");
+    assert_eq!(bench.take(ask(&claimed, 1, "pay_2")).await, Err(Refusal::Invalid));
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_2")).await, value("2"), "it is still there");
 }
 
 pub(crate) async fn a_call_that_is_named_twice_when_it_is_parked_waits_once(bench: &Bench<'_>) {
@@ -443,7 +487,7 @@ pub(crate) async fn a_limited_function_that_is_told_and_due_at_once_goes_on_once
     bench.promote().await;
     let claimed = worker.claim_one().await;
     assert_eq!((claimed.task.run, state(bench, next).await), (run, TaskState::Waiting));
-    assert_eq!(take(bench, ask(&claimed, 1, "pay_1")).await, value("1"));
+    assert_eq!(bench.take(ask(&claimed, 1, "pay_1")).await, value("1"));
     bench.succeed(&claimed).await;
     assert_eq!(bench.history(run, "a").await, "queued started parked queued started succeeded");
     assert_eq!(worker.claim_one().await.task.run, next);

@@ -339,6 +339,7 @@ macro_rules! store_contract_cases {
             keys {
                 a_signal_to_a_key_lets_go_on_who_waits_for_it
                 signals_to_a_key_are_kept_and_taken_in_their_order
+                a_question_for_a_signal_that_is_heard_late_takes_nothing
                 keys_names_and_tenants_are_apart
                 who_looked_before_a_signal_to_a_key_came_is_not_parked
                 each_signal_to_a_key_goes_to_one_of_those_who_wait

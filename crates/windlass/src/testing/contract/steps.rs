@@ -7,11 +7,11 @@ use windlass_core::{
 };
 
 use super::bench::{
-    Bench, LEASE, TICK, failure, hold, is_hinted, json, payload_of, retry_after, seconds,
+    Bench, LEASE, TICK, failure, hold, is_hinted, json, payload_of, retry_after, seconds, shown,
 };
 use crate::store::{
     Answer, BATCH_MAX, Claimed, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, StoreError,
-    TakeSignal, Taken,
+    TakeSignal, Which,
 };
 
 const LEASE_LOST: Answer = Answer::Refused(Refusal::LeaseLost);
@@ -61,12 +61,18 @@ async fn record(bench: &Bench<'_>, claimed: &Claimed, steps: Vec<StepWrite>) -> 
     answers[0]
 }
 
-async fn take(bench: &Bench<'_>, claimed: &Claimed, call: u32, number: u32, step: &str) -> Taken {
-    let take =
-        TakeSignal { held: hold(claimed), call: Call(call), name: name(step), key: None, number };
-    let mut answers = bench.store.take_signals(vec![take]).await.expect("asking works");
-    assert_eq!(answers.len(), 1);
-    answers.remove(0)
+fn ask(claimed: &Claimed, call: u32, signal: &str, which: Which) -> TakeSignal {
+    TakeSignal { held: hold(claimed), call: Call(call), name: name(signal), key: None, which }
+}
+
+/// Takes the oldest signal, as the result at the place of its call.
+async fn take(
+    bench: &Bench<'_>,
+    claimed: &Claimed,
+    call: u32,
+    signal: &str,
+) -> Result<Option<Payload>, Refusal> {
+    bench.take(ask(claimed, call, signal, Which::Oldest)).await
 }
 
 fn new_signal(id: u128, run: RunId, signal: &str, value: &str) -> NewSignal {
@@ -204,7 +210,7 @@ pub(crate) async fn a_stale_fence_cannot_record_a_step(bench: &Bench<'_>) {
     assert_eq!(record(bench, &stale, step()).await, LEASE_LOST);
     let future = Claimed { fence: current.fence.next(), ..current.clone() };
     assert_eq!(record(bench, &future, step()).await, LEASE_LOST);
-    assert_eq!(take(bench, &stale, 1, 1, "a").await, Err(Refusal::LeaseLost));
+    assert_eq!(take(bench, &stale, 1, "a").await, Err(Refusal::LeaseLost));
     assert!(steps(bench, &current).await.is_empty());
     let other = |run: RunId, index| {
         let task = TaskId { run, index: TaskIndex(index) };
@@ -216,7 +222,7 @@ pub(crate) async fn a_stale_fence_cannot_record_a_step(bench: &Bench<'_>) {
     bench.store.cancel_run(run, None).await.expect("cancelling works");
     let cancelled = Answer::Refused(Refusal::RunCancelled);
     assert_eq!(record(bench, &current, step()).await, cancelled);
-    assert_eq!(take(bench, &current, 1, 1, "a").await, Err(Refusal::RunCancelled));
+    assert_eq!(take(bench, &current, 1, "a").await, Err(Refusal::RunCancelled));
 }
 
 pub(crate) async fn recordings_of_many_functions_are_judged_alone(bench: &Bench<'_>) {
@@ -360,7 +366,7 @@ pub(crate) async fn a_signal_wakes_the_function_that_waits_for_it(bench: &Bench<
     let run = bench.start("w").await;
     let worker = bench.worker().await;
     let first = worker.claim_one().await;
-    assert_eq!(take(bench, &first, 1, 1, "go").await, Ok(None));
+    assert_eq!(take(bench, &first, 1, "go").await, Ok(None));
     let wait = open(1, StepKind::Signal, "go", Wait::For(seconds(60)));
     bench.accept(&first, park(vec![wait], true)).await;
     let task = bench.task(run, "a").await;
@@ -374,10 +380,10 @@ pub(crate) async fn a_signal_wakes_the_function_that_waits_for_it(bench: &Bench<
     assert!(is_hinted(&mut hints).await);
     assert_eq!(bench.task(run, "a").await.state, TaskState::Ready);
     let second = worker.claim_one().await;
-    assert_eq!(take(bench, &second, 1, 1, "go").await, Ok(Some(json("[7]"))));
-    let repeated = take(bench, &second, 1, 1, "go").await;
-    assert_eq!(repeated, Ok(Some(json("[7]"))), "an answer may be lost");
-    assert_eq!(take(bench, &second, 2, 2, "go").await, Ok(None), "it is taken once");
+    assert_eq!(take(bench, &second, 1, "go").await, Ok(Some(json("[7]"))));
+    let again = ask(&second, 1, "go", Which::Shown(SignalId::from_random(2), 1));
+    assert_eq!(bench.ask(again).await, shown(2, "[7]"), "an answer may be lost");
+    assert_eq!(take(bench, &second, 2, "go").await, Ok(None), "it is taken once");
     let expected = StepResult::Value(json("[7]"));
     let state = StepState::Done { number: 1, result: expected };
     assert_eq!(steps(bench, &second).await[0].state, state);
@@ -401,7 +407,7 @@ pub(crate) async fn a_wait_without_a_timeout_is_never_due(bench: &Bench<'_>) {
     assert_eq!(outlook.promote_at, None);
     send(bench, 1, run, "go", "null").await;
     let second = bench.worker().await.claim_one().await;
-    assert_eq!(take(bench, &second, 1, 1, "go").await, Ok(Some(Payload::default())));
+    assert_eq!(take(bench, &second, 1, "go").await, Ok(Some(Payload::default())));
 }
 
 pub(crate) async fn a_wait_ends_with_its_timeout(bench: &Bench<'_>) {
@@ -417,7 +423,7 @@ pub(crate) async fn a_wait_ends_with_its_timeout(bench: &Bench<'_>) {
     // It comes too late for the wait, and is kept.
     send(bench, 1, run, "go", "1").await;
     let second = worker.claim_one().await;
-    assert_eq!(take(bench, &second, 1, 1, "go").await, Ok(Some(json("1"))));
+    assert_eq!(take(bench, &second, 1, "go").await, Ok(Some(json("1"))));
     bench.succeed(&second).await;
     let history = "queued started parked queued started succeeded";
     assert_eq!(bench.history(run, "a").await, history);
@@ -428,13 +434,13 @@ pub(crate) async fn a_function_does_not_wait_for_a_signal_that_is_there(bench: &
     let run = bench.start("w").await;
     let worker = bench.worker().await;
     let first = worker.claim_one().await;
-    assert_eq!(take(bench, &first, 1, 1, "go").await, Ok(None));
+    assert_eq!(take(bench, &first, 1, "go").await, Ok(None));
     send(bench, 1, run, "go", "1").await;
     let wait = open(1, StepKind::Signal, "go", Wait::Forever);
     bench.accept(&first, park(vec![wait], true)).await;
     assert_eq!(bench.task(run, "a").await.state, TaskState::Ready);
     let second = worker.claim_one().await;
-    assert_eq!(take(bench, &second, 1, 1, "go").await, Ok(Some(json("1"))));
+    assert_eq!(take(bench, &second, 1, "go").await, Ok(Some(json("1"))));
     bench.succeed(&second).await;
     assert_eq!(bench.history(run, "a").await, "queued started parked resumed started succeeded");
 }
@@ -451,20 +457,16 @@ pub(crate) async fn signals_are_taken_in_the_order_in_which_they_were_sent(bench
     let worker = bench.worker().await;
     let claimed: Vec<_> = worker.claim(4).await;
     let mine: Vec<_> = claimed.iter().filter(|claimed| claimed.task.run == run).collect();
-    let ask = |claimed: &Claimed, call| TakeSignal {
-        held: hold(claimed),
-        call: Call(call),
-        name: name("n"),
-        key: None,
-        number: call,
+    let named = |claimed: &Claimed, call, id| {
+        ask(claimed, call, "n", Which::Shown(SignalId::from_random(id), call))
     };
-    let takes = vec![ask(mine[0], 1), ask(mine[1], 1), ask(mine[0], 2)];
+    let takes = vec![named(mine[0], 1, 1), named(mine[1], 1, 2), named(mine[0], 2, 3)];
     let taken = bench.store.take_signals(takes).await.expect("asking works");
+    assert_eq!(taken, [shown(1, "1"), shown(2, "2"), shown(3, "3")]);
     let value = |text: &str| Ok(Some(json(text)));
-    assert_eq!(taken, [value("1"), value("2"), value("3")]);
-    assert_eq!(take(bench, mine[1], 2, 2, "n").await, value("4"));
-    assert_eq!(take(bench, mine[1], 3, 3, "n").await, value("5"));
-    assert_eq!(take(bench, mine[1], 4, 4, "n").await, Ok(None));
+    assert_eq!(take(bench, mine[1], 2, "n").await, value("4"));
+    assert_eq!(take(bench, mine[1], 3, "n").await, value("5"));
+    assert_eq!(take(bench, mine[1], 4, "n").await, Ok(None));
 }
 
 pub(crate) async fn a_signal_to_a_run_that_ended_or_never_was_is_an_error(bench: &Bench<'_>) {
@@ -498,7 +500,7 @@ pub(crate) async fn a_run_keeps_so_many_signals_that_nobody_took(bench: &Bench<'
     let refused = bench.store.signal(more.clone()).await;
     assert!(matches!(refused, Err(StoreError::Conflict(text)) if text.contains("nobody took")));
     let claimed = bench.worker().await.claim_one().await;
-    assert_eq!(take(bench, &claimed, 1, 1, "n").await, Ok(Some(json("1"))));
+    assert_eq!(take(bench, &claimed, 1, "n").await, Ok(Some(json("1"))));
     bench.store.signal(more).await.expect("there is room");
 }
 
@@ -553,7 +555,7 @@ pub(crate) async fn a_call_that_nobody_waits_for_any_more_is_forgotten(bench: &B
     bench.accept(&first, park(vec![signal(1, "stop"), signal(2, "go")], true)).await;
     send(bench, 1, run, "go", "1").await;
     let second = worker.claim_one().await;
-    assert_eq!(take(bench, &second, 2, 1, "go").await, Ok(Some(json("1"))));
+    assert_eq!(take(bench, &second, 2, "go").await, Ok(Some(json("1"))));
     bench.accept(&second, park(vec![signal(3, "more")], true)).await;
     let calls: Vec<u32> = steps(bench, &second).await.iter().map(|step| step.call.0).collect();
     assert_eq!(calls, [2, 3]);

@@ -297,7 +297,7 @@ impl fmt::Display for Verb {
             Verb::TakeSignals(batch) => {
                 let show = |one: &TakeSignal| {
                     let task = short_task(one.held.task, one.held.fence);
-                    format!("{task} call {} {:?}", one.call, one.name)
+                    format!("{task} call {} {:?} {:?}", one.call, one.name, one.which)
                 };
                 write!(f, "[{}]", list(batch, show))
             }

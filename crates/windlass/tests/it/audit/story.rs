@@ -11,7 +11,8 @@ use windlass::clock::{Clock, VirtualClock};
 use windlass::store::postgres::{AuditOptions, AuditReport, PostgresOptions, PostgresStore, audit};
 use windlass::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Held, Hello, Mailbox,
-    NewKeySignal, NewRun, NewSignal, Recording, Release, Store, TakeSignal, WorkerLink,
+    NewKeySignal, NewRun, NewSignal, Recording, Release, Shown, Store, TakeSignal, Which,
+    WorkerLink,
 };
 use windlass_core::definition::{DefinitionDraft, TaskDraft};
 use windlass_core::{
@@ -338,9 +339,11 @@ impl Story {
         for claimed in self.hold("paying").await {
             let (key, name) = (SignalKey::new("pay_1").ok(), StepName::new("taken").unwrap());
             let held = Held { task: claimed.task, fence: claimed.fence };
-            let take = TakeSignal { held, call: Call(1), name, key, number: 1 };
+            let (id, value) = (SignalId::from_random(2), Payload::default());
+            let which = Which::Shown(id, 1);
+            let take = TakeSignal { held, call: Call(1), name, key, which };
             let taken = self.store.take_signals(vec![take]).await.unwrap();
-            assert_eq!(taken, [Ok(Some(Payload::default()))]);
+            assert_eq!(taken, [Ok(Some(Shown { id, value }))]);
             let Held { task, fence } = held;
             let decision = Decision::Succeed(Payload::default());
             let completion = Completion { task, fence, decision };

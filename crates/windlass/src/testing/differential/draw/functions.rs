@@ -18,6 +18,7 @@ use super::workflows::{WORKFLOWS, definition, workflow_name};
 use super::{WORKING_MAX, any_delay, any_payload, any_run};
 use crate::store::{
     ChildStart, Held, Mailbox, NewKeySignal, NewRun, NewSignal, PAGE_MAX, Recording, TakeSignal,
+    Which,
 };
 
 /// The calls of every function: what each asks for, and what it is called.
@@ -132,9 +133,13 @@ pub(super) fn take_signals(dice: &mut Dice, known: &Known) -> Option<Verb> {
     let mut takes = Vec::new();
     for held in batch(dice, known) {
         let place = dice.pick(&[2, 2, 5, 0, KEYED, KEYED]);
-        let number = place as u32 + 1;
+        let call = Call(place as u32 + 1);
         let (name, key) = (name(CALLS[place].1), key_of(dice, place));
-        takes.push(TakeSignal { held, call: Call(number), name, key, number });
+        takes.push(TakeSignal { held, call, name, key, which: Which::Oldest });
+        // Mostly what was shown last, now and then once more what was shown before.
+        let back = if dice.chance(80) { 1 } else { dice.count(1..=3) };
+        let shown = known.shown.len().checked_sub(back).map(|place| known.shown[place].clone());
+        takes.extend(shown.filter(|_| dice.chance(70)));
     }
     (!takes.is_empty()).then_some(Verb::TakeSignals(takes))
 }

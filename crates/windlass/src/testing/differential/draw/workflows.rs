@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::definition::TaskDraft;
+use windlass_core::lane::LIMITS_MAX;
 use windlass_core::{
     Bound, Definition, DefinitionDraft, Limit, Priority, QueueName, RetryPolicy, TaskKind, Trigger,
     Version, WhenFull, WorkflowName,
@@ -167,6 +168,7 @@ fn any_limits(dice: &mut Dice) -> Vec<Limit> {
         Limit::per("key", 1).named("halting").halt(),
     ];
     limits.extend(dice.some(&timed, 12));
+    limits.truncate(LIMITS_MAX);
     for limit in &mut limits {
         if let Bound::Slots(slots) = &mut limit.bound {
             *slots += u32::from(dice.chance(20));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use windlass::store::postgres::PostgresStore;
 use windlass::store::{
     ChildStart, Claimed, Completion, Held, NewRun, NewSignal, PAGE_MAX, Recording, Store,
-    TakeSignal, WorkerLink,
+    TakeSignal, Which, WorkerLink,
 };
 use windlass_core::{
     Call, Decision, Definition, Parking, Payload, RunId, SignalId, StepChange, StepKind, StepName,
@@ -13,7 +13,7 @@ use windlass_core::{
 };
 
 use super::super::driver::{LEASE, new_run, succeed, success, workflow};
-use super::pairs::{claimed, pair, said};
+use super::pairs::{claimed, got, pair, said};
 use super::{Case, Explorer};
 
 fn name(name: &str) -> StepName {
@@ -47,7 +47,8 @@ pub(super) fn signal(run: RunId) -> NewSignal {
 }
 
 pub(super) fn take(claimed: &Claimed) -> TakeSignal {
-    TakeSignal { held: held(claimed), call: Call(1), name: name("go"), key: None, number: 1 }
+    let which = Which::Shown(signal(claimed.task.run).id, 1);
+    TakeSignal { held: held(claimed), call: Call(1), name: name("go"), key: None, which }
 }
 
 /// A child of a function that is its only one.
@@ -137,7 +138,7 @@ pair! {
         Case::new(
             run,
             &one,
-            async move { said(left.take_signals(vec![take]).await) },
+            async move { got(left.take_signals(vec![take]).await) },
             async move { said(right.cancel_run(run, None).await) },
         )
     },
@@ -156,10 +157,10 @@ pair! {
         Case::new(
             run,
             &one,
-            async move { said(left.take_signals(vec![first]).await) },
+            async move { got(left.take_signals(vec![first]).await) },
             async move { said(right.signal(signal(run)).await) },
         )
-        .with_aftermath(async move { said(plain.take_signals(vec![again]).await) })
+        .with_aftermath(async move { got(plain.take_signals(vec![again]).await) })
     },
     ["[Ok(None)] | (), then [Ok(Some(null))]", "[Ok(Some(null))] | (), then [Ok(Some(null))]"]
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use windlass::store::postgres::PostgresStore;
 use windlass::store::{
-    Claimed, Completion, Held, Mailbox, NewKeySignal, SIGNAL_KEPT, Store, TakeSignal, WorkerLink,
+    Claimed, Completion, Held, Mailbox, NewKeySignal, SIGNAL_KEPT, Store, TakeSignal, Which,
+    WorkerLink,
 };
 use windlass_core::{
     Call, Decision, Parking, Payload, RunId, SignalId, SignalKey, StepChange, StepKind, StepName,
@@ -12,7 +13,7 @@ use windlass_core::{
 };
 
 use super::super::driver::{success, workflow};
-use super::pairs::{claimed, pair, said};
+use super::pairs::{claimed, got, pair, said};
 use super::{Case, Explorer};
 
 fn name() -> StepName {
@@ -41,7 +42,8 @@ fn park(claimed: &Claimed, run: RunId, wait: Wait) -> Completion {
 
 fn take(claimed: &Claimed, run: RunId) -> TakeSignal {
     let held = Held { task: claimed.task, fence: claimed.fence };
-    TakeSignal { held, call: Call(1), name: name(), key: Some(key(run)), number: 1 }
+    let which = Which::Shown(signal(run).id, 1);
+    TakeSignal { held, call: Call(1), name: name(), key: Some(key(run)), which }
 }
 
 /// A function that is parked until a signal to a key comes.
@@ -92,8 +94,8 @@ pair! {
         Case::new(
             run,
             &one,
-            async move { said(left.take_signals(vec![first]).await) },
-            async move { said(right.take_signals(vec![second]).await) },
+            async move { got(left.take_signals(vec![first]).await) },
+            async move { got(right.take_signals(vec![second]).await) },
         )
     },
     ["[Ok(None)] | [Ok(Some(null))]", "[Ok(Some(null))] | [Ok(None)]"]

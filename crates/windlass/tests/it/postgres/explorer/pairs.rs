@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::store::{
-    Checkpoint, Claimed, Completion, Heartbeat, Held, NewRun, Release, Store, WorkerLink,
+    Checkpoint, Claimed, Completion, Heartbeat, Held, NewRun, Release, Store, Taken, WorkerLink,
 };
 use windlass_core::{
     ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Payload, RunId,
@@ -14,6 +14,12 @@ use super::super::driver::{LEASE, Worker, new_run, start, success, workflow};
 use super::{Case, Explorer};
 
 /// The answer of a verb, in a few words.
+/// What functions got that asked for signals.
+pub(super) fn got(answer: Result<Vec<Taken>, windlass::store::StoreError>) -> String {
+    let value = |taken: Taken| taken.map(|taken| taken.map(|shown| shown.value));
+    said(answer.map(|all| all.into_iter().map(value).collect::<Vec<_>>()))
+}
+
 pub(super) fn said<T: std::fmt::Debug>(answer: Result<T, windlass::store::StoreError>) -> String {
     match answer {
         Ok(answer) => format!("{answer:?}"),

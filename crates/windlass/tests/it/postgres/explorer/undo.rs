@@ -11,7 +11,7 @@ use windlass_core::{
 
 use super::super::driver::{success, workflow};
 use super::functions::{signal, take};
-use super::pairs::{claimed, pair, said};
+use super::pairs::{claimed, got, pair, said};
 use super::{Case, Explorer};
 
 /// A step that can be undone, with its result.
@@ -203,7 +203,7 @@ pair! {
         )
         .with_aftermath(async move {
             let tasks = worker.claim(&*plain, 100).await;
-            said(plain.take_signals(vec![take(&tasks[0])]).await)
+            got(plain.take_signals(vec![take(&tasks[0])]).await)
         })
     },
     ["[Accepted] | (), then [Ok(Some(null))]"]
