@@ -110,6 +110,11 @@ impl TaskSpec {
         self.limits.iter().any(|limit| limit.halts)
     }
 
+    /// Whether its key says which worker claims it.
+    pub fn is_owned(&self) -> bool {
+        self.limits.iter().any(|limit| limit.is_owned)
+    }
+
     /// Whether limits want to know how its attempts end.
     pub fn has_metered_limits(&self) -> bool {
         self.limits.iter().any(|limit| !matches!(limit.bound, Bound::Slots(_)))
@@ -493,6 +498,9 @@ impl TaskDraft {
         let limits = self.limits.iter().map(|limit| limit.check(workflow, &self.name));
         let mut limits = limits.collect::<Result<Vec<_>, _>>().map_err(TaskProblem::Limit)?;
         limits.sort_by(|one, other| one.name.cmp(&other.name));
+        if limits.iter().filter(|limit| limit.is_owned).count() > 1 {
+            return Err(TaskProblem::OwnedTwice);
+        }
         match limits.windows(2).find(|pair| pair[0].name == pair[1].name) {
             Some(pair) => Err(TaskProblem::LimitTwice(pair[0].name.to_string())),
             None => Ok(limits),

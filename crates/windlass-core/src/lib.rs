@@ -28,6 +28,7 @@ pub mod name;
 pub mod payload;
 pub mod progress;
 pub mod retry;
+pub mod ring;
 pub mod state;
 pub mod step;
 pub mod time;
@@ -52,6 +53,7 @@ pub use name::{
 pub use payload::{Payload, PayloadError, PayloadLimit};
 pub use progress::{Effect, ParentTally, Progress, RunCounters};
 pub use retry::{RetryError, RetryPolicy};
+pub use ring::Bucket;
 pub use state::{IllegalTransition, RunCommand, RunState, TaskCommand, TaskState};
 pub use step::{
     Call, Parking, StepChange, StepKind, StepRecord, StepResult, StepState, StepWrite, Wait,

@@ -258,6 +258,8 @@ impl Player {
     fn dice(&self, salt: u64, label: u64) -> Dice {
         let seed = self.world.scenario.seed;
         let number = mix_large(mix(seed, salt), self.task.run.as_uuid().as_u128());
+        // Two tasks of a run may have the same program; what they send is not the same.
+        let number = mix(number, u64::from(self.task.index.0));
         Dice::from_number(mix(mix(number, label), self.fence.0))
     }
 

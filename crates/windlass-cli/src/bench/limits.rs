@@ -45,6 +45,8 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     drain(ground, "bench-before", None, Batch { tasks, keys, slots }).await?;
     let free = drain(ground, "bench-free", None, Batch { tasks, keys, slots }).await?;
     let streams = drain(ground, "bench-streams", one(), Batch { tasks, keys, slots }).await?;
+    let mine = Some(Limit::per("key", 1).owned());
+    let owned = drain(ground, "bench-owned", mine, Batch { tasks, keys, slots }).await?;
     let busy = drain(ground, "bench-busy", one(), Batch { tasks: hot, keys: 1, slots }).await?;
     let windlass = ground.engine().await?;
     let blocked = stream("bench-blocked", Some(Limit::of(1)), &Counter::expecting(u64::MAX));
@@ -60,6 +62,10 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     let label = format!("tasks of {keys} keys, one at a time each");
     report.add("stream_tasks_per_second", label, streams, "per second");
     report.add("kept", "kept", streams / free, "");
+    let owned = per_second(tasks, owned);
+    let label = format!("the same with owners, by one that owns all {keys}");
+    report.add("owned_tasks_per_second", label, owned, "per second");
+    report.add("owned_kept", "kept with owners", owned / free, "");
     let label = "tasks of one key, one at a time";
     report.add("hot_tasks_per_second", label, per_second(hot, busy), "per second");
     let label = format!("tasks beside {waiting} that wait in a lane");

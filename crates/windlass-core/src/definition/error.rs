@@ -105,6 +105,9 @@ pub enum TaskProblem {
     /// Nothing of a sleep is ever under way.
     #[error("it is a sleep, which nothing limits")]
     LimitedSleep,
+    /// Two limits say to whom it goes.
+    #[error("has several owned limits: a task goes to the owner of one key")]
+    OwnedTwice,
     /// There are more limits than may be.
     #[error("has {0} limits, the most is {LIMITS_MAX}")]
     TooManyLimits(usize),

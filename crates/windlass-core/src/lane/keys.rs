@@ -4,6 +4,7 @@ use crate::definition::Definition;
 use crate::id::TaskIndex;
 use crate::name::{LaneKey, LimitName, NameError, Tenant};
 use crate::payload::Payload;
+use crate::ring::Bucket;
 
 use super::limit::{Bound, LaneLimit, LimitScope, WhenFull};
 
@@ -103,10 +104,15 @@ impl LaneKeys {
         texts.into_iter().map(place).collect::<Result<_, _>>().map(LaneKeys)
     }
 
-    /// The slots that a task needs, in the order in which it takes them.
-    pub fn needs(&self, definition: &Definition, tenant: &Tenant, task: TaskIndex) -> Vec<Need> {
+    /// The limits of a task, each with its lane; none where it does not apply.
+    fn lanes<'a>(
+        &'a self,
+        definition: &'a Definition,
+        tenant: &'a Tenant,
+        task: TaskIndex,
+    ) -> impl Iterator<Item = (&'a LaneLimit, LaneId)> {
         let places = self.0.iter().skip(definition.limits_before(task));
-        let need = |(limit, place): (&LaneLimit, &Place)| {
+        definition.task(task).limits.iter().zip(places).filter_map(|(limit, place)| {
             let key = match place {
                 Place::None => return None,
                 Place::All => None,
@@ -116,11 +122,32 @@ impl LaneKeys {
                 LimitScope::Tenant => Some(tenant.clone()),
                 LimitScope::Everyone => None,
             };
-            let lane = LaneId { limit: limit.name.clone(), tenant, key };
-            Some(Need { lane, bound: limit.bound, when_full: limit.when_full })
+            Some((limit, LaneId { limit: limit.name.clone(), tenant, key }))
+        })
+    }
+
+    /// The bucket that says who claims a task, if its key has an owner.
+    pub fn bucket(
+        &self,
+        definition: &Definition,
+        tenant: &Tenant,
+        task: TaskIndex,
+    ) -> Option<Bucket> {
+        if !definition.task(task).is_owned() {
+            return None;
+        }
+        let mut lanes = self.lanes(definition, tenant, task);
+        lanes.find(|(limit, _)| limit.is_owned).map(|(_, lane)| Bucket::of(&lane))
+    }
+
+    /// The slots that a task needs, in the order in which it takes them.
+    pub fn needs(&self, definition: &Definition, tenant: &Tenant, task: TaskIndex) -> Vec<Need> {
+        let need = |(limit, lane): (&LaneLimit, LaneId)| Need {
+            lane,
+            bound: limit.bound,
+            when_full: limit.when_full,
         };
-        let limits = definition.task(task).limits.iter();
-        let mut needs: Vec<Need> = limits.zip(places).filter_map(need).collect();
+        let mut needs: Vec<Need> = self.lanes(definition, tenant, task).map(need).collect();
         // The same order for all, whatever becomes of them where it is full: no two who wait have
         // what the other waits for.
         needs.sort_by_key(|need| need.bound.rank());

@@ -142,6 +142,9 @@ pub struct Limit {
     /// Whether a task that failed for good keeps its slots until someone sees to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub halts: bool,
+    /// Whether tasks with the same key go to the same worker.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_owned: bool,
     /// What was said of it that only limits of another kind have.
     #[serde(skip)]
     misfit: Option<&'static str>,
@@ -150,7 +153,16 @@ pub struct Limit {
 impl Limit {
     fn new(bound: Bound) -> Self {
         let (when_full, scope) = (WhenFull::default(), LimitScope::default());
-        Limit { name: None, field: None, bound, when_full, scope, halts: false, misfit: None }
+        Limit {
+            name: None,
+            field: None,
+            bound,
+            when_full,
+            scope,
+            halts: false,
+            is_owned: false,
+            misfit: None,
+        }
     }
 
     /// At most so many at once for each value of a field of the input, such as `customer` or
@@ -279,8 +291,20 @@ impl Limit {
         self
     }
 
+    /// Lets tasks with the same key go to the same worker for as long as it lives, so that it may
+    /// keep in memory what belongs to the key. Order and limits do not depend on it: while keys
+    /// move, because a worker came or went, two workers may have tasks of one key behind each
+    /// other, and never more at once than the limit says.
+    ///
+    /// Only one limit of a task can be owned, and it needs a field: keys are what is owned.
+    #[must_use]
+    pub fn owned(mut self) -> Self {
+        self.is_owned = true;
+        self
+    }
+
     pub(crate) fn check(&self, workflow: &str, task: &str) -> Result<LaneLimit, LimitError> {
-        let Limit { field, bound, when_full, scope, halts, .. } = self.clone();
+        let Limit { field, bound, when_full, scope, halts, is_owned, .. } = self.clone();
         let name = self.name.clone().unwrap_or_else(|| {
             let kind = bound.suffix();
             match &field {
@@ -300,13 +324,16 @@ impl Limit {
             return Err(LimitError::Contradiction { name, problem });
         }
         let name = LimitName::new(name).map_err(LimitError::Name)?;
-        Ok(LaneLimit { name, field, bound, when_full, scope, halts })
+        Ok(LaneLimit { name, field, bound, when_full, scope, halts, is_owned })
     }
 
     /// What of it does not go together.
     fn contradiction(&self) -> Option<&'static str> {
         if self.misfit.is_some() {
             return self.misfit;
+        }
+        if self.is_owned && self.field.is_none() {
+            return Some("is owned, and has no field whose values could be");
         }
         match (self.bound, self.when_full) {
             (Bound::Slots(slots), WhenFull::CancelOldest) if slots > RIVALS_MAX => {
@@ -430,12 +457,15 @@ pub struct LaneLimit {
     /// Whether a task that failed for good keeps its slots.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub halts: bool,
+    /// Whether tasks with the same key go to the same worker.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_owned: bool,
 }
 
 impl LaneLimit {
     pub(crate) fn to_draft(&self) -> Limit {
-        let LaneLimit { name, field, bound, when_full, scope, halts } = self.clone();
+        let LaneLimit { name, field, bound, when_full, scope, halts, is_owned } = self.clone();
         let name = Some(name.as_str().to_owned());
-        Limit { name, field, bound, when_full, scope, halts, misfit: None }
+        Limit { name, field, bound, when_full, scope, halts, is_owned, misfit: None }
     }
 }

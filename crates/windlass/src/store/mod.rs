@@ -18,6 +18,7 @@ pub mod memory;
 pub mod postgres;
 mod records;
 pub(crate) mod retention;
+mod ring;
 pub(crate) mod undo;
 mod workers;
 

@@ -52,6 +52,8 @@ pub(crate) struct Session {
     rng: fastrand::Rng,
     worker: WorkerId,
     handlers: Arc<[HandlerKey]>,
+    /// Whether tasks that it has handlers for go to the owner of their key.
+    is_owner: bool,
     draining: CancellationToken,
 
     held: HeldTasks,
@@ -102,6 +104,10 @@ impl Session {
         let worker = WorkerId::from_random(rng.u128(..));
         let hints = parts.link.work_hints();
         let handlers = parts.registrations.keys().cloned().collect();
+        let is_owner = parts
+            .registrations
+            .values()
+            .any(|one| one.definition.tasks().iter().any(|it| it.is_owned()));
         let now = Instant::now();
         let gathers = Gathers::new(&parts.link, &parts.gate, config.lease / 3);
         let sign_at = now + IDLE_SIGNS * config.poll;
@@ -112,6 +118,7 @@ impl Session {
             rng,
             worker,
             handlers,
+            is_owner,
             draining,
             held: HeldTasks::default(),
             running: JoinSet::new(),
@@ -296,7 +303,9 @@ impl Session {
     }
 
     fn needs_beat(&self) -> bool {
-        self.lost_claim.is_some() || !self.held.is_empty()
+        // Whoever owns keys is to be known as alive while it has nothing to do.
+        let is_owner = self.is_owner && !self.draining.is_cancelled();
+        self.lost_claim.is_some() || !self.held.is_empty() || is_owner
     }
 
     /// Tells the handlers when the lease may have run out: the store did not answer

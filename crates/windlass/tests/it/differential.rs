@@ -380,7 +380,7 @@ mod planted {
         PlantedBug::LaneCheckedWithoutLock,
         PlantedBug::LaneByTaskId,
     ];
-    const RARE_SEEDS: u64 = 12;
+    const RARE_SEEDS: u64 = 30;
 
     #[tokio::test]
     async fn every_mistake_that_can_show_in_few_stories_is_found() {

@@ -22,6 +22,7 @@ mod keys;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod killing;
 mod links;
+mod owners;
 #[cfg(all(feature = "embedded", unix))]
 mod places;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]

@@ -9,6 +9,7 @@ use windlass_core::{
     TaskIndex, TaskKind, TaskState, Timestamp, WorkerId, decide_lease_expired,
 };
 
+use super::queue::{Place, Station};
 use super::run::Run;
 use super::state::{Shared, State, Worker};
 use crate::planted::PlantedBug;
@@ -66,9 +67,18 @@ impl State {
         let mut queues: Vec<_> = request.queues.iter().collect();
         let first = request.seq.0 as usize % queues.len().max(1);
         queues.rotate_left(first);
-        let first = |queue| self.shared.ready.first(queue, &request.handlers, request.seq);
-        let firsts: BTreeMap<QueueName, Option<Priority>> =
-            request.queues.iter().map(|queue| (queue.clone(), first(queue))).collect();
+        let ring = self.shared.ring();
+        let mut share = ring.share(request.worker);
+        let mut serves = |queue: &QueueName, station: &Station| {
+            let Station { handler, bucket } = station;
+            let is_mine = |bucket| share.has(queue, handler, bucket);
+            request.handlers.contains(handler) && bucket.is_none_or(is_mine)
+        };
+        let mut firsts: BTreeMap<QueueName, Option<Priority>> = BTreeMap::new();
+        for queue in request.queues.iter() {
+            let first = self.shared.ready.first(queue, request.seq, |one| serves(queue, one));
+            firsts.insert(queue.clone(), first);
+        }
         let mut taken = Vec::new();
         while taken.len() < request.limit && !queues.is_empty() {
             queues.retain(|queue| {
@@ -76,7 +86,7 @@ impl State {
                     return true;
                 }
                 let first = firsts.get(*queue).copied().flatten();
-                let next = self.shared.ready.pop(queue, &request.handlers, first);
+                let next = self.shared.ready.pop(queue, first, |one| serves(queue, one));
                 taken.extend(next);
                 next.is_some()
             });
@@ -86,11 +96,15 @@ impl State {
 
     /// Claims behind completions that made tasks ready, if the worker may.
     pub(super) fn claim_next(&mut self, next: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        let ring = self.shared.ring();
+        let mut share = ring.share(next.worker);
         let is_served = |task: &TaskId| {
-            let run = self.runs.get(&task.run);
-            run.is_some_and(|run| {
-                let queue = &run.definition.task(task.index).queue;
-                next.queues.contains(queue) && next.handlers.contains(&run.handler_key())
+            let task = self.runs.get(&task.run).map(|run| &run.tasks[task.index.as_usize()]);
+            let place = task.and_then(|task| task.place.as_ref());
+            place.is_some_and(|Place { queue, station: Station { handler, bucket }, .. }| {
+                let is_mine = |bucket| share.has(queue, handler, bucket);
+                let serves = next.queues.contains(queue) && next.handlers.contains(handler);
+                serves && bucket.is_none_or(is_mine)
             })
         };
         let has_work = self.shared.wakes.work.iter().any(is_served);

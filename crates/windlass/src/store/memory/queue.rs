@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use windlass_core::{
-    ClaimSeq, Phase, Priority, QueueName, Tag, TaskId, Tenant, Weight, first_priority, next_tag,
+    Bucket, ClaimSeq, Phase, Priority, QueueName, Tag, TaskId, Tenant, Weight, first_priority,
+    next_tag,
 };
 
 use crate::planted::{Planted, PlantedBug};
@@ -21,8 +22,16 @@ pub(super) struct Place {
     pub(super) queue: QueueName,
     pub(super) priority: Priority,
     pub(super) tenant: Tenant,
-    pub(super) handler: HandlerKey,
+    pub(super) station: Station,
     slot: Slot,
+}
+
+/// What a worker needs to be given a task.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Station {
+    pub(super) handler: HandlerKey,
+    /// The bucket that it must own, if its key has an owner.
+    pub(super) bucket: Option<Bucket>,
 }
 
 /// The order within a route: by tag, then by age.
@@ -32,7 +41,7 @@ type Slot = (Tag, u64);
 struct Route {
     virtual_time: Tag,
     tenants: HashMap<Tenant, BTreeSet<Slot>>,
-    ready: BTreeMap<HandlerKey, BTreeMap<Slot, (TaskId, Tenant)>>,
+    ready: BTreeMap<Station, BTreeMap<Slot, (TaskId, Tenant)>>,
 }
 
 /// What a task needs to be placed.
@@ -41,7 +50,7 @@ pub(super) struct Entry {
     pub(super) queue: QueueName,
     pub(super) priority: Priority,
     pub(super) tenant: Tenant,
-    pub(super) handler: HandlerKey,
+    pub(super) station: Station,
     pub(super) weight: Weight,
 }
 
@@ -51,6 +60,8 @@ pub(super) struct ReadyQueues {
     routes: BTreeMap<QueueName, BTreeMap<Reverse<Priority>, Route>>,
     phases: HashMap<Tenant, Phase>,
     age: u64,
+    /// Whether tasks ever had owners.
+    pub(super) has_owners: bool,
     planted: Planted,
 }
 
@@ -61,7 +72,7 @@ impl ReadyQueues {
 
     /// Gives a task its place, behind those of its tenant.
     pub(super) fn push(&mut self, entry: Entry) -> Place {
-        let Entry { task, queue, priority, tenant, handler, weight } = entry;
+        let Entry { task, queue, priority, tenant, station, weight } = entry;
         let phase = self.see(&tenant);
         let route = self.routes.entry(queue.clone()).or_default();
         let route = route.entry(Reverse(priority)).or_default();
@@ -73,8 +84,9 @@ impl ReadyQueues {
             route.virtual_time
         };
         self.age += 1;
+        self.has_owners |= station.bucket.is_some();
         let slot = (next_tag(last, virtual_time, weight, phase), self.age);
-        let place = Place { queue, priority, tenant, handler, slot };
+        let place = Place { queue, priority, tenant, station, slot };
         self.put_back(task, &place);
         place
     }
@@ -91,14 +103,14 @@ impl ReadyQueues {
         let route = route.entry(Reverse(place.priority)).or_default();
         route.tenants.entry(place.tenant.clone()).or_default().insert(place.slot);
         let waiting = (task, place.tenant.clone());
-        route.ready.entry(place.handler.clone()).or_default().insert(place.slot, waiting);
+        route.ready.entry(place.station.clone()).or_default().insert(place.slot, waiting);
     }
 
     /// Takes a task off its queue without having served it.
     pub(super) fn withdraw(&mut self, place: &Place) {
         let routes = self.routes.get_mut(&place.queue);
         if let Some(route) = routes.and_then(|routes| routes.get_mut(&Reverse(place.priority))) {
-            route.remove(&place.tenant, &place.handler, place.slot);
+            route.remove(&place.tenant, &place.station, place.slot);
         }
     }
 
@@ -123,59 +135,58 @@ impl ReadyQueues {
     }
 
     /// The priority that the claim with this number begins with in a queue, if it is not the
-    /// largest of which one of the handlers can run something.
+    /// largest of which the worker can be given something.
     pub(super) fn first(
         &self,
         queue: &QueueName,
-        handlers: &[HandlerKey],
         claim: ClaimSeq,
+        mut serves: impl FnMut(&Station) -> bool,
     ) -> Option<Priority> {
         let routes = self.routes.get(queue)?.iter();
-        let has_any = |route: &Route| handlers.iter().any(|it| route.ready.contains_key(it));
-        let routes = routes.filter(|(_, route)| has_any(route));
+        let routes = routes.filter(|(_, route)| route.ready.keys().any(&mut serves));
         let priorities: Vec<Priority> = routes.map(|(Reverse(priority), _)| *priority).collect();
         first_priority(claim.0, &priorities)
     }
 
-    /// Takes the next task of a queue that one of the handlers can run, of this priority if there
-    /// is one.
+    /// Takes the next task of a queue that the worker can be given, of this priority if there is
+    /// one.
     pub(super) fn pop(
         &mut self,
         queue: &QueueName,
-        handlers: &[HandlerKey],
         first: Option<Priority>,
+        mut serves: impl FnMut(&Station) -> bool,
     ) -> Option<TaskId> {
         let routes = self.routes.get_mut(queue)?;
-        let favoured = first.and_then(|first| routes.get_mut(&Reverse(first))?.pop(handlers));
-        favoured.or_else(|| routes.values_mut().find_map(|route| route.pop(handlers)))
+        let favoured = first.and_then(|first| routes.get_mut(&Reverse(first))?.pop(&mut serves));
+        favoured.or_else(|| routes.values_mut().find_map(|route| route.pop(&mut serves)))
     }
 }
 
 impl Route {
-    fn pop(&mut self, handlers: &[HandlerKey]) -> Option<TaskId> {
-        let first = |handler| {
-            let (slot, waiting) = self.ready.get(handler)?.first_key_value()?;
-            Some((*slot, waiting, handler))
-        };
-        let next = handlers.iter().filter_map(first).min_by_key(|(slot, ..)| *slot);
-        let (slot, (task, tenant), handler) = next?;
-        let (task, tenant) = (*task, tenant.clone());
+    fn pop(&mut self, serves: &mut impl FnMut(&Station) -> bool) -> Option<TaskId> {
+        let served = self.ready.iter().filter(|(station, _)| serves(station));
+        let first = served.filter_map(|(station, waiting)| {
+            let (slot, waiting) = waiting.first_key_value()?;
+            Some((*slot, waiting, station))
+        });
+        let (slot, (task, tenant), station) = first.min_by_key(|(slot, ..)| *slot)?;
+        let (task, tenant, station) = (*task, tenant.clone(), station.clone());
         self.virtual_time = self.virtual_time.max(slot.0);
-        self.remove(&tenant, handler, slot);
+        self.remove(&tenant, &station, slot);
         Some(task)
     }
 
-    fn remove(&mut self, tenant: &Tenant, handler: &HandlerKey, slot: Slot) {
+    fn remove(&mut self, tenant: &Tenant, station: &Station, slot: Slot) {
         if let Some(slots) = self.tenants.get_mut(tenant) {
             slots.remove(&slot);
             if slots.is_empty() {
                 self.tenants.remove(tenant);
             }
         }
-        if let Some(ready) = self.ready.get_mut(handler) {
+        if let Some(ready) = self.ready.get_mut(station) {
             ready.remove(&slot);
             if ready.is_empty() {
-                self.ready.remove(handler);
+                self.ready.remove(station);
             }
         }
     }

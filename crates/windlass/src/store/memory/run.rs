@@ -11,7 +11,7 @@ use windlass_core::{
     Tenant, Timestamp, WorkerId,
 };
 
-use super::queue::{Entry, Place};
+use super::queue::{Entry, Place, Station};
 use super::state::{Deadline, Due, Ended, Shared};
 use crate::planted::PlantedBug;
 use crate::store::{HandlerKey, NewRun, RunRecord, Shown, StoreError, TaskRecord};
@@ -224,12 +224,13 @@ impl Run {
     /// Gives a task a place in its queue; the move is the caller's.
     pub(super) fn enqueue(&mut self, shared: &mut Shared, index: TaskIndex) {
         let spec = self.definition.task(index);
+        let bucket = self.lane_keys.bucket(&self.definition, &self.tenant, index);
         let entry = Entry {
             task: self.task_id(index),
             queue: spec.queue.clone(),
             priority: self.priority.plus(spec.priority),
             tenant: self.tenant.clone(),
-            handler: self.handler_key(),
+            station: Station { handler: self.handler_key(), bucket },
             weight: shared.weight(&self.tenant),
         };
         let place = shared.ready.push(entry);

@@ -16,6 +16,7 @@ use super::queue::ReadyQueues;
 use super::retention::Retention;
 use super::run::Run;
 use crate::planted::{Planted, PlantedBug};
+use crate::store::ring::{Member, Ring};
 use crate::store::{Duty, LeaderRecord, WorkerRecord, WorkerState};
 
 /// Everything. Runs are apart from what they share, so that a run and the rest can
@@ -264,6 +265,25 @@ impl Shared {
     /// Whether the worker joined and its lease was not found to have run out.
     pub(super) fn live_worker(&mut self, worker: WorkerId) -> Option<&mut Worker> {
         self.workers.get_mut(&worker).filter(|worker| !worker.is_dead)
+    }
+
+    /// The workers that are there: those that were heard of within their lease and do not drain.
+    pub(super) fn ring(&self) -> Ring {
+        if !self.ready.has_owners {
+            return Ring::default();
+        }
+        let is_there = |id: &WorkerId, record: &WorkerRecord| {
+            let worker = self.workers.get(id).filter(|worker| !worker.is_dead);
+            let is_heard_of = worker.is_some_and(|worker| worker.lease_until > self.now);
+            is_heard_of && record.state == WorkerState::Live
+        };
+        let there = self.registry.iter().filter(|(id, record)| is_there(id, record));
+        let members = there.map(|(id, record)| Member {
+            worker: *id,
+            queues: record.info.queues.clone(),
+            handlers: record.workflows.clone(),
+        });
+        Ring::new(members.collect())
     }
 
     /// A claim that gives a worker its first tasks begins its lease. What a worker

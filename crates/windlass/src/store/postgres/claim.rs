@@ -24,6 +24,10 @@ use super::writes::Writes;
 use crate::duties::LOOK_PAUSE_MAX;
 use crate::store::{ClaimRequest, Claimed, StoreError};
 
+/// How many routes are merged exactly, by tag: of more, which only buckets of keys can be, so few
+/// of each are looked at that all of them together are about twice what is wanted.
+const ROUTES_MERGED_MAX: usize = 64;
+
 /// A task that was taken off its queue and leased.
 pub(super) struct Taken {
     pub(super) id: TaskId,
@@ -223,6 +227,7 @@ impl PostgresStore {
         tries: &AtomicU32,
     ) -> Result<Vec<Claimed>, Fault> {
         let is_first = tries.fetch_add(1, Ordering::Relaxed) == 0;
+        self.see_ring().await?;
         if is_first && request.is_poll && self.finds_nothing(request).await? {
             return Ok(Vec::new());
         }
@@ -263,7 +268,8 @@ impl PostgresStore {
         let is_short = taken.len() < request.limit;
         if is_short && self.names.read_routes(&tx, taken.is_empty()).await? {
             let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
-            let routes = self.names.serving(&request.queues, &request.handlers);
+            self.see_ring_in(&tx).await?;
+            let routes = self.routes_of(request);
             taken.extend(self.take(&tx, &rest, &routes, &times, None, looks).await?);
         }
         let mut writes = Writes::default();
@@ -273,7 +279,7 @@ impl PostgresStore {
     }
 
     pub(super) fn opening(&self, request: &ClaimRequest) -> Result<Opening, Fault> {
-        let routes = self.names.serving(&request.queues, &request.handlers);
+        let routes = self.routes_of(request);
         let levels = self.levels_to_read(&routes);
         let early = match routes.as_slice() {
             [_] if request.limit > 0 => {
@@ -466,7 +472,11 @@ impl PostgresStore {
         limit: usize,
     ) -> Result<(Vec<Wanted>, Firsts), Fault> {
         let ids: Vec<i32> = routes.iter().map(|(_, route)| route.id).collect();
-        let each = i64::try_from(limit).unwrap_or(i64::MAX);
+        let most = match routes.len() {
+            0..=ROUTES_MERGED_MAX => limit,
+            count => limit.min(2 * limit / count + 2),
+        };
+        let each = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = tx.query(&sql::CANDIDATES, &[&ids, &floors, &each]).await?;
         let key_of: HashMap<i32, &RouteKey> =
             routes.iter().map(|(key, route)| (route.id, key)).collect();
@@ -486,7 +496,7 @@ impl PostgresStore {
             let seen = rows.iter().filter(|row| row.get::<_, i32>("route_id") == *route);
             let tags: Vec<i64> = seen.map(|row| row.get("tag")).collect();
             let count = counts.get(route).copied().unwrap_or_default();
-            let is_all = count == tags.len() && tags.len() < limit;
+            let is_all = count == tags.len() && tags.len() < most;
             Wanted { count, is_all, first: tags.into_iter().min() }
         };
         Ok((ids.iter().map(wanted).collect(), firsts))

@@ -45,6 +45,7 @@ mod pool;
 mod queries;
 mod repeat;
 mod retention;
+mod ring;
 mod run;
 mod settings;
 mod split;
@@ -92,6 +93,7 @@ use self::peek::Peeks;
 use self::pool::{Ask, Params, Pool, Sql, Tx};
 use self::repeat::{repeat, without_unsound};
 use self::retention::Pass;
+use self::ring::LastRing;
 use self::time::At;
 use self::timers::StagedWatch;
 use self::unsound::Unsound;
@@ -124,6 +126,7 @@ const UNSOUND_RUN_PAUSE: Duration = Duration::from_secs(1);
 pub struct PostgresStore {
     pool: Pool,
     names: Names,
+    ring: LastRing,
     floors: Floors,
     peeks: Peeks,
     firsts: Firsts,
@@ -163,6 +166,7 @@ impl PostgresStore {
         Ok(PostgresStore {
             pool,
             names: Names::default(),
+            ring: LastRing::default(),
             floors: Floors::default(),
             peeks: Peeks::default(),
             firsts: Firsts::default(),

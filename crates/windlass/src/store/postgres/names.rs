@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
 use windlass_core::{
-    Definition, DefinitionDraft, LimitName, Priority, QueueName, Tenant, Version, WorkflowName,
+    Bucket, Definition, DefinitionDraft, LimitName, Priority, QueueName, Tenant, Version,
+    WorkflowName,
 };
 
 use super::fault::Fault;
@@ -33,7 +34,12 @@ pub(super) struct RouteKey {
     pub(super) queue: QueueName,
     pub(super) priority: Priority,
     pub(super) handler: HandlerKey,
+    /// The bucket that a worker must own, if its tasks have owners.
+    pub(super) bucket: Option<Bucket>,
 }
+
+/// How no bucket is stored.
+const NO_BUCKET: i16 = -1;
 
 /// The numbers of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +72,8 @@ struct Known {
     tenant_names: HashMap<i32, Tenant>,
     routes: BTreeMap<RouteKey, Route>,
     routes_read: Option<Instant>,
+    /// Whether one of them has a bucket.
+    has_buckets: bool,
     limits: HashMap<LimitName, i32>,
     definitions: HashMap<i32, Arc<Definition>>,
 }
@@ -121,6 +129,11 @@ impl Names {
         })
     }
 
+    /// Whether there are tasks with owners.
+    pub(super) fn has_buckets(&self) -> bool {
+        self.read(|known| known.has_buckets)
+    }
+
     /// How many routes are known. Their numbers would not tell whether there are others: a
     /// smaller one may be committed later.
     pub(super) fn route_count(&self) -> i64 {
@@ -143,6 +156,7 @@ impl Names {
         let routes = rows.iter().map(route_of).collect::<Result<Vec<_>, _>>()?;
         Ok(self.write(|known| {
             let before = known.routes.len();
+            known.has_buckets |= routes.iter().any(|(key, _)| key.bucket.is_some());
             known.routes.extend(routes);
             known.routes_read = Some(Instant::now());
             known.routes.len() > before
@@ -188,8 +202,10 @@ impl Names {
             let workflows: Vec<&str> = keys().map(|key| key.handler.workflow.as_str()).collect();
             let versions: Vec<i32> =
                 keys().map(|key| key.handler.version.get().cast_signed()).collect();
+            let bucket = |key: &RouteKey| key.bucket.map_or(NO_BUCKET, |it| it.get().cast_signed());
+            let buckets: Vec<i16> = keys().map(bucket).collect();
             let levels: Params<'_> = &[&queues, &priorities];
-            let params: Params<'_> = &[&queues, &priorities, &workflows, &versions];
+            let params: Params<'_> = &[&queues, &priorities, &workflows, &versions, &buckets];
             let all =
                 [(&sql::MAKE_LEVELS, levels), (&sql::MAKE_ROUTES, params), (&sql::ROUTES, &[])];
             [_, _, routes] = tx.query_all(all).await?;
@@ -280,7 +296,15 @@ fn route_of(row: &Row) -> Result<(RouteKey, Route), Fault> {
     let version = Version::new(version).ok_or_else(|| wrong("its version is 0".to_owned()))?;
     let priority = Priority::try_from(row.get::<_, i16>("priority")).map_err(wrong)?;
     let handler = HandlerKey { workflow, version };
-    Ok((RouteKey { queue, priority, handler }, Route { id, level: row.get("level_id") }))
+    let bucket = match row.get::<_, i16>("bucket") {
+        NO_BUCKET => None,
+        number => {
+            let bucket = u16::try_from(number).ok().and_then(Bucket::new);
+            Some(bucket.ok_or_else(|| wrong(format!("there is no bucket {number}")))?)
+        }
+    };
+    let key = RouteKey { queue, priority, handler, bucket };
+    Ok((key, Route { id, level: row.get("level_id") }))
 }
 
 fn corrupt(what: &str, id: i32, error: impl std::fmt::Display) -> Fault {

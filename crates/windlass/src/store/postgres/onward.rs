@@ -49,6 +49,7 @@ impl PostgresStore {
     ) -> Result<Option<Vec<Claimed>>, Fault> {
         let request = next.request;
         self.settle(&tx, work).await?;
+        self.see_ring_in(&tx).await?;
         let opening = self.opening(request)?;
         let is_served = |task: &TaskId| {
             let run = work.runs.get(&task.run);

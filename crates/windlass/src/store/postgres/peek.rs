@@ -37,7 +37,7 @@ impl Peeks {
 impl PostgresStore {
     /// Whether there is surely nothing for a worker that expects nothing.
     pub(super) async fn finds_nothing(&self, request: &ClaimRequest) -> Result<bool, Fault> {
-        let routes = self.names.serving(&request.queues, &request.handlers);
+        let routes = self.routes_of(request);
         let ids: Vec<i32> = routes.iter().map(|(_, route)| route.id).collect();
         let floor = |id: &i32| self.floors.get(Front::Route(*id), Found::Nothing);
         let floors: Vec<i64> = ids.iter().map(floor).collect();

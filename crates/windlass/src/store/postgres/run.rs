@@ -223,6 +223,7 @@ impl Run {
             queue: spec.queue.clone(),
             priority: self.priority.plus(spec.priority),
             handler: self.handler_key(),
+            bucket: self.lane_keys.bucket(&self.definition, &self.tenant, index),
         }
     }
 

@@ -65,28 +65,42 @@ impl PostgresStore {
     }
 }
 
+/// A row of a worker has something that no worker has.
+fn corrupt(row: &Row, what: impl std::fmt::Display) -> StoreError {
+    let id = WorkerId::from_uuid(row.get("id"));
+    StoreError::Corrupt(format!("worker {id} has {what}"))
+}
+
+/// The queues that a worker serves.
+pub(super) fn queues_of(row: &Row) -> Result<Vec<QueueName>, StoreError> {
+    let queues = row.get::<_, Vec<String>>("queues").into_iter().map(QueueName::new);
+    queues.collect::<Result<_, _>>().map_err(|error| corrupt(row, error))
+}
+
+/// The workflows that a worker has handlers for.
+pub(super) fn handlers_of(row: &Row) -> Result<Vec<HandlerKey>, StoreError> {
+    let names = row.get::<_, Vec<String>>("workflows").into_iter();
+    let key = |(name, version): (String, i32)| {
+        let workflow = WorkflowName::new(name).map_err(|error| corrupt(row, error))?;
+        let number = Version::new(version.cast_unsigned());
+        let version = number.ok_or_else(|| corrupt(row, format!("the version {version}")))?;
+        Ok(HandlerKey { workflow, version })
+    };
+    names.zip(row.get::<_, Vec<i32>>("versions")).map(key).collect()
+}
+
 fn worker(row: &Row) -> Result<WorkerRecord, StoreError> {
     let id = WorkerId::from_uuid(row.get("id"));
-    let corrupt = |what: String| StoreError::Corrupt(format!("worker {id} has {what}"));
     let state = match (row.get("state"), row.get("is_draining")) {
         ("live", false) => WorkerState::Live,
         ("live", true) => WorkerState::Draining,
         ("dying", _) => WorkerState::Dying,
         ("dead", _) => WorkerState::Dead,
-        (other, _) => return Err(corrupt(format!("the state {other:?}"))),
+        (other, _) => return Err(corrupt(row, format!("the state {other:?}"))),
     };
-    let queues = row.get::<_, Vec<String>>("queues").into_iter().map(QueueName::new);
-    let queues = queues.collect::<Result<Vec<_>, _>>().map_err(|it| corrupt(it.to_string()))?;
-    let names = row.get::<_, Vec<String>>("workflows").into_iter();
-    let key = |(name, version): (String, i32)| {
-        let workflow = WorkflowName::new(name).map_err(|it| corrupt(it.to_string()))?;
-        let number = Version::new(version.cast_unsigned());
-        let version = number.ok_or_else(|| corrupt(format!("the version {version}")))?;
-        Ok::<_, StoreError>(HandlerKey { workflow, version })
-    };
-    let workflows = names.zip(row.get::<_, Vec<i32>>("versions")).map(key);
+    let queues = queues_of(row)?;
     let metadata: BTreeMap<String, String> =
-        serde_json::from_str(row.get("metadata")).map_err(|it| corrupt(it.to_string()))?;
+        serde_json::from_str(row.get("metadata")).map_err(|error| corrupt(row, error))?;
     let pid: Option<i64> = row.get("pid");
     let time = |column| row.get::<_, Option<At>>(column).map(|at| at.0);
     Ok(WorkerRecord {
@@ -95,7 +109,7 @@ fn worker(row: &Row) -> Result<WorkerRecord, StoreError> {
         state,
         slots: row.get::<_, i32>("slots").cast_unsigned(),
         lease: Duration::from_micros(row.get::<_, i64>("lease_micros").unsigned_abs()),
-        workflows: workflows.collect::<Result<_, _>>()?,
+        workflows: handlers_of(row)?,
         info: WorkerInfo {
             host: row.get("host"),
             pid: pid.and_then(|pid| u32::try_from(pid).ok()),

@@ -38,6 +38,7 @@ mod leases;
 mod lists;
 mod meters;
 mod onward;
+mod owners;
 mod registers;
 mod releases;
 mod retention;
@@ -181,6 +182,15 @@ macro_rules! store_contract_cases {
                 what_a_refused_completion_would_have_led_to_is_not_claimed
                 a_lease_begins_with_what_follows_if_nothing_else_is_held
                 a_worker_that_is_late_is_given_nothing_more
+            }
+            owners {
+                tasks_with_one_key_go_to_the_same_worker
+                a_newcomer_takes_keys_over_and_nobody_else_does
+                who_leaves_drains_or_is_not_heard_of_owns_nothing
+                a_worker_without_tasks_keeps_its_keys_with_heartbeats
+                who_does_not_serve_a_workflow_owns_none_of_its_keys
+                limits_and_order_hold_while_keys_move
+                what_was_claimed_goes_back_to_whoever_owns_it_then
             }
             lanes {
                 no_more_tasks_with_one_key_are_under_way_than_slots

@@ -86,7 +86,7 @@ const PLANS: &[(&str, &[&str])] = &[
     (
         "peek",
         &[
-            "routes by routes_workflow_version_level_id_key:",
+            "routes by routes_workflow_version_level_id_bucket_key:",
             "pulses by pulses_pkey: worker_id",
             "ready by ready_order: route_id tag",
             "workers by workers_pkey: id",
@@ -244,7 +244,7 @@ const PLANS: &[(&str, &[&str])] = &[
             "levels by levels_queue_priority_key: priority queue",
             "ready by ready_order: route_id tag",
             "ready by ready_turns: level_id tag tenant_id",
-            "routes by routes_workflow_version_level_id_key: level_id",
+            "routes by routes_workflow_version_level_id_bucket_key: level_id",
         ],
     ),
     (

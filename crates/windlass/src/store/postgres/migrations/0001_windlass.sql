@@ -326,7 +326,9 @@ create table windlass.routes (
     level_id integer not null references windlass.levels (id),
     workflow text not null,
     version integer not null,
-    unique (workflow, version, level_id)
+    -- Of tasks whose keys have owners, the bucket that a worker must own; -1 for all others.
+    bucket smallint not null default -1 check (bucket between -1 and 1023),
+    unique (workflow, version, level_id, bucket)
 );
 
 create table windlass.tenants (
@@ -511,7 +513,7 @@ create table windlass.workers (
     state text not null default 'live' check (state in ('live', 'dying', 'dead')),
     joined_at timestamptz not null,
     ended_at timestamptz,
-    -- For people: nothing depends on it.
+    -- It owns no keys any more.
     is_draining boolean not null default false,
     host text not null default '' check (octet_length(host) <= 256),
     pid bigint,

@@ -169,6 +169,9 @@ fn any_limits(dice: &mut Dice) -> Vec<Limit> {
     ];
     limits.extend(dice.some(&timed, 12));
     limits.truncate(LIMITS_MAX);
+    if let Some(keyed) = limits.iter_mut().find(|limit| limit.field.is_some()) {
+        keyed.is_owned = dice.chance(25);
+    }
     for limit in &mut limits {
         if let Bound::Slots(slots) = &mut limit.bound {
             *slots += u32::from(dice.chance(20));

@@ -1,0 +1,95 @@
+//! Which of the workers that are there owns what, as this process last saw.
+//!
+//! Nothing but speed and affinity depends on it: a task is given to one worker by the row that it
+//! takes off its queue, and order and limits are kept by lanes. So it may be a little old.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Row;
+use windlass_core::WorkerId;
+
+use super::PostgresStore;
+use super::fault::Fault;
+use super::names::{Route, RouteKey};
+use super::pool::Tx;
+use super::statements as sql;
+use super::time::At;
+use super::workers::{handlers_of, queues_of};
+use crate::store::ClaimRequest;
+use crate::store::ring::{Member, Ring};
+
+/// How long a process goes by what it saw.
+const RING_KEPT: Duration = Duration::from_secs(1);
+
+/// What was last seen, and when.
+#[derive(Default)]
+pub(super) struct LastRing(Mutex<Option<(Instant, Arc<Ring>)>>);
+
+impl LastRing {
+    fn get(&self) -> Option<(Instant, Arc<Ring>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn learn(&self, ring: Ring) {
+        let seen = Some((Instant::now(), Arc::new(ring)));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+    }
+}
+
+impl PostgresStore {
+    /// Looks who is there, if tasks have owners and that was not done just now.
+    pub(super) async fn see_ring(&self) -> Result<(), Fault> {
+        if self.has_old_ring() {
+            let now = self.clock.as_ref().map(|clock| At(clock.now()));
+            self.learn_ring(&self.read(&sql::RING, &[&now]).await?)?;
+        }
+        Ok(())
+    }
+
+    /// The same within a transaction.
+    pub(super) async fn see_ring_in(&self, tx: &Tx<'_>) -> Result<(), Fault> {
+        if self.has_old_ring() {
+            let now = self.clock.as_ref().map(|clock| At(clock.now()));
+            self.learn_ring(&tx.query(&sql::RING, &[&now]).await?)?;
+        }
+        Ok(())
+    }
+
+    fn has_old_ring(&self) -> bool {
+        // Where a clock was given, time does not pass by itself.
+        let kept = if self.clock.is_some() { Duration::ZERO } else { RING_KEPT };
+        let is_old = || self.ring.get().is_none_or(|(seen, _)| seen.elapsed() >= kept);
+        self.names.has_buckets() && is_old()
+    }
+
+    fn learn_ring(&self, rows: &[Row]) -> Result<(), Fault> {
+        let member = |row: &Row| {
+            let worker = WorkerId::from_uuid(row.get("id"));
+            Ok(Member { worker, queues: queues_of(row)?, handlers: handlers_of(row)? })
+        };
+        let members = rows.iter().map(member).collect::<Result<Vec<_>, Fault>>()?;
+        self.ring.learn(Ring::new(members));
+        Ok(())
+    }
+
+    /// The routes that a worker serves, but for those that others own.
+    pub(super) fn routes_of(&self, request: &ClaimRequest) -> Vec<(RouteKey, Route)> {
+        let mut routes = self.names.serving(&request.queues, &request.handlers);
+        if routes.iter().all(|(key, _)| key.bucket.is_none()) {
+            return routes;
+        }
+        let ring = self.ring.get().map(|(_, ring)| ring).unwrap_or_default();
+        let mut share = ring.share(request.worker);
+        let mut known = BTreeMap::new();
+        routes.retain(|(key, _)| {
+            let RouteKey { queue, handler, bucket, .. } = key;
+            bucket.is_none_or(|bucket| {
+                let known = known.entry((queue.clone(), handler.clone(), bucket));
+                *known.or_insert_with(|| share.has(queue, handler, bucket))
+            })
+        });
+        routes
+    }
+}

@@ -1,0 +1,164 @@
+//! Keys that have owners: whose tasks are whose, and what happens when workers come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use windlass_core::{Definition, Limit, QueueName, WorkerId};
+
+use super::bench::{Bench, LEASE, TICK, Worker};
+use super::lanes::limited;
+use crate::store::{Claimed, Heartbeat, Hello, WorkerInfo};
+
+/// So many keys that each of a few workers owns some of them.
+const KEYS: usize = 60;
+
+fn owned() -> Arc<Definition> {
+    limited("w", 1, &[("a", vec![Limit::per("key", 1).owned()])])
+}
+
+/// The workflow is known, and tasks of it wait: one of each key.
+async fn fill(bench: &Bench<'_>) {
+    bench.try_register(owned()).await.expect("the definition can be registered");
+    more(bench).await;
+}
+
+async fn more(bench: &Bench<'_>) {
+    for key in 0..KEYS {
+        bench.start_keyed("w", &key.to_string()).await;
+    }
+}
+
+/// A worker that says what it serves.
+async fn join<'a>(bench: &'a Bench<'a>) -> Worker<'a> {
+    let worker = bench.stranger();
+    let info = WorkerInfo { queues: vec![QueueName::default()], ..WorkerInfo::default() };
+    let hello = Hello { definitions: vec![owned()], info, ..worker.hello(LEASE) };
+    bench.store.join(hello).await.expect("a new worker can join");
+    worker
+}
+
+/// Says that a worker is there, although it has nothing to do.
+async fn sign(bench: &Bench<'_>, worker: &Worker<'_>) {
+    let heartbeat = Heartbeat {
+        worker: worker.id,
+        settled: windlass_core::ClaimSeq(0),
+        held: Vec::new(),
+        progress: Vec::new(),
+    };
+    bench.store.extend(heartbeat).await.expect("it is there");
+}
+
+fn key(claimed: &Claimed) -> String {
+    claimed.input.as_str().to_owned()
+}
+
+/// Lets each worker take all that it is given and end it. Answers who had which key.
+async fn work_off(bench: &Bench<'_>, workers: &[&Worker<'_>]) -> BTreeMap<String, WorkerId> {
+    let mut owners = BTreeMap::new();
+    for worker in workers {
+        for claimed in worker.claim(100).await {
+            bench.succeed(&claimed).await;
+            let before = owners.insert(key(&claimed), worker.id);
+            assert_eq!(before, None, "there is one of each key");
+        }
+    }
+    owners
+}
+
+pub(crate) async fn tasks_with_one_key_go_to_the_same_worker(bench: &Bench<'_>) {
+    fill(bench).await;
+    let (one, other) = (join(bench).await, join(bench).await);
+    let first = work_off(bench, &[&one, &other]).await;
+    assert_eq!(first.len(), KEYS, "each is somebody's");
+    let shares: BTreeSet<WorkerId> = first.values().copied().collect();
+    assert_eq!(shares.len(), 2, "both have some");
+    more(bench).await;
+    assert_eq!(work_off(bench, &[&other, &one]).await, first, "whoever asks first");
+}
+
+pub(crate) async fn a_newcomer_takes_keys_over_and_nobody_else_does(bench: &Bench<'_>) {
+    fill(bench).await;
+    let (one, other) = (join(bench).await, join(bench).await);
+    let before = work_off(bench, &[&one, &other]).await;
+    let newcomer = join(bench).await;
+    more(bench).await;
+    let after = work_off(bench, &[&one, &other, &newcomer]).await;
+    let moved: Vec<_> = after.iter().filter(|(key, owner)| before[*key] != **owner).collect();
+    assert!(moved.iter().all(|(_, owner)| **owner == newcomer.id), "{moved:?}");
+    assert!((KEYS / 10..KEYS * 6 / 10).contains(&moved.len()), "{} of {KEYS}", moved.len());
+}
+
+pub(crate) async fn who_leaves_drains_or_is_not_heard_of_owns_nothing(bench: &Bench<'_>) {
+    fill(bench).await;
+    let (stays, leaves) = (join(bench).await, join(bench).await);
+    let (drains, dies) = (join(bench).await, join(bench).await);
+    let before = work_off(bench, &[&stays, &leaves, &drains, &dies]).await;
+    assert_eq!(before.len(), KEYS);
+    leaves.leave().await;
+    bench.store.begin_drain(drains.id).await.expect("saying so works");
+    more(bench).await;
+    let kept = work_off(bench, &[&stays]).await;
+    let is_kept = |key: &String| kept.contains_key(key);
+    let dying = before.iter().filter(|(_, owner)| **owner == dies.id);
+    assert!(dying.clone().count() > 0 && kept.len() < KEYS, "it lives until its lease is over");
+    assert!(before.iter().filter(|(_, owner)| **owner == stays.id).all(|(key, _)| is_kept(key)));
+    bench.advance(LEASE - TICK).await;
+    sign(bench, &stays).await;
+    assert_eq!(work_off(bench, &[&stays]).await.len(), 0);
+    bench.advance(TICK).await;
+    assert_eq!(work_off(bench, &[&stays]).await.len(), KEYS - kept.len(), "now it has all");
+}
+
+pub(crate) async fn a_worker_without_tasks_keeps_its_keys_with_heartbeats(bench: &Bench<'_>) {
+    fill(bench).await;
+    let (one, other) = (join(bench).await, join(bench).await);
+    let before = work_off(bench, &[&one, &other]).await;
+    assert!([&one, &other].iter().all(|one| before.values().any(|owner| *owner == one.id)));
+    for _ in 0..3 {
+        bench.advance(LEASE - TICK).await;
+        sign(bench, &one).await;
+        sign(bench, &other).await;
+    }
+    more(bench).await;
+    assert_eq!(work_off(bench, &[&one, &other]).await, before);
+}
+
+pub(crate) async fn who_does_not_serve_a_workflow_owns_none_of_its_keys(bench: &Bench<'_>) {
+    fill(bench).await;
+    let one = join(bench).await;
+    // It says nothing of what it serves.
+    let _other = bench.worker().await;
+    assert_eq!(work_off(bench, &[&one]).await.len(), KEYS);
+}
+
+pub(crate) async fn limits_and_order_hold_while_keys_move(bench: &Bench<'_>) {
+    fill(bench).await;
+    more(bench).await;
+    let one = join(bench).await;
+    let first = one.claim(100).await;
+    assert_eq!(first.len(), KEYS, "one of each key is under way");
+    let newcomer = join(bench).await;
+    assert_eq!(newcomer.claim(100).await.len(), 0, "who has a key's slot keeps it");
+    for claimed in &first {
+        bench.succeed(claimed).await;
+    }
+    let second = [newcomer.claim(100).await, one.claim(100).await].concat();
+    assert_eq!(second.len(), KEYS);
+    let keys: BTreeSet<String> = second.iter().map(key).collect();
+    assert_eq!(keys.len(), KEYS, "never two of a key at once");
+    let begun: BTreeMap<String, _> = first.iter().map(|one| (key(one), one.task.run)).collect();
+    assert!(second.iter().all(|one| begun[&key(one)] < one.task.run), "in the order of coming");
+}
+
+pub(crate) async fn what_was_claimed_goes_back_to_whoever_owns_it_then(bench: &Bench<'_>) {
+    fill(bench).await;
+    let one = join(bench).await;
+    let held = one.claim(100).await;
+    assert_eq!(held.len(), KEYS);
+    let newcomer = join(bench).await;
+    bench.advance(LEASE).await;
+    sign(bench, &newcomer).await;
+    bench.reap().await;
+    let again = newcomer.claim(100).await;
+    assert_eq!(again.len(), KEYS, "nobody else is there any more");
+}
