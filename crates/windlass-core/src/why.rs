@@ -336,6 +336,15 @@ pub enum Served {
         /// How many of their slots are free.
         free_slots: u64,
     },
+    /// The worker that owns its key, and no other.
+    Owner {
+        /// The worker.
+        worker: WorkerId,
+        /// What people call it.
+        worker_name: String,
+        /// How many of its slots are free.
+        free_slots: u64,
+    },
     /// Workers that are all busy or about to end.
     Busy {
         /// How many workers serve it, without a free slot.

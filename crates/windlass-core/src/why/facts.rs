@@ -8,6 +8,7 @@ use crate::id::{Priority, RunId, TaskIndex, Version, WorkerId};
 use crate::lane::{Bound, Meter};
 use crate::name::{LaneKey, LimitName, QueueName, TaskName, Tenant, WorkflowName};
 use crate::payload::Payload;
+use crate::ring::Bucket;
 use crate::state::{RunState, TaskState};
 use crate::step::StepRecord;
 use crate::time::Timestamp;
@@ -113,6 +114,8 @@ pub struct QueueFacts {
     pub own_before: Count,
     /// How many of anyone do.
     pub all_before: Count,
+    /// The bucket that a worker must own to be given it, if its key has an owner.
+    pub bucket: Option<Bucket>,
 }
 
 /// A place in a lane.
@@ -169,6 +172,10 @@ pub struct HeldFacts {
 /// A worker that is not dead.
 #[derive(Clone, Debug)]
 pub struct WorkerFacts {
+    /// The worker.
+    pub id: WorkerId,
+    /// What people call it.
+    pub name: String,
     /// Whether it was found dead, and not all of its tasks have been taken away.
     pub is_dying: bool,
     /// Whether it claims nothing any more.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::definition::TaskKind;
 use crate::lane::Bound;
+use crate::ring::Bucket;
 use crate::state::{RunState, TaskState};
 use crate::step::{StepKind, StepState};
 use crate::time::Timestamp;
@@ -198,11 +199,11 @@ impl Facts {
             priority: queue.priority,
             own_before: queue.own_before,
             all_before: queue.all_before,
-            served: self.served(task),
+            served: self.served(task, queue.bucket),
         }
     }
 
-    fn served(&self, task: &TaskFacts) -> Served {
+    fn served(&self, task: &TaskFacts, bucket: Option<Bucket>) -> Served {
         let (queue, run) = (&task.spec.queue, &self.run);
         let live = || self.workers.iter().filter(|worker| worker.is_live(self.at));
         let at_queue = || live().filter(|worker| worker.queues.contains(queue));
@@ -228,6 +229,13 @@ impl Facts {
         let (draining, claiming): (Vec<_>, Vec<_>) =
             serving.into_iter().partition(|worker| worker.is_draining);
         let free = |worker: &&WorkerFacts| u64::from(worker.slots).saturating_sub(worker.tasks);
+        let is_there = |worker: &&&WorkerFacts| worker.lease_until > self.at;
+        let owners = || claiming.iter().filter(is_there).map(|worker| worker.id);
+        let owner = bucket.and_then(|bucket| bucket.owner(owners()));
+        if let Some(owner) = claiming.iter().find(|worker| Some(worker.id) == owner) {
+            let (worker, worker_name) = (owner.id, owner.name.clone());
+            return Served::Owner { worker, worker_name, free_slots: free(owner) };
+        }
         let free_slots: u64 = claiming.iter().map(free).sum();
         let count = |workers: &[&WorkerFacts]| u32::try_from(workers.len()).unwrap_or(u32::MAX);
         match free_slots {

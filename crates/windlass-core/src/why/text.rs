@@ -55,6 +55,10 @@ impl Served {
             Served::Free { workers, free_slots } => {
                 format!("{workers} workers serve it and have {free_slots} free slots")
             }
+            Served::Owner { worker_name, free_slots, .. } => format!(
+                "only worker {worker_name:?} is given it, which owns its key and has {free_slots} \
+                 free slots"
+            ),
             Served::Busy { workers, draining } => format!(
                 "no worker that serves it has a free slot: {workers} are busy, {draining} are draining"
             ),
@@ -76,6 +80,8 @@ impl Served {
     fn remedy(&self) -> &'static str {
         match self {
             Served::Free { .. } => "it is claimed next, or what stands before it is",
+            Served::Owner { free_slots: 0, .. } => "a task of that worker ends, or it does",
+            Served::Owner { .. } => "it is claimed next, or what stands before it is",
             Served::Busy { .. } => "a task of theirs ends, or another worker starts",
             Served::Nobody { missing: Missing::Worker } => "a worker starts",
             Served::Nobody { missing: Missing::Queue { .. } } => {

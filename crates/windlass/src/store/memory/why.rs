@@ -159,6 +159,8 @@ impl State {
             let record = self.shared.registry.get(id)?;
             let keys = record.workflows.iter();
             Some(WorkerFacts {
+                id: *id,
+                name: record.name.clone(),
                 is_dying: worker.is_dead,
                 is_draining: record.state == WorkerState::Draining,
                 slots: record.slots,
@@ -258,6 +260,7 @@ impl ReadyQueues {
             }
         });
         let priority = place.priority;
-        QueueFacts { priority, own_before: Count::new(own), all_before: Count::new(all) }
+        let bucket = place.station.bucket;
+        QueueFacts { priority, own_before: Count::new(own), all_before: Count::new(all), bucket }
     }
 }

@@ -296,15 +296,18 @@ fn route_of(row: &Row) -> Result<(RouteKey, Route), Fault> {
     let version = Version::new(version).ok_or_else(|| wrong("its version is 0".to_owned()))?;
     let priority = Priority::try_from(row.get::<_, i16>("priority")).map_err(wrong)?;
     let handler = HandlerKey { workflow, version };
-    let bucket = match row.get::<_, i16>("bucket") {
-        NO_BUCKET => None,
-        number => {
-            let bucket = u16::try_from(number).ok().and_then(Bucket::new);
-            Some(bucket.ok_or_else(|| wrong(format!("there is no bucket {number}")))?)
-        }
-    };
+    let bucket = bucket_of(row.get("bucket")).map_err(wrong)?;
     let key = RouteKey { queue, priority, handler, bucket };
     Ok((key, Route { id, level: row.get("level_id") }))
+}
+
+/// The bucket with a number, if it is one.
+pub(super) fn bucket_of(number: i16) -> Result<Option<Bucket>, String> {
+    if number == NO_BUCKET {
+        return Ok(None);
+    }
+    let bucket = u16::try_from(number).ok().and_then(Bucket::new);
+    bucket.map(Some).ok_or_else(|| format!("there is no bucket {number}"))
 }
 
 fn corrupt(what: &str, id: i32, error: impl std::fmt::Display) -> Fault {

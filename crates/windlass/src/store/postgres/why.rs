@@ -19,6 +19,7 @@ use super::fault::Fault;
 use super::handout::payload;
 use super::journal::step_of;
 use super::leaders::leaders;
+use super::names::bucket_of;
 use super::pool::{Params, Tx};
 use super::statements as sql;
 use super::time::At;
@@ -228,7 +229,8 @@ async fn queue(tx: &Tx<'_>, asked: &Asked, id: TaskId, row: &Row) -> Result<Queu
         let found = rows.first().map_or(0, |row| row.get::<_, i64>(column));
         Count::new(found.unsigned_abs())
     };
-    Ok(QueueFacts { priority, own_before: count("own"), all_before: count("everyone") })
+    let bucket = bucket_of(row.get("bucket")).map_err(|error| corrupt(id, error))?;
+    Ok(QueueFacts { priority, own_before: count("own"), all_before: count("everyone"), bucket })
 }
 
 async fn lane(tx: &Tx<'_>, asked: &Asked, id: TaskId) -> Result<Option<LaneFacts>, Fault> {
@@ -307,6 +309,8 @@ async fn worker_facts(tx: &Tx<'_>) -> Result<Vec<WorkerFacts>, Fault> {
             Some((WorkflowName::new(name).ok()?, Version::new(version.cast_unsigned())?))
         };
         WorkerFacts {
+            id: WorkerId::from_uuid(row.get("id")),
+            name: row.get("name"),
             is_dying: row.get("is_dying"),
             is_draining: row.get("is_draining"),
             slots: row.get::<_, i32>("slots").cast_unsigned(),

@@ -191,6 +191,7 @@ macro_rules! store_contract_cases {
                 who_does_not_serve_a_workflow_owns_none_of_its_keys
                 limits_and_order_hold_while_keys_move
                 what_was_claimed_goes_back_to_whoever_owns_it_then
+                why_a_task_is_not_claimed_names_the_owner_of_its_key
             }
             lanes {
                 no_more_tasks_with_one_key_are_under_way_than_slots

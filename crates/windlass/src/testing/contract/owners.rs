@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use windlass_core::why::{Reason, Served};
 use windlass_core::{Definition, Limit, QueueName, WorkerId};
 
 use super::bench::{Bench, LEASE, TICK, Worker};
@@ -161,4 +162,26 @@ pub(crate) async fn what_was_claimed_goes_back_to_whoever_owns_it_then(bench: &B
     bench.reap().await;
     let again = newcomer.claim(100).await;
     assert_eq!(again.len(), KEYS, "nobody else is there any more");
+}
+
+pub(crate) async fn why_a_task_is_not_claimed_names_the_owner_of_its_key(bench: &Bench<'_>) {
+    bench.try_register(owned()).await.expect("the definition can be registered");
+    let (one, other) = (join(bench).await, join(bench).await);
+    let mut told = BTreeMap::new();
+    for number in 0..KEYS {
+        let run = bench.start_keyed("w", &number.to_string()).await;
+        let why = bench.store.why(run, None).await.expect("asking works").expect("it is there");
+        let reason = &why.tasks[0].reasons[0];
+        let Reason::Ready { served: Served::Owner { worker, free_slots, .. }, .. } = reason else {
+            panic!("{reason:?}");
+        };
+        assert_eq!(*free_slots, 100);
+        told.insert(run, *worker);
+    }
+    let mut claimed = BTreeMap::new();
+    for worker in [&one, &other] {
+        let mine = worker.claim(100).await;
+        claimed.extend(mine.iter().map(|claimed| (claimed.task.run, worker.id)));
+    }
+    assert_eq!(claimed, told);
 }

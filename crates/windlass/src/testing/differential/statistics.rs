@@ -64,6 +64,7 @@ impl Statistics {
 fn word(served: &Served) -> &'static str {
     match served {
         Served::Free { .. } => ", with free slots",
+        Served::Owner { .. } => ", with an owner",
         Served::Busy { .. } => ", with busy workers",
         Served::Nobody { missing: Missing::Worker } => ", without a worker",
         Served::Nobody { missing: Missing::Queue { .. } } => ", without its queue",

@@ -57,9 +57,16 @@ struct Message {
     number: u64,
 }
 
-fn stream(client: Arc<Client>) -> Workflow<Message> {
-    let mut workflow = Workflow::<Message>::builder("stream");
-    let task = workflow.task("take").limit(Limit::per("key", 1));
+/// The workflow of every other key, and that of the others, whose keys have owners.
+fn streams(client: &Arc<Client>) -> [Workflow<Message>; 2] {
+    let one = || Limit::per("key", 1);
+    [("stream", one()), ("owned", one().owned())].map(|(name, limit)| stream(name, limit, client))
+}
+
+fn stream(name: &str, limit: Limit, client: &Arc<Client>) -> Workflow<Message> {
+    let mut workflow = Workflow::<Message>::builder(name);
+    let client = Arc::clone(client);
+    let task = workflow.task("take").limit(limit);
     let retry = RetryPolicy::fixed(Duration::from_millis(20)).attempts(50);
     task.retry(retry).run(move |ctx| take(ctx, Arc::clone(&client)));
     workflow.build().unwrap()
@@ -94,8 +101,9 @@ async fn worker() {
         std::process::exit(1);
     });
     let windlass = Windlass::connect(url.as_str()).await.unwrap();
-    let stream = stream(connect(&url).await);
-    let worker = windlass.worker().register(&stream).slots(SLOTS).lease(LEASE).duties(None);
+    let [stream, owned] = streams(&connect(&url).await);
+    let worker =
+        windlass.worker().register(&stream).register(&owned).slots(SLOTS).lease(LEASE).duties(None);
     worker.spawn().unwrap().ended().await.unwrap();
 }
 
@@ -120,12 +128,13 @@ impl Drop for Worker {
 }
 
 /// Sends the messages of all keys, those of a key in the order of their numbers.
-async fn send(windlass: &Windlass, stream: &Workflow<Message>, messages: u64) {
+async fn send(windlass: &Windlass, streams: &[Workflow<Message>; 2], messages: u64) {
     let keys = (messages / MESSAGES_PER_KEY).max(1);
     let all: Vec<Message> =
         (0..messages).map(|n| Message { key: n % keys, number: n / keys }).collect();
     for batch in all.chunks(BATCH) {
-        let starts = batch.iter().map(|message| windlass.start(stream, *message));
+        let stream = |message: &Message| &streams[usize::from(message.key % 2 == 1)];
+        let starts = batch.iter().map(|message| windlass.start(stream(message), *message));
         for started in windlass.start_all(starts).await.unwrap() {
             started.unwrap();
         }
@@ -196,9 +205,9 @@ mod long {
         client.batch_execute(NOTES).await.unwrap();
         // They are not killed: how leaders are replaced is tested elsewhere, and takes its time.
         let duties = windlass.duties(DutyOptions::default()).unwrap();
-        let stream = stream(Arc::clone(&client));
+        let streams = streams(&client);
         let began = Instant::now();
-        let sent = send(&windlass, &stream, messages);
+        let sent = send(&windlass, &streams, messages);
         let (_, kills) = tokio::join!(sent, async {
             while client.query("select from windlass.runs limit 1", &[]).await.unwrap().is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;

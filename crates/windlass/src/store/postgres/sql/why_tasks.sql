@@ -5,7 +5,7 @@ select k.idx, t.state, t.pending_parents, t.failure::text as failure,
     coalesce(l.attempt, q.attempt, w.attempt, t.attempt, 0) as attempt,
     l.worker_id, l.take_back_at, n.note::text as note,
     o.name as worker_name, o.state as worker_state, p.lease_until,
-    q.tenant_id, q.tag, q.seq, v.priority,
+    q.tenant_id, q.tag, q.seq, v.priority, b.bucket,
     w.due, w.is_waiting
 from unnest($2::integer[]) as k (idx)
 left join lateral (
@@ -21,7 +21,7 @@ left join lateral (
     offset 0
 ) l on true
 left join lateral (
-    select q.attempt, q.level_id, q.tenant_id, q.tag, q.seq
+    select q.attempt, q.level_id, q.route_id, q.tenant_id, q.tag, q.seq
     from windlass.ready q
     where q.run_id = $1 and q.idx = k.idx
     offset 0
@@ -50,4 +50,7 @@ left join lateral (
 ) p on true
 left join lateral (
     select v.priority from windlass.levels v where v.id = q.level_id offset 0
-) v on true;
+) v on true
+left join lateral (
+    select b.bucket from windlass.routes b where b.id = q.route_id offset 0
+) b on true;

@@ -1,7 +1,7 @@
 -- Workers that are not dead: what they serve, and how much they have to do.
 --
 -- $1 bigint: how many
-select w.state = 'dying' as is_dying, w.is_draining, w.slots, w.queues, w.workflows, w.versions,
+select w.id, w.name, w.state = 'dying' as is_dying, w.is_draining, w.slots, w.queues, w.workflows, w.versions,
     coalesce(p.lease_until, w.joined_at) as lease_until,
     (
         select count(1)
