@@ -243,7 +243,7 @@ async fn redrive(arguments: Redrive) -> anyhow::Result<()> {
         call = call.per_second(rate);
     }
     let summary = call.await?;
-    check_found(&windlass, which.run, summary.runs, &summary.examples).await?;
+    check_found(&windlass, which, summary.runs, &summary.examples).await?;
     let mut out = std::io::stdout();
     match arguments.rate {
         Some(rate) if summary.runs > 1 => {
@@ -264,25 +264,32 @@ async fn discard(arguments: Discard) -> anyhow::Result<()> {
     let which = &arguments.which;
     let dead = windlass.dead_letters(which.filter(now)?);
     let summary = dead.discard(arguments.operator.name()).await?;
-    check_found(&windlass, which.run, summary.letters, &summary.examples).await?;
+    check_found(&windlass, which, summary.letters, &summary.examples).await?;
     let letters = usize::try_from(summary.letters).unwrap_or(usize::MAX);
     writeln!(std::io::stdout(), "{} discarded", count(letters, "dead letter"))?;
     tell_refused(summary.refused, &summary.examples)
 }
 
-/// Of one run, that there was nothing to do or that it was refused is an error.
+/// That there was nothing to do is an error, and of one run, that it was refused.
 async fn check_found(
     windlass: &Windlass,
-    run: Option<RunId>,
+    which: &Which,
     done: u64,
     refused: &[RefusedRun],
 ) -> anyhow::Result<()> {
-    let Some(run) = run.filter(|_| done == 0) else { return Ok(()) };
-    if let Some(refused) = refused.first() {
-        bail!("{}", refused.why);
+    if done > 0 {
+        return Ok(());
     }
-    let state = windlass.run(run).get().await?.state;
-    bail!("run {run} is {state} and has no dead letters that match")
+    match (which.run, refused.first()) {
+        (Some(_), Some(refused)) => bail!("{}", refused.why),
+        (Some(run), None) => {
+            let state = windlass.run(run).get().await?.state;
+            bail!("run {run} is {state} and has no dead letters that match")
+        }
+        (None, Some(_)) => Ok(()),
+        (None, None) if which.all => bail!("there are no dead letters"),
+        (None, None) => bail!("no dead letters match"),
+    }
 }
 
 /// How many of those that were refused are named.

@@ -56,12 +56,11 @@ async fn dead_letters_are_listed_redriven_and_discarded_from_the_command_line() 
     assert_eq!(told(&url, &["dead", "discard", &ids[1]]), "1 dead letter discarded\n");
     let said = told(&url, &["dead", "redrive", "--tenant", "acme", "--rate", "2"]);
     assert_eq!(said, "1 run redriven\n");
-    assert_eq!(told(&url, &["dead", "redrive", "--all", "--yes"]), "0 runs redriven\n");
     assert_eq!(told(&url, &["dead", "list"]), "no dead letters\n");
 
     let log = told(&url, &["log", "--run", &ids[0]]);
     assert_line(&log, &["anna@ops", "redrive", &format!("run {}", ids[0])]);
-    assert_eq!(told(&url, &["log"]).lines().count(), 5, "four actions under a header");
+    assert_eq!(told(&url, &["log"]).lines().count(), 4, "three actions under a header");
     let log: Value = serde_json::from_str(&told(&url, &["log", "--action", "discard", "--json"]))
         .expect("it is JSON");
     assert_eq!(log[0]["runs"][0], ids[1].as_str());
@@ -77,6 +76,9 @@ fn errors_name_what_is_wrong(url: &str, failed: &str) {
         (&["dead", "redrive", failed], 1, &[failed, "has no dead letters that match"]),
         (&["dead", "discard", nobody], 1, &[nobody, "does not exist", "[WL-0004]"]),
         (&["dead", "redrive"], 1, &["name a run", "--all"]),
+        (&["dead", "redrive", "--all", "--yes"], 1, &["there are no dead letters"]),
+        (&["dead", "redrive", "--tenant", "acme"], 1, &["no dead letters match"]),
+        (&["dead", "discard", "--workflow", "mail"], 1, &["no dead letters match"]),
         (&["dead", "redrive", "--all"], 2, &["--yes"]),
         (&["dead", "redrive", "--all", "--yes", "--task", "a"], 1, &["--all is for all"]),
         (&["dead", "redrive", failed, "--rate", "0"], 2, &["invalid value '0'"]),

@@ -16,7 +16,7 @@ use super::deadlines::busy_runs;
 use super::fault::Fault;
 use super::pool::{Params, Tx};
 use super::statements as sql;
-use super::work::{Work, pairs, run_state, task_id};
+use super::work::{Work, pairs, run_state, sorted_ids, task_id};
 use super::writes::{Writes, params};
 use crate::store::{
     Born, Child, ChildCount, ChildStart, Held, NewRun, PAGE_MAX, Refusal, StoreError,
@@ -274,6 +274,32 @@ impl Note {
             Note::Cancelled { children, .. } => children.clone(),
         }
     }
+}
+
+/// The numbers of notes for runs that are not there any more: a run may go while somebody who does
+/// not lock it leaves one.
+pub(super) async fn notes_of_the_gone(
+    tx: &Tx<'_>,
+    work: &Work,
+    notes: &[(i64, Note)],
+) -> Result<Vec<i64>, Fault> {
+    // The children of a run that was cancelled stay for as long as it knows them.
+    let concerned = |note: &Note| match note {
+        Note::ChildEnded { run, .. }
+        | Note::Lane { run }
+        | Note::Superseded { run }
+        | Note::Signalled { run } => Some(*run).filter(|run| !work.runs.contains_key(run)),
+        Note::Cancelled { .. } => None,
+    };
+    let unlocked = sorted_ids(notes.iter().filter_map(|(_, note)| concerned(note)));
+    if unlocked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = tx.query(&sql::PRESENT_RUNS, &[&unlocked]).await?;
+    let present: BTreeSet<RunId> = rows.iter().map(|row| RunId::from_uuid(row.get(0))).collect();
+    let is_gone =
+        |(_, note): &&(i64, Note)| concerned(note).is_some_and(|run| !present.contains(&run));
+    Ok(notes.iter().filter(is_gone).map(|(seq, _)| *seq).collect())
 }
 
 /// How many children of calls are open, under the locks of their parents.

@@ -77,6 +77,27 @@ impl Fault {
             Fault::Database(error) => remedy(error),
         }
     }
+
+    /// Whether it may be about one of many that a statement was sent for: nothing is known to help
+    /// but to leave that one out.
+    pub(super) fn may_be_of_one(&self) -> bool {
+        match self {
+            Fault::Unsound { .. } | Fault::Answer(StoreError::Corrupt(_)) => true,
+            Fault::Answer(
+                StoreError::NotFound(_)
+                | StoreError::Conflict(_)
+                | StoreError::LeaseLost(_)
+                | StoreError::TermOver { .. }
+                | StoreError::Unavailable(_),
+            )
+            | Fault::Unavailable(_)
+            | Fault::Unnamed(_) => false,
+            Fault::Database(error) => match remedy(error) {
+                Remedy::Data | Remedy::Corrupt | Remedy::None => error.as_db_error().is_some(),
+                Remedy::Conflict | Remedy::Outage | Remedy::Schema | Remedy::Permission => false,
+            },
+        }
+    }
 }
 
 /// What to do about an error of the driver or of the server.

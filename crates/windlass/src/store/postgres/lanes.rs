@@ -6,6 +6,9 @@
 //! else lets go on while the lane is locked: so the run itself is not locked. A task that needs
 //! slots in other lanes as well is let go on if those can be locked without waiting, and left to
 //! the next sweep otherwise.
+//!
+//! Lanes are waited for once in a verb, in the order of their numbers. What asks for a slot only
+//! because another was skipped is a task of the same run, whose lanes are locked with the first.
 
 mod read;
 mod rows;
@@ -13,7 +16,7 @@ mod rows;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 
-use windlass_core::lane::{Admitted, Changes, Need, PlaceMove, Verdict};
+use windlass_core::lane::{Admitted, Changes, Need, PlaceMove, Verdict, WhenFull};
 use windlass_core::{
     Decision, Fence, LaneId, LaneKeys, Lanes, RunId, RunState, TaskCommand, TaskEventKind, TaskId,
     TaskIndex, TaskState, Timestamp,
@@ -380,6 +383,20 @@ impl Work {
 
     fn needs_of(&self, task: TaskId) -> Vec<Need> {
         self.runs.get(&task.run).map_or_else(Vec::new, |run| run.needs(task.index))
+    }
+
+    /// The lanes for which tasks may ask once one of these was skipped: they are locked with the
+    /// lanes of those, or two verbs could have what the other comes to want.
+    fn lanes_ahead(&self, tasks: &BTreeSet<TaskId>) -> BTreeSet<LaneId> {
+        let may_be_skipped = |task: &&TaskId| {
+            let is_new = self.task(**task).is_some_and(|it| it.fence == Fence(0));
+            let needs = if is_new { self.needs_of(**task) } else { Vec::new() };
+            needs.iter().any(|need| need.when_full == WhenFull::Skip)
+        };
+        let runs = tasks.iter().filter(may_be_skipped).map(|task| task.run);
+        let runs: BTreeSet<RunId> = runs.collect();
+        let runs = runs.iter().filter_map(|run| self.runs.get(run));
+        self.lanes_of(&runs.flat_map(Run::limited).collect::<Vec<_>>())
     }
 
     fn lanes_of(&self, tasks: &[TaskId]) -> BTreeSet<LaneId> {

@@ -136,6 +136,8 @@ pub struct PostgresStore {
     passed_over: AtomicU32,
     /// Where the deletion of old runs is.
     pass: Pass,
+    /// Runs that cannot be deleted.
+    undeletable: Unsound,
     /// Whether transactions may be prepared for a two-phase commit, in which case nobody is
     /// told of the runs that were started inside of one.
     may_prepare: AtomicBool,
@@ -174,6 +176,7 @@ impl PostgresStore {
             staged_watch: StagedWatch::default(),
             passed_over: AtomicU32::new(0),
             pass: Pass::default(),
+            undeletable: Unsound::default(),
             may_prepare: AtomicBool::new(false),
             payload_limit,
             election,

@@ -33,19 +33,34 @@ const LOOK_MAX: i64 = 1_000;
 /// How many keys of runs that are gone are forgotten at once.
 const KEYS_MAX: i64 = 1_000;
 
+/// How many keys of what was handled are forgotten at once.
+const HANDLED_MAX: i32 = 1_000;
+
 /// The pause between two sweeps of one pass: others have the disk meanwhile.
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 
+/// A run by its age.
+type Place = (Timestamp, RunId);
+
+/// What a transaction is to delete.
+#[derive(Clone, Copy)]
+enum Choice {
+    /// So many of the next runs of the pass.
+    Next(usize),
+    /// This run.
+    Only(RunId),
+}
+
 /// Where the pass of this process is.
 #[derive(Default)]
-pub(super) struct Pass(Mutex<Option<(Timestamp, RunId)>>);
+pub(super) struct Pass(Mutex<Option<Place>>);
 
 impl Pass {
-    fn get(&self) -> Option<(Timestamp, RunId)> {
+    fn get(&self) -> Option<Place> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, place: Option<(Timestamp, RunId)>) {
+    fn set(&self, place: Option<Place>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
     }
 }
@@ -78,6 +93,7 @@ fn rule(row: &Row) -> Result<RetentionRule, Fault> {
 /// A run that is locked and may go.
 struct Old {
     id: RunId,
+    place: Place,
     definition: i32,
     round: u32,
     ended_at: Timestamp,
@@ -134,22 +150,77 @@ impl PostgresStore {
         mandate: Option<&Mandate>,
         limit: usize,
     ) -> Result<Sweep, Fault> {
+        let mut tried = Vec::new();
+        let sweep = self.prune_in(mandate, Choice::Next(limit.min(PRUNE_MAX)), &mut tried).await;
+        let mut sweep = match sweep {
+            Err(fault) if fault.may_be_of_one() && !tried.is_empty() => {
+                self.prune_each(mandate, &tried).await?
+            }
+            other => other?,
+        };
+        if self.forget_handled(mandate).await? {
+            sweep.next_at = Some(sweep.at + PRUNE_PAUSE);
+        }
+        Ok(sweep)
+    }
+
+    /// Deletes runs one by one, of which at least one cannot be deleted, and passes over that. The
+    /// pass goes on where it was.
+    async fn prune_each(&self, mandate: Option<&Mandate>, runs: &[RunId]) -> Result<Sweep, Fault> {
+        let mut moved = 0;
+        for run in runs {
+            match self.prune_in(mandate, Choice::Only(*run), &mut Vec::new()).await {
+                Ok(sweep) => moved += sweep.moved,
+                Err(fault) if fault.may_be_of_one() => self.undeletable.pass_over(*run, fault),
+                Err(fault) => return Err(fault),
+            }
+        }
+        let at = self.now_once().await?;
+        Ok(Sweep { at, moved, next_at: Some(at + PRUNE_PAUSE) })
+    }
+
+    /// Forgets keys of what tasks have handled, in a transaction of its own: whoever handles one
+    /// of them again waits for it, and may have what a run that goes is waited for. Answers whether
+    /// there may be more.
+    async fn forget_handled(&self, mandate: Option<&Mandate>) -> Result<bool, Fault> {
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin();
+        self.now_of_sweep(&tx, mandate).await?;
+        let rows = tx.query(&sql::PRUNE_HANDLED, &[&HANDLED_MAX]).await?;
+        tx.commit(Writes::default()).await?;
+        Ok(rows.first().is_some_and(|row| row.get::<_, i64>(0) >= i64::from(HANDLED_MAX)))
+    }
+
+    /// Deletes runs in one transaction; `tried` are those that it was about to delete.
+    async fn prune_in(
+        &self,
+        mandate: Option<&Mandate>,
+        choice: Choice,
+        tried: &mut Vec<RunId>,
+    ) -> Result<Sweep, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let now = self.now_of_sweep(&tx, mandate).await?;
         let (at, keys): (At, i64) = (At(now), KEYS_MAX);
         let expired: Params<'_> = &[&at, &keys];
         let all = [(&sql::LIST_RETENTION, &[] as Params<'_>), (&sql::EXPIRE_KEPT_KEYS, expired)];
-        let [rules, _] = tx.query_all(all).await?;
+        let [rules, expired] = tx.query_all(all).await?;
+        let has_more_keys = i64::try_from(expired.len()).unwrap_or(i64::MAX) >= KEYS_MAX;
         let rules = rules.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
         let Some(least) = rules.iter().map(|rule| rule.keep_for).min() else {
             tx.commit(Writes::default()).await?;
-            return Ok(Sweep { at: now, moved: 0, next_at: None });
+            let next_at = has_more_keys.then_some(now + PRUNE_PAUSE);
+            return Ok(Sweep { at: now, moved: 0, next_at });
         };
-        let (old, place) = self.look(&tx, &rules, now, least, limit.min(PRUNE_MAX)).await?;
+        let (old, mut place) = match choice {
+            Choice::Next(limit) => self.look(&tx, &rules, now, least, limit).await?,
+            Choice::Only(run) => (vec![run], self.pass.get()),
+        };
         let old = lock(&tx, &rules, now, old).await?;
         let old = self.spare(&tx, old).await?;
-        let old = self.cut(&tx, old).await?;
+        tried.extend(old.iter().map(|one| one.id));
+        let (old, cut_at) = self.cut(&tx, old).await?;
+        place = cut_at.or(place);
         let ids = sorted_ids(old.iter().map(|one| one.id));
         let mut writes = Writes::default();
         if !ids.is_empty() {
@@ -168,7 +239,7 @@ impl PostgresStore {
         }
         tx.commit(writes).await?;
         self.pass.set(place);
-        let next_at = place.map(|_| now + PRUNE_PAUSE);
+        let next_at = (place.is_some() || has_more_keys).then_some(now + PRUNE_PAUSE);
         Ok(Sweep { at: now, moved: old.len(), next_at })
     }
 
@@ -181,7 +252,7 @@ impl PostgresStore {
         now: Timestamp,
         least: Duration,
         limit: usize,
-    ) -> Result<(Vec<RunId>, Option<(Timestamp, RunId)>), Fault> {
+    ) -> Result<(Vec<RunId>, Option<Place>), Fault> {
         let from = self.pass.get();
         let (at, id) = (from.map(|from| At(from.0)), from.map(|from| *from.1.as_uuid()));
         let horizon = At(before(now, least) + Duration::from_micros(1));
@@ -194,9 +265,13 @@ impl PostgresStore {
             }
             let id = RunId::from_uuid(row.get("id"));
             place = Some((row.get::<_, At>("created_at").0, id));
-            if rule_of(rules, row)?.is_some_and(|(rule, ended_at)| ended_at + rule.keep_for <= now)
-            {
-                old.push(id);
+            if self.undeletable.has(id) {
+                continue;
+            }
+            match rule_of(rules, row) {
+                Ok(Some((rule, ended_at))) if ended_at + rule.keep_for <= now => old.push(id),
+                Ok(_) => {}
+                Err(fault) => self.undeletable.pass_over(id, fault),
             }
         }
         Ok((old, place.filter(|_| !is_last)))
@@ -234,8 +309,14 @@ impl PostgresStore {
         Ok(old)
     }
 
-    /// The first of some runs that have no more tasks together than one sweep deletes.
-    async fn cut(&self, tx: &Tx<'_>, mut old: Vec<Old>) -> Result<Vec<Old>, Fault> {
+    /// The oldest of some runs that have no more tasks together than one sweep deletes; and where
+    /// the pass goes on, if it is not to pass over the others.
+    async fn cut(
+        &self,
+        tx: &Tx<'_>,
+        mut old: Vec<Old>,
+    ) -> Result<(Vec<Old>, Option<Place>), Fault> {
+        old.sort_unstable_by_key(|one| one.place);
         let definitions = self.names.definitions(tx, old.iter().map(|one| one.definition)).await?;
         let (mut tasks, mut count) = (0, 0);
         for one in &old {
@@ -245,8 +326,10 @@ impl PostgresStore {
             }
             count += 1;
         }
+        let is_cut = count < old.len();
         old.truncate(count);
-        Ok(old)
+        let last = old.last().map(|one| one.place).filter(|_| is_cut);
+        Ok((old, last))
     }
 }
 
@@ -288,8 +371,10 @@ async fn lock(
         }
         let undoing: Option<&str> = row.get("undoes");
         let undoing = undoing.and_then(|text| serde_json::from_str::<Undoing>(text).ok());
+        let id = RunId::from_uuid(row.get("id"));
         old.push(Old {
-            id: RunId::from_uuid(row.get("id")),
+            id,
+            place: (row.get::<_, At>("created_at").0, id),
             definition: row.get("definition_id"),
             round: row.get::<_, i32>("round").cast_unsigned(),
             ended_at,

@@ -437,4 +437,5 @@ sql!(GET_ARCHIVED_RUN, "get_archived_run.sql", [UUID]);
 sql!(KEEP_KEYS, "keep_keys.sql", [UUID_ARRAY, TIMESTAMPTZ_ARRAY]);
 sql!(EXPIRE_KEPT_KEYS, "expire_kept_keys.sql", [TIMESTAMPTZ, INT8]);
 sql!(DROP_KEPT, "drop_kept.sql", [UUID_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TIMESTAMPTZ]);
+sql!(PRUNE_HANDLED, "prune_handled.sql", [INT4]);
 sql!(PRUNE_RUNS, "prune_runs.sql", [UUID_ARRAY]);

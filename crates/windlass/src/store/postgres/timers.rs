@@ -10,7 +10,7 @@ use windlass_core::{
 };
 
 use super::PostgresStore;
-use super::children::Note;
+use super::children::{Note, notes_of_the_gone};
 use super::deadlines::{self, Passed};
 use super::fault::Fault;
 use super::floors::{Found, Front, Look};
@@ -109,6 +109,7 @@ impl PostgresStore {
         }
         let mut admitted = self.admit(&tx, &mut work, staged, &refused).await?;
         admitted.extend(self.deliver(&tx, &mut work, &notes, &superseded).await?);
+        admitted.extend(notes_of_the_gone(&tx, &work, &notes).await?);
         // A deadline that was kept is done with, and nothing has moved by it.
         let done = moved + admitted.len() + expired.len();
         moved += admitted.len() + missed;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use windlass_core::RunId;
 
 use super::fault::Fault;
+use crate::Error;
 use crate::store::StoreError;
 
 /// How long a run is left out before it is tried again, and reported again.
@@ -50,6 +51,14 @@ impl Unsound {
             tracing::error!(%run, %error, "a run contradicts itself and is left out");
         }
         is_new
+    }
+
+    /// Leaves out a run that cannot be deleted.
+    pub(super) fn pass_over(&self, run: RunId, fault: Fault) {
+        let error = Error::from(StoreError::from(fault));
+        if self.with(|runs| runs.insert(run, Instant::now()).is_none()) {
+            tracing::error!(%run, %error, "a run cannot be deleted and is passed over");
+        }
     }
 }
 

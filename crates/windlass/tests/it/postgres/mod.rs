@@ -33,6 +33,7 @@ mod mistakes;
 mod plans;
 mod pooled;
 mod pooler;
+mod retention;
 mod role;
 mod server;
 mod tls;

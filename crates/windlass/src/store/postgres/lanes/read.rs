@@ -59,7 +59,8 @@ impl PostgresStore {
         }
         wanted.retain(|lane, _| !work.lanes.rows.contains_key(lane));
         let rows = self.lane_rows(wanted.keys().cloned().collect())?;
-        let numbers: BTreeSet<i32> = rows.iter().map(|(_, row)| row.lock()).collect();
+        let ahead = self.lane_rows(work.lanes_ahead(&tasks))?;
+        let numbers: BTreeSet<i32> = rows.iter().chain(&ahead).map(|(_, row)| row.lock()).collect();
         let numbers: Vec<i32> = numbers.difference(&work.lanes.locked).copied().collect();
         let wanted: Vec<i64> = wanted.into_values().collect();
         let (lock, places) = (Columns::of(&rows), pairs(&tasks));

@@ -1297,7 +1297,7 @@ end
 $$;
 
 -- Forgets keys whose time is over, the oldest first and at most so many; answers how many. It passes
--- over those that someone is at. Nothing calls it by itself.
+-- over those that someone is at. The duty `prune` calls it.
 create function windlass.prune_handled(most integer default 1000)
 returns bigint language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp

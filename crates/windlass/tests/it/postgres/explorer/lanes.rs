@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use windlass::store::{Claimed, NewRun, Store, WorkerLink};
 use windlass_core::definition::TaskDraft;
-use windlass_core::{Definition, DefinitionDraft, Limit, Payload, RunId, TaskKind};
+use windlass_core::{
+    Definition, DefinitionDraft, Limit, Payload, RunId, TaskKind, Trigger, WhenFull,
+};
 
 use super::super::driver::{Worker, new_run, success};
 use super::pairs::{pair, said};
@@ -163,4 +165,55 @@ pair! {
         Case { runs, ..case }.with_aftermath(after)
     },
     ["() | (), then cancelled cancelled ready ready"]
+}
+
+/// A workflow whose first task is skipped if there is no slot in one lane, and whose second then
+/// wants one in the other.
+fn skipping(name: &str, first: &str, then: &str) -> Arc<Definition> {
+    let mut skipped = TaskDraft::new("a", TaskKind::Handler);
+    let limit = Limit::per("key", 1).named(first);
+    skipped.limits = vec![limit.when_full(WhenFull::Skip)];
+    let mut child = TaskDraft::new("b", TaskKind::Handler).after("a");
+    child.trigger = Trigger::AllFinished;
+    child.limits = vec![Limit::per("key", 1).named(then)];
+    let draft = DefinitionDraft::new(name).task(skipped).task(child);
+    Arc::new(draft.build().expect("the workflow is right"))
+}
+
+pair! {
+    /// Two tasks are skipped at once, and each lets a child ask for a slot in the lane of the other:
+    /// neither waits for the other.
+    start_and_start_of_what_is_skipped_in_each_others_lanes,
+    |explorer| {
+        let (one, other) = (skipping("one", "x", "y"), skipping("other", "y", "x"));
+        let (key, runs, _) = in_a_lane(&explorer, &one, 1).await;
+        let store = &*explorer.plain;
+        store.register(Arc::clone(&other)).await.expect("it can be registered");
+        let [first, a, b] = [&other, &one, &other]
+            .map(|definition| NewRun { input: key.clone(), ..new_run(definition) });
+        let before = vec![runs[0], first.id];
+        store.start_runs(vec![first]).await.expect("the store is there");
+        let (left, right) = (explorer.left.clone(), explorer.right.clone());
+        let runs = vec![a.id, b.id];
+        let plain = explorer.plain.clone();
+        let after = {
+            let states = states(explorer.plain.clone(), runs.clone());
+            async move {
+                let states = states.await;
+                for run in before {
+                    plain.cancel_run(run, None).await.expect("it is under way");
+                }
+                states
+            }
+        };
+        let case = Case::new(
+            runs[0],
+            &one,
+            async move { said(left.start_runs(vec![a]).await.map(|all| all.len())) },
+            async move { said(right.start_runs(vec![b]).await.map(|all| all.len())) },
+        );
+        // The run of the other workflow is held to the promises by the audit.
+        Case { runs: vec![runs[0]], ..case }.with_aftermath(after)
+    },
+    ["1 | 1, then skipped skipped"]
 }

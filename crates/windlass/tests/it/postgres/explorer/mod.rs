@@ -90,6 +90,7 @@ const PRIVATE: &[&str] = &[
     "next_lease_end",
     "passed_deadlines",
     "places",
+    "prune_handled",
     "put_back",
     "schedule",
     "set_deadlines",
@@ -167,6 +168,9 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long most statements take. Only after that the server is asked what one waits for,
 /// which takes longer than most of them.
 const STATEMENT_USUAL: Duration = Duration::from_millis(2);
+
+/// What is added to the answers of two that waited for each other.
+const DEADLOCKED: &str = ", after a deadlock";
 
 /// Whether a session waits for a lock that another has.
 const BLOCKED: &str = "select exists (select from pg_stat_activity a
@@ -337,8 +341,9 @@ impl Explorer {
         let (mut choices, mut trace) = (Vec::new(), Vec::new());
         let mut asleep: Option<usize> = None;
         let mut is_repetition = false;
+        let mut is_deadlocked = false;
         let deadline = Instant::now() + WAIT_MAX;
-        let answers = loop {
+        let mut answers = loop {
             let asking = self.settle(&mut verbs).await;
             let asked = |number: &usize| self.stepper.asks(SESSIONS[*number]);
             let is_free = |number: &&usize| asked(number).is_some_and(is_private);
@@ -351,6 +356,7 @@ impl Explorer {
                     }
                     // Both wait for each other: the server ends one of them.
                     assert!(Instant::now() < deadline, "nobody goes on: {trace:?}");
+                    is_deadlocked = true;
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     continue;
                 }
@@ -385,6 +391,9 @@ impl Explorer {
         };
         for session in SESSIONS {
             self.stepper.set_free(session, true);
+        }
+        if is_deadlocked {
+            answers[1] += DEADLOCKED;
         }
         Outcome { choices, trace, answers, is_repetition }
     }
