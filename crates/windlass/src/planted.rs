@@ -102,12 +102,32 @@ pub enum PlantedBug {
     LaneCheckedWithoutLock,
     /// Who waits in a lane is let go on in the order of task ids.
     LaneByTaskId,
+    /// Whoever has waited for a token takes one that is not counted.
+    TokenNotCounted,
+    /// The bucket of a rate fills twice as fast as was said.
+    TokensRefilledTwice,
+    /// Of those that come soon behind each other, the first goes on.
+    DebounceKeepsFirst,
+    /// A breaker counts failures and never opens.
+    BreakerNeverOpens,
+    /// A breaker stays open when the one that tries succeeds.
+    BreakerNeverCloses,
+    /// Two try at once whether a breaker may close.
+    ProbeLetsTwoThrough,
+    /// A run whose place others have goes on if it is under way.
+    SupersededStillRuns,
+    /// A task that failed gives its slots up although it halts its stream.
+    HaltedStreamGoesOn,
+    /// A task that is redriven gives up the slots that it kept.
+    RedriveLosesPlace,
+    /// A dead letter is discarded, and its stream stays halted.
+    DiscardKeepsSlots,
 }
 
 #[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 46] = [
+    pub const ALL: [PlantedBug; 56] = [
         PlantedBug::FinishWithoutFence,
         PlantedBug::ClaimInTwoSteps,
         PlantedBug::FailureWithoutCascade,
@@ -154,6 +174,16 @@ impl PlantedBug {
         PlantedBug::CancelKeepsSlots,
         PlantedBug::LaneCheckedWithoutLock,
         PlantedBug::LaneByTaskId,
+        PlantedBug::TokenNotCounted,
+        PlantedBug::TokensRefilledTwice,
+        PlantedBug::DebounceKeepsFirst,
+        PlantedBug::BreakerNeverOpens,
+        PlantedBug::BreakerNeverCloses,
+        PlantedBug::ProbeLetsTwoThrough,
+        PlantedBug::SupersededStillRuns,
+        PlantedBug::HaltedStreamGoesOn,
+        PlantedBug::RedriveLosesPlace,
+        PlantedBug::DiscardKeepsSlots,
     ];
 }
 

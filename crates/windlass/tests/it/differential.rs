@@ -331,10 +331,20 @@ mod planted {
             | PlantedBug::SlotReleasedTwice
             | PlantedBug::CancelKeepsSlots
             | PlantedBug::LaneCheckedWithoutLock
-            | PlantedBug::LaneByTaskId => true,
-            // The stories have no deadlines: when one that was kept is forgotten is a store's own
-            // matter.
+            | PlantedBug::LaneByTaskId
+            | PlantedBug::TokenNotCounted
+            | PlantedBug::TokensRefilledTwice
+            | PlantedBug::HaltedStreamGoesOn
+            | PlantedBug::RedriveLosesPlace => true,
+            // Half of the stories have deadlines, and few of those meet these; the simulation does.
             PlantedBug::ClaimTimeoutOfClaimed | PlantedBug::RetryForgetsDeadline => false,
+            // Few stories meet such limits often enough; the simulation does.
+            PlantedBug::DebounceKeepsFirst
+            | PlantedBug::BreakerNeverOpens
+            | PlantedBug::BreakerNeverCloses
+            | PlantedBug::ProbeLetsTwoThrough
+            | PlantedBug::SupersededStillRuns
+            | PlantedBug::DiscardKeepsSlots => false,
             // A crash between two steps of the store shows these.
             PlantedBug::ClaimInTwoSteps
             | PlantedBug::TimerConsumedEffectLost
@@ -369,7 +379,7 @@ mod planted {
     }
 
     /// Mistakes that few stories meet, of which one in so many must.
-    const RARE: [PlantedBug; 9] = [
+    const RARE: [PlantedBug; 13] = [
         PlantedBug::CancelForgetsChildren,
         PlantedBug::StepsKeptWhenContinued,
         PlantedBug::KeySignalMissedAtPark,
@@ -379,6 +389,10 @@ mod planted {
         PlantedBug::CancelKeepsSlots,
         PlantedBug::LaneCheckedWithoutLock,
         PlantedBug::LaneByTaskId,
+        PlantedBug::TokenNotCounted,
+        PlantedBug::TokensRefilledTwice,
+        PlantedBug::HaltedStreamGoesOn,
+        PlantedBug::RedriveLosesPlace,
     ];
     const RARE_SEEDS: u64 = 30;
 

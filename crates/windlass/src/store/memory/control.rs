@@ -131,6 +131,9 @@ impl Run {
             if shared.planted.has(PlantedBug::RetryResetsFence) {
                 task.fence = Fence(0);
             }
+            if shared.planted.has(PlantedBug::RedriveLosesPlace) {
+                shared.vacated.push(self.task_id(index));
+            }
             self.move_task(shared, index, TaskCommand::Reset, TaskEventKind::Reset)?;
         }
         let (progress, effects) = Progress::restart(&definition, &self.states());

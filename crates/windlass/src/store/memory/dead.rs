@@ -8,6 +8,7 @@ use windlass_core::{ActionId, Payload, RunId, RunState, TaskId, TaskIndex, Times
 
 use super::run::Run;
 use super::state::{Shared, State};
+use crate::planted::PlantedBug;
 use crate::store::dead::{batch_limit, filter_detail, not_discarded};
 use crate::store::log::another_action;
 use crate::store::{
@@ -205,7 +206,9 @@ impl State {
                 None => {
                     self.shared.letters.remove(cursor.task);
                     // One that halts its stream has slots.
-                    self.shared.vacated.push(cursor.task);
+                    if !self.shared.planted.has(PlantedBug::DiscardKeepsSlots) {
+                        self.shared.vacated.push(cursor.task);
+                    }
                     answer.letters += 1;
                     answer.runs.extend(is_new.then_some(run));
                 }

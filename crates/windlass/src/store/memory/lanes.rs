@@ -22,10 +22,16 @@ impl State {
             self.open_lanes();
             for end in std::mem::take(&mut self.shared.attempts) {
                 let AttemptEnd { task, is_failure, is_retried } = end;
+                let before = self.shared.meters();
                 self.shared.lanes.report(task, is_failure, now);
+                self.shared.mistake_reports(&before);
                 if is_retried {
                     self.shared.lanes.end_attempt(task);
                 }
+            }
+            // What is given for one attempt is not kept with the slots.
+            for task in std::mem::take(&mut self.shared.halted) {
+                self.shared.lanes.end_attempt(task);
             }
             for task in std::mem::take(&mut self.shared.vacated) {
                 self.shared.release_twice(task);
@@ -33,7 +39,9 @@ impl State {
                 self.shared.superseded.remove(&task);
             }
             self.shared.line_up_by_id();
+            let before = self.shared.meters();
             let mut admitted = self.shared.lanes.admit(now);
+            self.shared.mistake_turns(&before, true);
             self.shared.lanes.line_up(&mut admitted.ready);
             for task in admitted.ready {
                 self.go_on(task, |run, shared| {
@@ -46,7 +54,9 @@ impl State {
                 None => {}
             }
         }
-        let Changes { silenced, alarms, superseded, .. } = self.shared.lanes.take_changes();
+        let mut changes = self.shared.lanes.take_changes();
+        self.shared.keep_first(&mut changes);
+        let Changes { silenced, alarms, superseded, .. } = changes;
         for task in silenced {
             self.put_off(task, None);
         }
@@ -92,6 +102,9 @@ impl State {
             // Its task may have ended by itself, and the rest of its run goes on.
             let has_any = self.shared.superseded.range(first..=last).next().is_some();
             let state = self.runs.get(&id).map(|run| run.state);
+            if self.overlooks_superseded(first..=last) {
+                continue;
+            }
             if has_any && state == Some(RunState::Running) {
                 self.cancel_run(id, Some(SUPERSEDED.to_owned()))?;
                 cancelled.insert(id);

@@ -101,7 +101,10 @@ impl Shared {
     /// A task asks for its slots. With the bug, in lanes as the verb before has seen them.
     pub(super) fn request(&mut self, task: TaskId, needs: Vec<Need>, is_new: bool) -> Verdict {
         if !self.planted.has(PlantedBug::LaneCheckedWithoutLock) {
-            return self.lanes.request(task, needs, is_new, self.now);
+            let before = self.meters();
+            let verdict = self.lanes.request(task, needs, is_new, self.now);
+            self.mistake_turns(&before, false);
+            return verdict;
         }
         let held = |lanes: &Lanes, id: &LaneId| lanes.lanes.get(id).map_or(0, |lane| lane.held);
         let ids: Vec<LaneId> = needs.iter().map(|need| need.lane.clone()).collect();

@@ -13,6 +13,7 @@ mod leaders;
 mod leases;
 pub(super) mod mailboxes;
 mod mistakes;
+mod mistakes_in_time;
 mod queries;
 mod queue;
 mod retention;

@@ -182,12 +182,14 @@ impl Run {
         if to.is_final() {
             task.checkpoint = None;
         }
-        let keeps_slots = to == TaskState::Failed && spec.halts()
+        let halts = spec.halts() && !shared.planted.has(PlantedBug::HaltedStreamGoesOn);
+        let keeps_slots = to == TaskState::Failed && halts
             || to == TaskState::Cancelled && shared.planted.has(PlantedBug::CancelKeepsSlots);
         if to.is_final() && !keeps_slots {
             shared.vacated.push(id);
         }
         if to == TaskState::Failed {
+            shared.halted.extend(halts.then_some(id));
             self.bury(shared, index);
         }
         let task = self.task(index);

@@ -45,6 +45,8 @@ impl State {
         };
         let definition = Arc::clone(definition);
         let run = Run::start(new, definition, &mut self.shared)?;
+        // Tenants take their turns in the order of their first starts.
+        self.shared.ready.see(&run.tenant);
         let id = run.id;
         self.by_age.insert((run.created_at, id));
         if let Some(key) = run.key.clone() {

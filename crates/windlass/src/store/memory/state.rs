@@ -78,6 +78,8 @@ pub(super) struct Shared {
     pub(super) vacated: Vec<TaskId>,
     /// Attempts that ended in the verb under way.
     pub(super) attempts: Vec<AttemptEnd>,
+    /// Tasks that failed in the verb under way and keep their slots.
+    pub(super) halted: Vec<TaskId>,
     /// Tasks whose places in lanes others have.
     pub(super) superseded: BTreeSet<TaskId>,
     /// The runs that the verb under way has noted for that.
@@ -174,6 +176,7 @@ impl State {
                 requests: VecDeque::new(),
                 vacated: Vec::new(),
                 attempts: Vec::new(),
+                halted: Vec::new(),
                 superseded: BTreeSet::new(),
                 noted: BTreeSet::new(),
                 letters: DeadLetters::default(),

@@ -194,8 +194,10 @@ impl PostgresStore {
             let visits = std::mem::take(&mut work.moves.visits);
             let new = std::mem::take(&mut work.moves.requests);
             let attempts = std::mem::take(&mut work.moves.attempts);
+            let mut halted = std::mem::take(&mut work.moves.halted);
+            halted.retain(|task| work.has_meters(*task));
             let mut tasks: Vec<TaskId> = attempts.iter().map(|end| end.task).collect();
-            tasks.extend(vacated.iter().chain(&visits).chain(&new));
+            tasks.extend(vacated.iter().chain(&visits).chain(&new).chain(&halted));
             if tasks.is_empty() && requests.is_empty() && !work.lanes.book.is_open() {
                 break;
             }
@@ -207,6 +209,10 @@ impl PostgresStore {
                 if is_retried {
                     work.lanes.book.end_attempt(task);
                 }
+            }
+            // What is given for one attempt is not kept with the slots.
+            for task in halted {
+                work.lanes.book.end_attempt(task);
             }
             for task in &vacated {
                 work.lanes.book.vacate(*task);
@@ -379,6 +385,11 @@ impl Work {
             Some((_, at)) => *at = due,
             None => self.moves.scheduled.push((task, due)),
         }
+    }
+
+    fn has_meters(&self, task: TaskId) -> bool {
+        let run = self.runs.get(&task.run);
+        run.is_some_and(|run| run.definition.task(task.index).has_metered_limits())
     }
 
     fn needs_of(&self, task: TaskId) -> Vec<Need> {

@@ -165,6 +165,8 @@ pub(super) struct Moves {
     pub(super) visits: Vec<TaskId>,
     /// Attempts that have ended of tasks whose limits want to know.
     pub(super) attempts: Vec<AttemptEnd>,
+    /// Tasks that have failed and keep their slots.
+    pub(super) halted: Vec<TaskId>,
     /// Runs that begin, or begin another round.
     pub(super) begun: Vec<RunId>,
     /// How long those of them wait that are given a time.
@@ -311,8 +313,10 @@ impl Run {
         if to == TaskState::Failed {
             moves.died.push(id);
         }
-        if to.is_final() && !spec.limits.is_empty() && !(to == TaskState::Failed && spec.halts()) {
-            moves.vacated.push(id);
+        match to == TaskState::Failed && spec.halts() {
+            true => moves.halted.push(id),
+            false if to.is_final() && !spec.limits.is_empty() => moves.vacated.push(id),
+            false => {}
         }
         let (fence, attempt) = (task.fence, task.attempt);
         let event = TaskEvent { task: index, name, kind, from, to, fence, attempt };

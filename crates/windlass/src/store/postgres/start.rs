@@ -12,6 +12,7 @@ use windlass_core::{
 use super::PostgresStore;
 use super::fault::Fault;
 use super::lanes::keys_text;
+use super::names::{Names, Unnamed};
 use super::pool::{Params, Tx};
 use super::run::{Run, Task};
 use super::statements as sql;
@@ -127,8 +128,17 @@ impl PostgresStore {
         let Some(new) = surely_new(runs, &known, self.payload_limit) else {
             return self.start_carefully(tx, runs, &known, now, |_| Writes::default()).await;
         };
-        let mut work = begin(now, &new)?;
-        self.settle_lanes(&tx, &mut work).await?;
+        let mut work = begin(&self.names, now, &new)?;
+        match self.settle_lanes(&tx, &mut work).await {
+            // One of them is there, and is not what this start says: its place in a lane makes no
+            // sense.
+            Err(Fault::Answer(StoreError::Corrupt(_)) | Fault::Unsound { .. }) => {
+                drop(tx);
+                let tx = connection.begin();
+                return self.start_in(tx, runs, |_| Writes::default()).await;
+            }
+            settled => settled?,
+        }
         let mut writes = Writes::default();
         // Two batches with the same ids take them in the same order.
         let mut sorted = new.clone();
@@ -139,9 +149,7 @@ impl PostgresStore {
         match self.conclude_with(tx, &work, writes).await {
             Ok(_) => Ok(runs.iter().map(|run| Ok(Started { run: run.id, is_new: true })).collect()),
             Err(fault) if is_used_id(&fault) => {
-                let tx = connection.begin();
-                let (known, now) = self.newest_definitions(&tx, keys_of(runs)).await?;
-                self.start_carefully(tx, runs, &known, now, |_| Writes::default()).await
+                self.start_in(connection.begin(), runs, |_| Writes::default()).await
             }
             Err(fault) => Err(fault),
         }
@@ -210,7 +218,7 @@ impl PostgresStore {
         }
         new.sort_unstable_by_key(|(position, _, _)| *position);
         let new: Vec<_> = new.into_iter().map(|(_, run, known)| (run, known)).collect();
-        let mut work = begin(now, &new)?;
+        let mut work = begin(&self.names, now, &new)?;
         self.settle_lanes(&tx, &mut work).await?;
         let answers: Vec<_> = answers.into_iter().flatten().collect();
         let mut writes = work.writes(&self.names)?;
@@ -250,8 +258,18 @@ fn is_used_id(fault: &Fault) -> bool {
     error.as_db_error().is_some_and(|error| error.constraint() == Some("runs_pkey"))
 }
 
-/// What the first tasks of new runs do.
-fn begin(now: Timestamp, new: &[(&NewRun, &Known)]) -> Result<Work, Fault> {
+/// What the first tasks of new runs do. Tenants have their numbers, and with them their turns among
+/// others, in the order of their first starts.
+fn begin(names: &Names, now: Timestamp, new: &[(&NewRun, &Known)]) -> Result<Work, Fault> {
+    let mut unnamed = Unnamed::default();
+    for (run, _) in new {
+        if names.tenant(&run.tenant).is_none() && !unnamed.tenants.contains(&run.tenant) {
+            unnamed.tenants.push(run.tenant.clone());
+        }
+    }
+    if !unnamed.is_empty() {
+        return Err(Fault::Unnamed(unnamed));
+    }
     let mut work = Work::new(now);
     for (run, known) in new {
         begin_one(&mut work, run, known)?;

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
-    ActionId, Call, Decision, DefinitionDraft, Failure, FailureCode, Limit, Operator, RunId,
-    RunState, StepChange, StepKind, StepName, StepResult, StepWrite, TaskKind, TaskName, TaskState,
+    ActionId, Call, Decision, DefinitionDraft, Failure, FailureCode, Limit, Operator, RetryPolicy,
+    RunId, RunState, StepChange, StepKind, StepName, StepResult, StepWrite, TaskKind, TaskName,
+    TaskState,
 };
 
 use super::bench::{
     Bench, LEASE, TICK, Worker, definition, failure, hold, json, retry_after, seconds, success,
     tenant, workflow_name,
 };
+use super::lanes::limited;
 use crate::store::{
     Action, DeadLetter, DeadLetterFilter, Discard, Discarded, LogFilter, NewLogEntry, NewRun,
     PAGE_MAX, Pace, REDRIVE_MAX, Recording, Redrive, Redriven, StoreError,
@@ -416,6 +418,48 @@ pub(crate) async fn a_halted_stream_goes_on_when_its_dead_letter_is_discarded(be
     // Whoever comes back afterwards comes last.
     assert_eq!(bench.store.retry_run(first, 1).await, Ok(2));
     assert_eq!(bench.firsts(&[first, second]).await, "waiting ready");
+}
+
+pub(crate) async fn a_redriven_task_takes_a_token_though_it_kept_its_slot(bench: &Bench<'_>) {
+    let limits = vec![Limit::per("key", 1).halt(), Limit::rate(1, seconds(10))];
+    let definition = limited("w", 1, &[("a", limits)]);
+    bench.try_register(definition).await.expect("it can be registered");
+    let worker = bench.worker().await;
+    let first = bench.start_keyed("w", "x").await;
+    let second = bench.start_keyed("w", "x").await;
+    bench.fail(&worker.claim_one().await).await;
+    bench.advance(seconds(1)).await;
+    assert_eq!(bench.redriven(redrive(1, any())).await.runs, [first]);
+    assert_eq!(bench.firsts(&[first, second]).await, "waiting waiting");
+    bench.advance(seconds(9) - TICK).await;
+    bench.promote().await;
+    assert_eq!(bench.firsts(&[first, second]).await, "waiting waiting", "never early");
+    bench.advance(TICK).await;
+    bench.promote().await;
+    assert_eq!(bench.firsts(&[first, second]).await, "ready waiting", "it kept its slot");
+}
+
+pub(crate) async fn a_breaker_does_not_wait_for_a_dead_letter(bench: &Bench<'_>) {
+    let breaker = Limit::breaker(50).calls(1).pause(seconds(10));
+    let limits = vec![Limit::per("key", 1).halt(), breaker];
+    let mut draft = limited("w", 1, &[("a", limits)]).to_draft();
+    draft.tasks[0].retry = RetryPolicy::none();
+    let definition = Arc::new(draft.build().expect("it is a workflow"));
+    bench.try_register(definition).await.expect("it can be registered");
+    let worker = bench.worker_with_lease(seconds(5)).await;
+    let first = bench.start_keyed("w", "x").await;
+    bench.fail(&worker.claim_one().await).await;
+    let second = bench.start_keyed("w", "y").await;
+    let third = bench.start_keyed("w", "z").await;
+    bench.advance(seconds(10)).await;
+    bench.promote().await;
+    assert_eq!(bench.firsts(&[first, second, third]).await, "failed ready waiting");
+    // The one that tries is lost with its worker, and says nothing of whether it works.
+    let lost = bench.worker_with_lease(seconds(5)).await;
+    lost.claim_one().await;
+    bench.advance(seconds(6)).await;
+    bench.reap().await;
+    assert_eq!(bench.firsts(&[first, second, third]).await, "failed failed ready");
 }
 
 pub(crate) async fn dead_letters_of_a_run_that_goes_on_are_not_discarded(bench: &Bench<'_>) {

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use windlass_core::Weight;
+use windlass_core::{Limit, Weight};
 
-use super::bench::{Bench, Worker, names, priority, tenant, tenants};
+use super::bench::{Bench, Worker, names, priority, seconds, tenant, tenants};
 use crate::store::{Claimed, NewRun};
 
 fn weight(number: u16) -> Weight {
@@ -47,6 +47,20 @@ pub(crate) async fn tenants_of_equal_weight_take_turns(bench: &Bench<'_>) {
     }
     let worker = bench.worker().await;
     assert_eq!(turns(&worker, 12).await, ["x", "y", "z"].repeat(4));
+}
+
+pub(crate) async fn tenants_take_turns_in_the_order_of_their_first_starts(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let quiet = Limit::debounce(seconds(10));
+    bench.register_limited("quiet", quiet).await;
+    let late = NewRun { delay: seconds(10), tenant: tenant("x"), ..bench.new_run("w") };
+    bench.start_run(late).await;
+    bench.start_for("quiet", "y", 1).await;
+    bench.start_for("w", "z", 1).await;
+    bench.advance(seconds(10)).await;
+    bench.promote().await;
+    let worker = bench.worker().await;
+    assert_eq!(turns(&worker, 3).await, ["x", "y", "z"], "whoever became ready first");
 }
 
 pub(crate) async fn turns_are_the_same_in_batches(bench: &Bench<'_>) {

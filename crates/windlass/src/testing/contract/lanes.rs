@@ -12,7 +12,7 @@ use windlass_core::{
 use super::bench::{
     Bench, LEASE, TICK, Worker, failure, hold, json, names, retry_after, seconds, success, tenant,
 };
-use crate::store::{Answer, ChildStart, Claimed, NewRun, StoreError};
+use crate::store::{Answer, ChildStart, Claimed, NewRun, Started, StoreError};
 
 /// A workflow of tasks with these limits, each after the one before.
 pub(super) fn limited(
@@ -537,4 +537,18 @@ pub(crate) async fn many_tasks_of_one_run_share_a_lane(bench: &Bench<'_>) {
     assert_eq!(ended, 40);
     assert_eq!(bench.run_state(run).await, RunState::Succeeded);
     assert_eq!(bench.run_state(other).await, RunState::Succeeded);
+}
+
+pub(crate) async fn an_id_that_waits_in_a_lane_is_refused_for_another_start(bench: &Bench<'_>) {
+    bench.register_limited("w", Limit::of(1)).await;
+    bench.register("v", "a").await;
+    let first = bench.start_keyed("w", "x").await;
+    let second = bench.start_keyed("w", "x").await;
+    let other = NewRun { id: second, ..bench.new_run("v") };
+    let third = bench.keyed("w", "x");
+    let id = third.id;
+    let answers = bench.start_all(vec![third, other]).await;
+    assert_eq!(answers[0], Ok(Started { run: id, is_new: true }));
+    assert!(matches!(answers[1], Err(StoreError::Conflict(_))), "{answers:?}");
+    assert_eq!(bench.firsts(&[first, second, id]).await, "ready waiting waiting");
 }

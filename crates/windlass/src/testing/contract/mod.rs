@@ -194,6 +194,7 @@ macro_rules! store_contract_cases {
                 why_a_task_is_not_claimed_names_the_owner_of_its_key
             }
             lanes {
+                an_id_that_waits_in_a_lane_is_refused_for_another_start
                 no_more_tasks_with_one_key_are_under_way_than_slots
                 who_waits_in_a_lane_goes_on_in_the_order_of_coming
                 a_retry_keeps_its_slot_and_its_place
@@ -284,6 +285,8 @@ macro_rules! store_contract_cases {
                 what_cannot_be_redriven_is_refused_and_spoils_nothing
                 a_discarded_dead_letter_is_gone_and_its_run_stays_failed
                 a_halted_stream_goes_on_when_its_dead_letter_is_discarded
+                a_redriven_task_takes_a_token_though_it_kept_its_slot
+                a_breaker_does_not_wait_for_a_dead_letter
                 dead_letters_of_a_run_that_goes_on_are_not_discarded
                 a_batch_of_dead_letters_has_a_limit
                 what_operators_do_is_written_down
@@ -512,6 +515,7 @@ macro_rules! store_contract_cases {
             }
             fairness {
                 tenants_of_equal_weight_take_turns
+                tenants_take_turns_in_the_order_of_their_first_starts
                 turns_are_the_same_in_batches
                 a_newcomer_does_not_wait_behind_a_backlog
                 a_newcomer_before_the_first_claim_does_not_wait_either

@@ -6,11 +6,16 @@ use std::time::Duration;
 use windlass_core::{RunId, Timestamp, WorkerId};
 
 /// A stream of random choices.
-pub(super) struct Dice(fastrand::Rng);
+pub(super) struct Dice(fastrand::Rng, u64);
 
 impl Dice {
     pub(super) fn new(seed: u64) -> Self {
-        Dice(fastrand::Rng::with_seed(seed))
+        Dice(fastrand::Rng::with_seed(seed), seed)
+    }
+
+    /// Whether the workflows of this story have deadlines: those with even seeds.
+    pub(super) fn has_deadlines(&self) -> bool {
+        self.1.is_multiple_of(2)
     }
 
     /// Whether something happens that happens so often in a hundred times.

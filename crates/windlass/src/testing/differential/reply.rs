@@ -1,6 +1,7 @@
 //! What a store answers, in a form that can be compared, counted and told.
 
 use std::fmt;
+use std::time::Duration;
 
 use windlass_core::{RunId, StepRecord, Timestamp};
 
@@ -10,6 +11,9 @@ use crate::store::{
     Answer, Born, Claimed, DeadLetterPage, Discarded, HeartbeatAnswer, Lost, Redriven, Refusal,
     RunPage, Standing, Started, StoreError, Sweep, Taken, TaskRecord, ToUndo,
 };
+
+/// How late a sweep comes again at most that has left something.
+const AGAIN_MAX: Duration = Duration::from_millis(50);
 
 type Told<T> = Result<T, StoreError>;
 
@@ -115,8 +119,33 @@ impl Reply {
         {
             return Difference::of_lists("run of the page", &left.runs, &right.runs);
         }
+        let mut other = other.clone();
+        other.forget_kept_deadlines(self);
         let is_fault = self.is_fault() || other.is_fault();
-        (is_fault || self != other).then(|| Difference::new("the answer", self, other))
+        (is_fault || *self != other).then(|| Difference::new("the answer", self, &other))
+    }
+
+    /// When a deadline that was kept is forgotten is a store's own matter: one that keeps it until
+    /// it has passed may say that something is due earlier.
+    fn forget_kept_deadlines(&mut self, known: &Reply) {
+        let is_earlier = |this: Option<Timestamp>, known: Option<Timestamp>| {
+            this.is_some_and(|this| known.is_none_or(|known| this < known))
+        };
+        if let (Reply::Swept(Ok(this)), Reply::Swept(Ok(known))) = (&mut *self, known) {
+            // So is how soon a sweep comes again that has left something.
+            let is_soon = |sweep: &Sweep, pause: Duration| {
+                sweep.next_at.is_some_and(|next| next <= sweep.at + pause)
+            };
+            let is_alike = is_soon(this, AGAIN_MAX) && is_soon(known, Duration::ZERO);
+            if is_alike || is_earlier(this.next_at, known.next_at) {
+                this.next_at = known.next_at;
+            }
+        }
+        if let (Reply::Standing(Ok(this)), Reply::Standing(Ok(known))) = (self, known)
+            && is_earlier(this.outlook.promote_at, known.outlook.promote_at)
+        {
+            this.outlook.promote_at = known.outlook.promote_at;
+        }
     }
 
     /// Whether it is an answer that nothing here gives a reason for.

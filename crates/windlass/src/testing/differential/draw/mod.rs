@@ -110,9 +110,13 @@ fn promote_due(dice: &mut Dice, known: &Known) -> Option<Verb> {
 }
 
 /// How much of what is due is promoted. Which of what runs must hear of each other comes first,
-/// if not all does, is a store's own matter.
+/// if not all does, is a store's own matter, and so is whether deadlines that were kept count.
 fn promote_limit(dice: &mut Dice, known: &Known) -> usize {
-    if known.has_news { 10_000 } else { dice.pick(&[0, 1, 2, 5, 100, 100, 10_000]) }
+    if known.has_news || dice.has_deadlines() {
+        10_000
+    } else {
+        dice.pick(&[0, 1, 2, 5, 100, 100, 10_000])
+    }
 }
 
 fn reap(dice: &mut Dice, _: &Known) -> Option<Verb> {

@@ -96,7 +96,9 @@ fn on(trigger: Trigger, task: TaskDraft) -> TaskDraft {
 /// A workflow with policies as they come.
 pub(super) fn definition(dice: &mut Dice, (workflow, version): (&str, u32)) -> Arc<Definition> {
     let tasks = shape(workflow, version).into_iter();
-    build(workflow, version, tasks.map(|task| with_policies(dice, task)).collect())
+    let tasks = tasks.map(|task| with_policies(dice, task)).collect();
+    let timeout = (dice.has_deadlines() && dice.chance(8)).then(|| dice.micros(1..120_000_000));
+    build((workflow, version), timeout, tasks)
 }
 
 /// A workflow that is not what is registered under its name.
@@ -118,12 +120,16 @@ pub(super) fn other_shape(dice: &mut Dice, (workflow, version): (&str, u32)) -> 
         }
     };
     tasks.push(other);
-    build(workflow, version, tasks)
+    build((workflow, version), None, tasks)
 }
 
-fn build(workflow: &str, version: u32, tasks: Vec<TaskDraft>) -> Arc<Definition> {
+fn build(
+    (workflow, version): (&str, u32),
+    timeout: Option<Duration>,
+    tasks: Vec<TaskDraft>,
+) -> Arc<Definition> {
     let version = Version::new(version).expect("versions begin at 1");
-    let draft = DefinitionDraft { name: workflow.to_owned(), version, timeout: None, tasks };
+    let draft = DefinitionDraft { name: workflow.to_owned(), version, timeout, tasks };
     Arc::new(draft.build().unwrap_or_else(|error| panic!("a shape is wrong: {error}")))
 }
 
@@ -139,6 +145,12 @@ fn with_policies(dice: &mut Dice, task: TaskDraft) -> TaskDraft {
         kind,
         retry: retry.attempts(dice.pick(&[1, 2, 2, 3])),
         timeout: dice.chance(20).then(|| dice.micros(1..60_000_000)),
+        claim_timeout: match kind {
+            TaskKind::Handler if dice.has_deadlines() && dice.chance(8) => {
+                Some(dice.micros(1..60_000_000))
+            }
+            TaskKind::Handler | TaskKind::OnFailure | TaskKind::Sleep(_) => None,
+        },
         queue: dice.pick(&["default", "default", "default", "mail", "slow"]).to_owned(),
         priority: any_priority(dice),
         limits: match kind {

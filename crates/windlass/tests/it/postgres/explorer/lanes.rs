@@ -22,7 +22,7 @@ fn limited(slots: u32) -> Arc<Definition> {
 }
 
 /// A key that no other order of the pair has.
-fn fresh_key() -> Payload {
+pub(super) fn fresh_key() -> Payload {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     Payload::from_json(format!("{{\"key\":{number}}}")).expect("it is JSON")
@@ -49,7 +49,7 @@ async fn in_a_lane(
 }
 
 /// The states of the tasks of runs.
-async fn states(store: Arc<dyn Store>, runs: Vec<RunId>) -> String {
+pub(super) async fn states(store: Arc<dyn Store>, runs: Vec<RunId>) -> String {
     let mut words = Vec::new();
     for run in runs {
         let tasks = store.list_tasks(run, None, 1).await.expect("reading works");

@@ -20,6 +20,7 @@ mod functions;
 mod keys;
 mod lanes;
 mod leaders;
+mod meters;
 mod onward;
 mod pairs;
 mod retention;
