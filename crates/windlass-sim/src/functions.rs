@@ -258,6 +258,7 @@ impl Player {
     fn dice(&self, salt: u64, label: u64) -> Dice {
         let seed = self.world.scenario.seed;
         let number = mix_large(mix(seed, salt), self.task.run.as_uuid().as_u128());
+        let number = mix(number, u64::from(self.task.index.0));
         Dice::from_number(mix(mix(number, label), self.fence.0))
     }
 

@@ -42,6 +42,31 @@ pub(crate) struct StartPlan {
     pub(crate) signals: Vec<SignalPlan>,
 }
 
+/// Someone who sees to all dead letters that there are at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OperatorPlan {
+    /// What the action is called by.
+    pub(crate) id: u128,
+    /// When.
+    pub(crate) at: Duration,
+    /// Whether their runs go on; otherwise they are discarded.
+    pub(crate) redrives: bool,
+    /// How many runs begin in a second, if that matters.
+    pub(crate) per_second: Option<u32>,
+}
+
+/// Someone who sees to dead letters now and then.
+pub(super) fn operators(dice: &mut Dice, horizon: Duration) -> Vec<OperatorPlan> {
+    let count = dice.count(0..=6);
+    let plan = |_| OperatorPlan {
+        id: dice.large_number(),
+        at: dice.up_to(horizon),
+        redrives: dice.chance(0.7),
+        per_second: dice.chance(0.4).then(|| dice.pick(&[1, 5, 50])),
+    };
+    (0..count).map(plan).collect()
+}
+
 fn plain(dice: &mut Dice, at: Duration) -> StartPlan {
     StartPlan {
         id: RunId::from_parts(EPOCH + at, dice.large_number()),
