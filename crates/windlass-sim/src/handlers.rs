@@ -190,9 +190,10 @@ impl Actor {
         let _open = self.world.open_call(task, fence);
         let name = format!("{}/{}", ctx.workflow(), ctx.task());
         let lane = |limit: &LimitPlan| {
-            (limit.lane(&name, ctx.tenant().as_str(), *ctx.input()), limit.slots as usize)
+            let slots = limit.slots()?;
+            Some((limit.lane(&name, ctx.tenant().as_str(), *ctx.input()), slots))
         };
-        let lanes = self.plan.limits.iter().map(lane).collect();
+        let lanes = self.plan.limits.iter().filter_map(lane).collect();
         let _slots = self.world.enter_lanes(Held { task, fence }, lanes).await;
         if !self.plan.program.is_empty() {
             return self.play(&ctx, task).await;

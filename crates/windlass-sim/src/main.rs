@@ -28,6 +28,7 @@ mod journal;
 mod lanes;
 mod leaders;
 mod ledger;
+mod operators;
 mod panics;
 mod scenario;
 mod seed;

@@ -18,7 +18,7 @@ use crate::input::Input;
 use crate::scenario::{Scenario, quiet_max};
 use crate::store::FaultyStore;
 use crate::world::{SiteId, World};
-use crate::{checks, clients, handlers, hints, panics};
+use crate::{checks, clients, handlers, hints, operators, panics};
 
 /// How often a simulation that is to come to its end is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -166,6 +166,10 @@ fn spawn_clients(
         tokio::spawn(clients::send_to_key(Arc::clone(world), windlass.clone(), *plan))
     };
     clients.extend(world.scenario.key_signals.iter().map(send));
+    let see_to = |plan: &crate::scenario::OperatorPlan| {
+        tokio::spawn(operators::see_to(Arc::clone(world), store.clone(), *plan))
+    };
+    clients.extend(world.scenario.operators.iter().map(see_to));
     clients
 }
 
@@ -180,6 +184,7 @@ async fn settle(world: &World) {
             return;
         }
         world.prompt().await;
+        world.clear_dead_letters(world.elapsed() - moved_at > quiet_max() / 2).await;
         let (now, seen) = (world.elapsed(), world.truth.lock().moves);
         if seen != moves {
             (moves, moved_at) = (seen, now);

@@ -315,7 +315,12 @@ impl Store for FaultyStore {
 
     async fn discard(&self, discard: Discard) -> Result<Discarded, StoreError> {
         self.deliver(Verb::Retry, discard, |world, discard| {
-            Box::pin(async move { world.store.discard(discard).await })
+            Box::pin(async move {
+                let id = discard.id;
+                let discarded = world.store.discard(discard).await?;
+                world.note_discard(id, &discarded.runs);
+                Ok(discarded)
+            })
         })
         .await
     }

@@ -8,7 +8,7 @@ use windlass::Timestamp;
 use windlass::store::{
     Answer, ClaimRequest, Claimed, Heartbeat, Held, Hello, Store, StoreError, Sweep,
 };
-use windlass_core::{ClaimSeq, Fence, TaskId, TaskIndex, TaskState, WorkerId};
+use windlass_core::{ActionId, ClaimSeq, Fence, RunId, TaskId, TaskIndex, TaskState, WorkerId};
 
 use crate::journal::Functions;
 use crate::leaders::Terms;
@@ -57,6 +57,8 @@ pub(crate) struct Truth {
     pub(crate) undos: BTreeMap<(TaskId, String), u64>,
     /// The handlers at work in lanes.
     pub(crate) in_lanes: Vec<(String, Held)>,
+    /// When dead letters of runs were discarded, and by which action.
+    pub(crate) discards: Vec<(Timestamp, ActionId, RunId)>,
     /// Counts whatever moved a task.
     pub(crate) moves: u64,
 }
@@ -203,6 +205,16 @@ impl World {
         let mut truth = self.truth.lock();
         truth.reaps.push(sweep.at);
         truth.moves += sweep.moved as u64;
+    }
+
+    /// Dead letters were discarded, if it was not asked for again.
+    pub(crate) fn note_discard(&self, action: ActionId, runs: &[RunId]) {
+        let now = self.now();
+        let mut truth = self.truth.lock();
+        if truth.discards.iter().all(|(_, known, _)| *known != action) {
+            truth.moves += runs.len() as u64;
+            truth.discards.extend(runs.iter().map(|run| (now, action, *run)));
+        }
     }
 
     /// No request may find the store in contradiction with itself.

@@ -42,6 +42,16 @@ pub(super) fn cancelled_runs_leave_no_child(
         let Some(latest) = cancelled_at.filter(|_| is_awaited).and_then(next_look) else {
             continue;
         };
+        // Who retries a child of a run that is over wants it.
+        let is_retry = |event: &Event| match &event.body {
+            EventBody::Run(body) => {
+                matches!(body.kind, RunEventKind::Retried { .. }) && Some(event.at) > cancelled_at
+            }
+            EventBody::Task(_) => false,
+        };
+        if child.events.iter().any(is_retry) {
+            continue;
+        }
         if child.run.ended_at.is_none_or(|ended_at| ended_at > latest) {
             let text = format!(
                 "run {} was cancelled at {cancelled_at:?}, its child {} ended at {:?}",

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use windlass::testing::invariants::Violation;
-use windlass::{Fence, Timestamp};
+use windlass::{Event, Fence, RunId, Timestamp, WhenFull};
 use windlass_core::lane::Need;
 use windlass_core::{
-    Bound, EventId, LaneId, LaneKeys, TaskEvent, TaskEventKind, TaskId, TaskState,
+    Bound, EventBody, EventId, LaneId, LaneKeys, RunEventKind, TaskEvent, TaskEventKind, TaskId,
+    TaskState,
 };
 
 use super::Evidence;
@@ -21,8 +22,10 @@ const ORDER: &str = "G6 order per key";
 #[derive(Default)]
 struct Lane {
     slots: usize,
-    /// Whether nobody in it needs slots in other lanes as well.
+    /// Whether nobody in it needs places in other lanes as well.
     is_only: bool,
+    /// Whether newcomers take the places of others.
+    has_rivals: bool,
     /// Who has a slot.
     holders: BTreeSet<TaskId>,
     /// Who waits, in the order of coming.
@@ -34,8 +37,13 @@ struct Lane {
 }
 
 impl Lane {
+    /// Whether its slots are given in the order of coming, and at once.
+    fn is_in_order(&self) -> bool {
+        self.is_only && !self.has_rivals
+    }
+
     fn is_stream(&self) -> bool {
-        self.slots == 1 && self.is_only
+        self.slots == 1 && self.is_in_order()
     }
 
     fn come(&mut self, task: TaskId) {
@@ -62,25 +70,40 @@ impl Lane {
 struct Lanes {
     lanes: BTreeMap<LaneId, Lane>,
     needs: BTreeMap<TaskId, Vec<Need>>,
+    /// Tasks that keep their slots when they fail.
+    halting: BTreeSet<TaskId>,
+    /// Those of them that have.
+    halted: BTreeMap<TaskId, Fence>,
 }
 
 impl Lanes {
     fn of(evidence: &Evidence<'_>) -> Self {
-        let mut all = Lanes { lanes: BTreeMap::new(), needs: BTreeMap::new() };
+        let mut all = Lanes {
+            lanes: BTreeMap::new(),
+            needs: BTreeMap::new(),
+            halting: BTreeSet::new(),
+            halted: BTreeMap::new(),
+        };
         for file in evidence.files {
             let Some(definition) = evidence.definition(file) else { continue };
             let Ok(keys) = LaneKeys::of(definition, &file.run.input) else { continue };
             for index in definition.indices() {
-                let needs = keys.needs(definition, &file.run.tenant, index);
+                let mut needs = keys.needs(definition, &file.run.tenant, index);
+                let is_one = needs.len() == 1;
+                // Other limits bound what happens in a time.
+                needs.retain(|need| matches!(need.bound, Bound::Slots(_)));
+                if definition.task(index).halts() {
+                    all.halting.insert(TaskId { run: file.run.id, index });
+                }
                 for need in &needs {
                     let lane = all
                         .lanes
                         .entry(need.lane.clone())
                         .or_insert_with(|| Lane { is_only: true, ..Lane::default() });
-                    // Other limits bound what happens in a time.
                     let Bound::Slots(slots) = need.bound else { continue };
                     lane.slots = slots as usize;
-                    lane.is_only &= needs.len() == 1;
+                    lane.is_only &= is_one;
+                    lane.has_rivals |= need.when_full == WhenFull::CancelOldest;
                 }
                 if !needs.is_empty() {
                     all.needs.insert(TaskId { run: file.run.id, index }, needs);
@@ -104,7 +127,7 @@ impl Lanes {
             }
             if event.to == TaskState::Ready && !lane.holders.contains(&task) {
                 let first = lane.waiting.front().copied();
-                if lane.is_only && first.is_some_and(|first| first != task) {
+                if lane.is_in_order() && first.is_some_and(|first| first != task) {
                     let text =
                         format!("task {task} has a slot in {:?} before {first:?}", need.lane);
                     wrong.push((ORDER, text));
@@ -127,16 +150,35 @@ impl Lanes {
                 }
                 lane.unclaimed.retain(|waiting| *waiting != task);
             }
-            if event.to.is_final() {
+            if event.to == TaskState::Failed && self.halting.contains(&task) {
+                self.halted.insert(task, event.fence);
+            } else if event.to.is_final() {
                 lane.leave(task, event.fence);
             }
+        }
+        if event.kind == TaskEventKind::Reset {
+            self.halted.remove(&task);
         }
         wrong
     }
 
+    /// The dead letters of a run are seen to: what it halts goes on.
+    fn see_to(&mut self, run: RunId) {
+        let tasks: Vec<(TaskId, Fence)> =
+            self.halted.iter().filter(|(t, _)| t.run == run).map(|(t, f)| (*t, *f)).collect();
+        for (task, fence) in tasks {
+            self.halted.remove(&task);
+            for need in self.needs.get(&task).into_iter().flatten() {
+                if let Some(lane) = self.lanes.get_mut(&need.lane) {
+                    lane.leave(task, fence);
+                }
+            }
+        }
+    }
+
     /// Someone who waits although a slot is free.
     fn left_waiting(&self) -> Option<(&LaneId, TaskId)> {
-        let mut lanes = self.lanes.iter().filter(|(_, lane)| lane.is_only);
+        let mut lanes = self.lanes.iter().filter(|(_, lane)| lane.is_in_order());
         lanes.find_map(|(id, lane)| {
             let first = lane.waiting.front().filter(|_| lane.holders.len() < lane.slots)?;
             Some((id, *first))
@@ -145,8 +187,8 @@ impl Lanes {
 }
 
 /// G5 and G6: no more tasks of a lane are under way than it has slots, whatever happens between
-/// two attempts; slots are given in the order of coming, and at once when one is free; and those
-/// of a lane with one slot are claimed and run in that order.
+/// two attempts, nor while a task that failed halts it; slots are given in the order of coming, and
+/// at once when one is free; and those of a lane with one slot are claimed and run in that order.
 pub(super) fn slots_are_kept_and_given_in_order(
     evidence: &Evidence<'_>,
     violations: &mut Vec<Violation>,
@@ -157,8 +199,16 @@ pub(super) fn slots_are_kept_and_given_in_order(
     let times: BTreeMap<EventId, Timestamp> =
         evidence.task_events().map(|(_, line, _)| (line.id, line.at)).collect();
     let mut running = BTreeMap::new();
+    let mut cancels: VecDeque<(EventId, RunId)> = cancels(evidence).into();
+    let mut discards: VecDeque<(Timestamp, RunId)> = {
+        let truth = evidence.world.truth.lock();
+        truth.discards.iter().map(|(at, _, run)| (*at, *run)).collect()
+    };
     for (id, _, task, event) in merged(evidence) {
         let at = times.get(&id).copied();
+        while let Some((_, run)) = cancels.pop_front_if(|(cancel, _)| *cancel < id) {
+            lanes.see_to(run);
+        }
         if last_at != at
             && let Some((lane, task)) = lanes.left_waiting()
         {
@@ -166,6 +216,10 @@ pub(super) fn slots_are_kept_and_given_in_order(
             return;
         }
         last_at = at;
+        // Of what happens at the same time, it is not known what came first.
+        while let Some((_, run)) = discards.pop_front_if(|(discard, _)| at >= Some(*discard)) {
+            lanes.see_to(run);
+        }
         if event.from == TaskState::Running {
             running.insert((task, event.fence), at);
         }
@@ -178,6 +232,20 @@ pub(super) fn slots_are_kept_and_given_in_order(
             violate(ORDER, format!("{text} in {id:?}"));
         }
     }
+}
+
+/// The runs that were cancelled, in the order of the store.
+fn cancels(evidence: &Evidence<'_>) -> Vec<(EventId, RunId)> {
+    let events = evidence.files.iter().flat_map(|file| &file.events);
+    let cancel = |event: &Event| match &event.body {
+        EventBody::Run(body) => {
+            matches!(body.kind, RunEventKind::Cancelled { .. }).then_some((event.id, event.run))
+        }
+        EventBody::Task(_) => None,
+    };
+    let mut cancels: Vec<(EventId, RunId)> = events.filter_map(cancel).collect();
+    cancels.sort_unstable_by_key(|(id, _)| *id);
+    cancels
 }
 
 /// What is wrong with when handlers were first called of tasks that came in this order, by their

@@ -5,11 +5,13 @@
 //! with each other and with what handlers, clients and the store's own gate wrote
 //! down.
 
+mod breakers;
 mod ends;
 mod fairness;
 mod functions;
 mod lanes;
 mod ledgers;
+mod meters;
 mod times;
 mod undos;
 
@@ -43,7 +45,7 @@ impl Evidence<'_> {
     /// Checks every promise.
     pub(crate) fn check(&self) -> Vec<Violation> {
         let mut violations = Vec::new();
-        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 23] = [
+        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 24] = [
             ends::acknowledged_starts_exist,
             ends::every_run_has_ended,
             ends::one_run_per_key,
@@ -64,6 +66,7 @@ impl Evidence<'_> {
             functions::children_exist,
             functions::cancelled_runs_leave_no_child,
             lanes::slots_are_kept_and_given_in_order,
+            meters::limits_in_a_time_are_kept,
             times::deadlines_are_kept,
             undos::what_did_not_succeed_is_undone,
             undos::steps_are_undone_once_and_in_reverse,

@@ -32,7 +32,7 @@ const LATENESS_MAX: Duration = Duration::from_secs(5);
 
 /// Whether a sweep was done after `from` and before `to`. At the very same time
 /// either may have come first.
-fn was_swept_between(sweeps: &[Timestamp], from: Timestamp, to: Timestamp) -> bool {
+pub(super) fn was_swept_between(sweeps: &[Timestamp], from: Timestamp, to: Timestamp) -> bool {
     let first = sweeps.partition_point(|at| *at <= from);
     sweeps.get(first).is_some_and(|at| *at < to)
 }
@@ -182,6 +182,7 @@ pub(super) fn deadlines_are_kept(evidence: &Evidence<'_>, violations: &mut Vec<V
     for file in evidence.files {
         let Some(definition) = evidence.definition(file) else { continue };
         let (mut by, mut claims) = (None, vec![None; file.tasks.len()]);
+        let mut retried_at = None;
         for event in &file.events {
             let is_missed =
                 |due: Option<Timestamp>| was_swept_before(&truth.promotes, due, event.at);
@@ -198,12 +199,20 @@ pub(super) fn deadlines_are_kept(evidence: &Evidence<'_>, violations: &mut Vec<V
                         let timeout = definition.task(body.task).claim_timeout;
                         *claim_by = timeout.map(|timeout| event.at + timeout);
                     }
+                    // A run that is to go on later has its time from then on.
+                    if let TaskEventKind::Delayed { until } = &body.kind
+                        && retried_at == Some(event.at)
+                    {
+                        by = definition.timeout().map(|timeout| *until + timeout);
+                    }
                 }
                 EventBody::Run(body) => {
                     if is_missed(by) {
                         let run = file.run.id;
                         violate(format!("run {run} {body:?} at {}, its time was {by:?}", event.at));
                     }
+                    let is_retry = matches!(body.kind, RunEventKind::Retried { .. });
+                    retried_at = is_retry.then_some(event.at);
                     match &body.kind {
                         RunEventKind::Started | RunEventKind::Retried { .. } => {
                             by = definition.timeout().map(|timeout| event.at + timeout);

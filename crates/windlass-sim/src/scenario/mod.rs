@@ -12,13 +12,13 @@ mod starts;
 use std::fmt;
 use std::time::Duration;
 
-pub(crate) use limits::LimitPlan;
+pub(crate) use limits::{LIMIT_WAIT_MAX, LimitPlan};
 pub(crate) use programs::{
     DEFERRED, KEY_SIGNAL, KeySignalPlan, Part, RESULT_BITS, SignalPlan, child_input, key_answer,
     label, step_value, undoable_name, value,
 };
 pub(crate) use shapes::{TaskPlan, WorkKind, WorkflowPlan};
-pub(crate) use starts::StartPlan;
+pub(crate) use starts::{OperatorPlan, StartPlan};
 
 use crate::dice::Dice;
 use crate::faults::{FaultPlan, Verb};
@@ -44,7 +44,7 @@ pub(crate) const HANDLER_MAX: Duration = Duration::from_secs(18);
 const FUNCTIONS: f64 = 0.6;
 
 /// The share of the scenarios in which some tasks have limits.
-const LIMITS: f64 = 0.35;
+const LIMITS: f64 = 0.45;
 
 /// The share of the scenarios in which some workflows have deadlines.
 const DEADLINES: f64 = 0.3;
@@ -53,7 +53,8 @@ const DEADLINES: f64 = 0.3;
 /// not over (G1): every wait of the design at its longest, one after the other.
 pub(crate) fn quiet_max() -> Duration {
     let waits = [LEASE_MAX, DUTY_INTERVAL_MAX, POLL_MAX, BACKOFF_MAX, SLEEP_MAX, HANDLER_MAX];
-    waits.iter().sum::<Duration>() + DELAY_MAX + LEADER_TTL_MAX + Duration::from_secs(10)
+    let others = DELAY_MAX + LEADER_TTL_MAX + LIMIT_WAIT_MAX;
+    waits.iter().sum::<Duration>() + others + Duration::from_secs(10)
 }
 
 /// What a scenario is made to show.
@@ -124,6 +125,8 @@ pub(crate) struct Scenario {
     pub(crate) starts: Vec<StartPlan>,
     /// What is sent to keys.
     pub(crate) key_signals: Vec<KeySignalPlan>,
+    /// What is done about dead letters.
+    pub(crate) operators: Vec<OperatorPlan>,
     /// How many worker processes there are at a time.
     pub(crate) posts: usize,
     /// The most slots of a worker.
@@ -172,8 +175,10 @@ impl Scenario {
             shapes::set_deadlines(&mut deadlines, &mut workflows);
         }
         let mut limits = Dice::new(seed, "limits");
+        let mut operators = Vec::new();
         if limits.chance(LIMITS) {
             limits::set(&mut limits, &mut workflows);
+            operators = starts::operators(&mut limits, horizon);
         }
         let (posts_max, slots_max, peace) = match style {
             Style::Mixed => (5, dice.pick(&[1, 3, 5, 20]), dice.pick(&[4_000, 10_000, 25_000])),
@@ -194,6 +199,7 @@ impl Scenario {
             tenants,
             starts,
             key_signals,
+            operators,
         };
         if has_functions && functions.chance(0.5) {
             let verbs = [Verb::Record, Verb::Signal, Verb::Finish, Verb::Finish, Verb::Start];
@@ -261,6 +267,9 @@ impl fmt::Display for Scenario {
         }
         for signal in &self.key_signals {
             writeln!(f, "{signal:?}")?;
+        }
+        for operator in &self.operators {
+            writeln!(f, "{operator:?}")?;
         }
         Ok(())
     }

@@ -42,6 +42,31 @@ pub(crate) struct StartPlan {
     pub(crate) signals: Vec<SignalPlan>,
 }
 
+/// Someone who sees to all dead letters that there are at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OperatorPlan {
+    /// What the action is called by.
+    pub(crate) id: u128,
+    /// When.
+    pub(crate) at: Duration,
+    /// Whether their runs go on; otherwise they are discarded.
+    pub(crate) redrives: bool,
+    /// How many runs begin in a second, if that matters.
+    pub(crate) per_second: Option<u32>,
+}
+
+/// Someone who sees to dead letters now and then.
+pub(super) fn operators(dice: &mut Dice, horizon: Duration) -> Vec<OperatorPlan> {
+    let count = dice.count(0..=6);
+    let plan = |_| OperatorPlan {
+        id: dice.large_number(),
+        at: dice.up_to(horizon),
+        redrives: dice.chance(0.7),
+        per_second: dice.chance(0.4).then(|| dice.pick(&[1, 5, 50])),
+    };
+    (0..count).map(plan).collect()
+}
+
 fn plain(dice: &mut Dice, at: Duration) -> StartPlan {
     StartPlan {
         id: RunId::from_parts(EPOCH + at, dice.large_number()),
@@ -116,13 +141,17 @@ pub(super) fn of_functions(
     let is_function = |plan: &WorkflowPlan| plan.tasks.iter().any(|t| !t.program.is_empty());
     let functions: Vec<usize> =
         (0..workflows.len()).filter(|place| is_function(&workflows[*place])).collect();
-    let count = dice.count(1..=6);
+    // Sometimes many of one kind come together, and wait for the same keys at once.
+    let crowd = dice.chance(0.25).then(|| (dice.up_to(horizon / 2), dice.pick(&functions)));
+    let count = if crowd.is_some() { dice.count(4..=9) } else { dice.count(1..=6) };
     let start = |_| {
-        let at = dice.up_to(horizon * 2 / 3);
+        let alone = (dice.up_to(horizon * 2 / 3), dice.pick(&functions));
+        let (at, workflow) = crowd.map_or(alone, |(at, it)| (at + dice.millis(0..=500), it));
+        // Most of one, so that they wait for the same keys.
+        let is_of_one = crowd.is_some() || dice.chance(0.6);
         StartPlan {
-            workflow: dice.pick(&functions),
-            // Most of one, so that they wait for the same keys.
-            tenant: if dice.chance(0.6) { 0 } else { dice.count(0..=tenants - 1) },
+            workflow,
+            tenant: if is_of_one { 0 } else { dice.count(0..=tenants - 1) },
             cancel_after: dice.chance(0.15).then(|| dice.millis(0..=15_000)),
             retry_after: dice.chance(0.8).then(|| dice.millis(1_000..=10_000)),
             undo_after: dice.chance(0.15).then(|| dice.millis(5_000..=40_000)),

@@ -170,6 +170,10 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// which takes longer than most of them.
 const STATEMENT_USUAL: Duration = Duration::from_millis(2);
 
+/// How long two wait for each other at least before it is more than the look at one of them being
+/// older than that at the other: half of the time after which the server ends one.
+const DEADLOCK_LEAST: Duration = Duration::from_millis(500);
+
 /// What is added to the answers of two that waited for each other.
 const DEADLOCKED: &str = ", after a deadlock";
 
@@ -342,7 +346,7 @@ impl Explorer {
         let (mut choices, mut trace) = (Vec::new(), Vec::new());
         let mut asleep: Option<usize> = None;
         let mut is_repetition = false;
-        let mut is_deadlocked = false;
+        let (mut is_deadlocked, mut stuck_since) = (false, None);
         let deadline = Instant::now() + WAIT_MAX;
         let mut answers = loop {
             let asking = self.settle(&mut verbs).await;
@@ -357,7 +361,8 @@ impl Explorer {
                     }
                     // Both wait for each other: the server ends one of them.
                     assert!(Instant::now() < deadline, "nobody goes on: {trace:?}");
-                    is_deadlocked = true;
+                    let since = *stuck_since.get_or_insert_with(Instant::now);
+                    is_deadlocked |= since.elapsed() > DEADLOCK_LEAST;
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     continue;
                 }
@@ -384,6 +389,7 @@ impl Explorer {
                     number
                 }
             };
+            stuck_since = None;
             let session = SESSIONS[number];
             let statement = asked(&number).unwrap_or("?");
             assert!(case.has_claims || statement != "claim", "a claim that was not announced");
