@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass::store::{
     Answer, Born, ChildStart, Completion, Held, Mailbox, NewKeySignal, NewSignal, PAGE_MAX,
-    Recording, RunFilter, Shown, Store, TakeSignal, Taken, Which,
+    Recording, RunFilter, Signalled, Store, TakeSignal, Taken,
 };
 use windlass::{Fence, RunId, RunState, Timestamp};
 use windlass_core::{
@@ -207,9 +207,7 @@ impl World {
     /// Signals were asked for.
     pub(crate) async fn note_takes(&self, takes: &[TakeSignal], answers: &[Taken]) {
         for (take, answer) in takes.iter().zip(answers) {
-            let (Ok(Some(Shown { value, .. })), Which::Shown(..)) = (answer, take.which) else {
-                continue;
-            };
+            let Ok(Some(Signalled::Value(value))) = answer else { continue };
             self.note_fence(take.held);
             let Some(address) = self.address(take).await else { continue };
             let wrong = self.take_in_order(address, take, value);

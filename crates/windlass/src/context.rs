@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::function::{Journal, never};
 use crate::planted::Planted;
 use crate::store::{
-    Answer, Born, Child, ChildCount, ChildStart, Claimed, Held, Recording, Refusal, Shown,
+    Answer, Born, Child, ChildCount, ChildStart, Claimed, Held, Recording, Refusal, Signalled,
     StoreError, TakeSignal, WorkerLink,
 };
 use crate::worker::{Gather, Gathers, Parcel};
@@ -237,7 +237,7 @@ impl Attempt {
     }
 
     /// Asks for a signal. Ends the attempt if the task is not its any more.
-    pub(crate) async fn take_signal(&self, take: TakeSignal) -> Option<Shown> {
+    pub(crate) async fn take_signal(&self, take: TakeSignal) -> Option<Signalled> {
         match self.tell(|gathers| &gathers.takes, take).await {
             Ok(Ok(taken)) => taken,
             Ok(Err(refusal)) => self.stop(refusal).await,

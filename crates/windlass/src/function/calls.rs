@@ -16,7 +16,7 @@ use windlass_core::{
 use super::journal::{CallError, Made, Over};
 use crate::context::Ctx;
 use crate::planted::PlantedBug;
-use crate::store::{Held, TakeSignal, Which};
+use crate::store::{Held, Signalled, TakeSignal, Which};
 use crate::task_error::TaskError;
 
 pub(super) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -403,14 +403,13 @@ async fn take(made: &Made, key: Option<&SignalKey>) -> bool {
         let (name, key) = (made.name.clone(), key.cloned());
         made.attempt.take_signal(TakeSignal { held, call: made.call, name, key, which })
     };
-    while let Some(shown) = ask(Which::Oldest).await {
+    while let Some(Signalled::Newest(newest)) = ask(Which::Newest).await {
         let number = made.number();
-        let taken = ask(Which::Shown(shown.id, number)).await;
-        let is_taken = taken.is_some();
-        made.answer(number, taken.map(|taken| StepResult::Value(taken.value)));
-        if is_taken {
+        if let Some(Signalled::Value(value)) = ask(Which::UpTo(newest, number)).await {
+            made.answer(number, Some(StepResult::Value(value)));
             return true;
         }
+        made.answer(number, None);
     }
     false
 }

@@ -72,16 +72,17 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// large, is answered [`Refusal::Invalid`]. The answers are in the order of the requests.
     async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError>;
 
-    /// Shows functions of the worker's the oldest signal of a name that waits for them, or takes
-    /// the one that they were shown: it becomes the result of the call and is gone. `None` if
-    /// there is none, or if it was taken by another call. The answers are in the order of the
-    /// requests.
+    /// Tells functions of the worker's of the newest signal of a name that waits for them, or takes
+    /// the oldest of those that came no later than the one they were told of: it becomes the
+    /// result of the call and is gone. `None` if there is none, or if others took them all. The
+    /// answers are in the order of the requests.
     ///
     /// Signals are those to the run, or those to a key of its tenant, which others may ask for
     /// as well: each goes to one of them.
     ///
-    /// Looking changes nothing, and what was taken never waits again. So a request that is
-    /// delivered once more, however late, does nothing that its function does not know of.
+    /// Looking changes nothing, and nobody comes behind time: once none is left of those up to one
+    /// of them, none ever is. So a request that is delivered once more, however late, does nothing
+    /// that its function does not know of.
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError>;
 
     /// Starts runs that functions of the worker's wait for, as
@@ -355,11 +356,11 @@ pub struct TakeSignal {
 /// Which signal a function asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The oldest, which stays where it is.
-    Oldest,
-    /// The one that it was shown, which is to be the result at this place among those of the
-    /// function.
-    Shown(SignalId, u32),
+    /// The newest, which stays where it is.
+    Newest,
+    /// The oldest that came no later than this one, which is to be the result at this place among
+    /// those of the function.
+    UpTo(SignalId, u32),
 }
 
 impl Which {
@@ -367,22 +368,22 @@ impl Which {
     pub(super) fn taken_before(self, known: &StepState) -> Taken {
         match (self, known) {
             (
-                Which::Shown(id, number),
+                Which::UpTo(_, number),
                 StepState::Done { number: taken, result: StepResult::Value(value) },
-            ) if number == *taken => Ok(Some(Shown { id, value: value.clone() })),
-            (Which::Shown(..), _) => Err(Refusal::Invalid),
-            (Which::Oldest, _) => Ok(None),
+            ) if number == *taken => Ok(Some(Signalled::Value(value.clone()))),
+            // It does not know of its result, and must be run again to learn of it.
+            (Which::UpTo(..) | Which::Newest, _) => Err(Refusal::Invalid),
         }
     }
 }
 
-/// A signal that waits for a function, or that it has taken.
+/// What a function is told that asks for a signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
-    /// What it is known by.
-    pub id: SignalId,
-    /// What it says.
-    pub value: Payload,
+pub enum Signalled {
+    /// The newest that waits for it.
+    Newest(SignalId),
+    /// What the one says that it has taken.
+    Value(Payload),
 }
 
 /// A function starts a run.
@@ -450,7 +451,7 @@ impl Child {
 pub type ToUndo = Result<Vec<Claimed>, Refusal>;
 
 /// The answer to [`TakeSignal`].
-pub type Taken = Result<Option<Shown>, Refusal>;
+pub type Taken = Result<Option<Signalled>, Refusal>;
 
 /// The answer to a completion, a release, a checkpoint or a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,7 +43,7 @@ pub use leaders::{
 pub use link::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
     Finished, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ParentEnd, ProgressNote,
-    Recording, Refusal, Release, Shown, TakeSignal, Taken, ToUndo, Which, WorkerLink,
+    Recording, Refusal, Release, Signalled, TakeSignal, Taken, ToUndo, Which, WorkerLink,
 };
 pub use log::{Action, LogEntry, LogFilter, LogPage, NewLogEntry};
 pub use memory::MemoryStore;

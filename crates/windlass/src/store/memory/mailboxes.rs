@@ -7,7 +7,7 @@ use windlass_core::{Payload, RunId, SignalId, SignalKey, StepName, TaskId, Tenan
 use super::children::Notice;
 use super::state::State;
 use crate::planted::{Planted, PlantedBug};
-use crate::store::{Mailbox, NewKeySignal, SIGNALS_MAX, Shown, StoreError};
+use crate::store::{Mailbox, NewKeySignal, SIGNALS_MAX, StoreError};
 
 /// Signals to keys, and who waits for them.
 #[derive(Default)]
@@ -40,10 +40,23 @@ impl Mailboxes {
         mine.filter(move |letter| letter.expires_at > now && letter.value.is_some())
     }
 
-    /// The oldest signal of a mailbox, if there is one.
-    pub(super) fn first(&self, mailbox: &Mailbox, now: Timestamp) -> Option<Shown> {
-        let Letter { id, value, .. } = self.waiting(mailbox, now).next()?;
-        Some(Shown { id: *id, value: value.clone()? })
+    /// The newest signal of a mailbox, if there is one.
+    pub(super) fn newest(&self, mailbox: &Mailbox, now: Timestamp) -> Option<SignalId> {
+        self.waiting(mailbox, now).last().map(|letter| letter.id)
+    }
+
+    /// What the oldest signal of a mailbox says, if it came no later than another.
+    pub(super) fn first(
+        &self,
+        mailbox: &Mailbox,
+        newest: SignalId,
+        now: Timestamp,
+    ) -> Option<Payload> {
+        let all = self.signals.get(&(mailbox.tenant.clone(), mailbox.key.clone()))?;
+        let place = |id| all.iter().position(|letter| letter.id == id);
+        let first = self.waiting(mailbox, now).next()?;
+        let is_in_time = place(first.id) <= place(newest) && place(newest).is_some();
+        first.value.clone().filter(|_| is_in_time)
     }
 
     /// Notes that the oldest signal of a mailbox was taken.

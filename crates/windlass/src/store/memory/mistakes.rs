@@ -5,12 +5,10 @@ use std::sync::Arc;
 use windlass_core::lane::{Need, Verdict};
 use windlass_core::{Effect, LaneId, Lanes, StepName, TaskId, TaskIndex, TaskState, WorkerId};
 
-use super::run::Run;
+use super::run::{Letter, Run};
 use super::state::{Ended, Shared, State};
 use crate::planted::PlantedBug;
-use crate::store::{
-    Answer, Completion, Heartbeat, Held, Shown, StoreError, TakeSignal, Taken, Which,
-};
+use crate::store::{Answer, Completion, Heartbeat, Held, StoreError, TakeSignal, Taken, Which};
 
 impl State {
     /// Whoever says to hold a task prolongs the lease of its present holder.
@@ -36,8 +34,8 @@ impl State {
     }
 
     /// Takes a signal off that the function has not got yet.
-    pub(super) fn take_off(&mut self, take: &TakeSignal) -> Option<(StepName, Shown)> {
-        let Which::Shown(id, _) = take.which else { return None };
+    pub(super) fn take_off(&mut self, take: &TakeSignal) -> Option<(StepName, Letter)> {
+        let Which::UpTo(..) = take.which else { return None };
         if take.key.is_some() {
             return None;
         }
@@ -46,12 +44,16 @@ impl State {
         if known.is_some_and(|step| step.number().is_some()) {
             return None;
         }
-        let place = run.signals.iter().position(|(_, signal)| signal.id == id)?;
+        let place = run.signals.iter().position(|(name, _)| *name == take.name)?;
         Some(run.signals.remove(place))
     }
 
     /// Records a signal that was taken off.
-    pub(super) fn take_later(&mut self, take: TakeSignal, off: Option<(StepName, Shown)>) -> Taken {
+    pub(super) fn take_later(
+        &mut self,
+        take: TakeSignal,
+        off: Option<(StepName, Letter)>,
+    ) -> Taken {
         if let (Some(run), Some(signal)) = (self.runs.get_mut(&take.held.task.run), off) {
             run.signals.insert(0, signal);
         }

@@ -1,6 +1,6 @@
 //! One run in memory, and the only place where its tasks change their state.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use windlass_core::{
 use super::queue::{Entry, Place, Station};
 use super::state::{Deadline, Due, Ended, Shared};
 use crate::planted::PlantedBug;
-use crate::store::{HandlerKey, NewRun, RunRecord, Shown, StoreError, TaskRecord};
+use crate::store::{HandlerKey, NewRun, RunRecord, StoreError, TaskRecord};
 
 pub(super) struct Run {
     pub(super) id: RunId,
@@ -35,9 +35,17 @@ pub(super) struct Run {
     pub(super) tasks: Vec<Task>,
     pub(super) events: Vec<Event>,
     /// Signals that no function has asked for, the oldest first.
-    pub(super) signals: Vec<(StepName, Shown)>,
-    /// The ids of all signals that came.
-    pub(super) signal_ids: HashSet<SignalId>,
+    pub(super) signals: Vec<(StepName, Letter)>,
+    /// The ids of all signals that came, each with its place among them.
+    pub(super) signal_ids: HashMap<SignalId, u64>,
+}
+
+/// A signal that waits for the functions of a run.
+pub(super) struct Letter {
+    pub(super) id: SignalId,
+    /// Its place among those that came.
+    pub(super) seq: u64,
+    pub(super) value: Payload,
 }
 
 pub(super) struct Task {
@@ -118,7 +126,7 @@ impl Run {
             tasks,
             events: Vec::new(),
             signals: Vec::new(),
-            signal_ids: HashSet::new(),
+            signal_ids: HashMap::new(),
         };
         let started = RunEvent { kind: RunEventKind::Started, from: None, to: RunState::Running };
         run.push_event(shared, EventBody::Run(started));

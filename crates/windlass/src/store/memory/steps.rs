@@ -8,11 +8,11 @@ use windlass_core::{
     TaskIndex, TaskState, Timestamp,
 };
 
-use super::run::{Run, Task};
+use super::run::{Letter, Run, Task};
 use super::state::{Shared, State};
 use crate::planted::{Planted, PlantedBug};
 use crate::store::{
-    Answer, Mailbox, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, Shown, StoreError,
+    Answer, Mailbox, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, Signalled, StoreError,
     TakeSignal, Taken, Which, wrong_state,
 };
 
@@ -47,17 +47,27 @@ impl State {
         }
         let mailbox = key.clone().map(|key| run.mailbox(key, name.clone()));
         let place = run.signals.iter().position(|(signal, _)| *signal == name);
-        let first = match &mailbox {
-            Some(mailbox) => self.shared.mailboxes.first(mailbox, now),
-            None => place.map(|place| run.signals[place].1.clone()),
+        let (newest, number) = match which {
+            Which::UpTo(newest, number) => (newest, number),
+            Which::Newest => {
+                let own = run.signals.iter().rfind(|(signal, _)| *signal == name);
+                let newest = match &mailbox {
+                    Some(mailbox) => self.shared.mailboxes.newest(mailbox, now),
+                    None => own.map(|(_, letter)| letter.id),
+                };
+                return Ok(newest.map(Signalled::Newest));
+            }
         };
-        let Some(shown) = first else { return Ok(None) };
-        let number = match which {
-            Which::Oldest => return Ok(Some(shown)),
-            Which::Shown(id, _) if id != shown.id => return Ok(None),
-            Which::Shown(_, number) => number,
+        let value = match &mailbox {
+            Some(mailbox) => self.shared.mailboxes.first(mailbox, newest, now),
+            None => {
+                let seq = run.signal_ids.get(&newest).copied();
+                let first = place.map(|place| &run.signals[place].1);
+                first.filter(|first| Some(first.seq) <= seq).map(|first| first.value.clone())
+            }
         };
-        let change = StepChange::Done { number, result: StepResult::Value(shown.value.clone()) };
+        let Some(value) = value else { return Ok(None) };
+        let change = StepChange::Done { number, result: StepResult::Value(value.clone()) };
         let steps = [StepWrite { call, name, kind: StepKind::Signal, key, change }];
         let task = run.task(held.task.index);
         if !task.can_write(&steps, now) {
@@ -70,7 +80,7 @@ impl State {
             (None, Some(place)) => drop(run.signals.remove(place)),
             (None, None) => {}
         }
-        Ok(Some(shown))
+        Ok(Some(Signalled::Value(value)))
     }
 
     pub(super) fn signal(&mut self, signal: NewSignal) -> Result<(), StoreError> {
@@ -78,7 +88,7 @@ impl State {
         let Some(run) = self.runs.get_mut(&signal.run) else {
             return Err(StoreError::NotFound(format!("run {}", signal.run)));
         };
-        if run.signal_ids.contains(&signal.id) {
+        if run.signal_ids.contains_key(&signal.id) {
             return Ok(());
         }
         if run.state != RunState::Running {
@@ -88,8 +98,9 @@ impl State {
         if run.signals.len() >= SIGNALS_MAX {
             return Err(too_many_signals(&signal));
         }
-        run.signal_ids.insert(signal.id);
-        run.signals.push((signal.name, Shown { id: signal.id, value: signal.value }));
+        let seq = run.signal_ids.len() as u64;
+        run.signal_ids.insert(signal.id, seq);
+        run.signals.push((signal.name, Letter { id: signal.id, seq, value: signal.value }));
         run.resume_signalled(&mut self.shared)
     }
 
@@ -176,7 +187,7 @@ impl Run {
             self.schedule(shared, index, until);
         }
         let mailboxes = if parking.awaits { self.awaited_keys(index) } else { BTreeSet::new() };
-        let is_there = |mailbox| shared.mailboxes.first(mailbox, shared.now).is_some();
+        let is_there = |mailbox| shared.mailboxes.newest(mailbox, shared.now).is_some();
         let is_there = mailboxes.iter().any(is_there)
             && !shared.planted.has(PlantedBug::KeySignalMissedAtPark);
         shared.mailboxes.wait(self.task_id(index), mailboxes);

@@ -15,7 +15,9 @@ use super::floors::{Found, Front, Look};
 use super::handout::{Facts, Named, Questions};
 use super::history::write_history;
 use super::leases::{Life, limit_leases};
-use super::names::{Route, RouteKey};
+use super::names::{
+    ROUTES_AFTER_ENOUGH, ROUTES_AFTER_LITTLE, ROUTES_AFTER_NOTHING, Route, RouteKey,
+};
 use super::pool::{Ask, Params, Tx};
 use super::statements as sql;
 use super::time::At;
@@ -25,7 +27,8 @@ use crate::duties::LOOK_PAUSE_MAX;
 use crate::store::{ClaimRequest, Claimed, StoreError};
 
 /// How many routes are merged exactly, by tag: of more, which only buckets of keys can be, so few
-/// of each are looked at that all of them together are about twice what is wanted.
+/// of each are looked at that all of them together are about twice what is wanted, and all of them
+/// only if that is too little.
 const ROUTES_MERGED_MAX: usize = 64;
 
 /// A task that was taken off its queue and leased.
@@ -125,8 +128,12 @@ impl Grab {
     /// What it has brought.
     fn catch(&self, rows: &[Row], took: Duration) -> Catch {
         let taken: Vec<Taken> = rows.iter().map(Taken::of).collect();
+        let mut counts: HashMap<i32, usize> = HashMap::new();
+        for one in &taken {
+            *counts.entry(one.route).or_default() += 1;
+        }
         let left = |(route, wanted): (&i32, &Wanted)| {
-            let count = taken.iter().filter(|one| one.route == *route).count();
+            let count = counts.get(route).copied().unwrap_or_default();
             Left { is_dry: wanted.is_all || count < wanted.count, first: wanted.first }
         };
         let left = self.routes.iter().zip(&self.wanted).map(left).collect();
@@ -162,6 +169,33 @@ struct Wanted {
     is_all: bool,
     /// The tag of what stands first in it, if that was looked at.
     first: Option<i64>,
+}
+
+/// What was seen of a route.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    count: usize,
+    /// The tag of what stands first in it.
+    first: Option<i64>,
+}
+
+/// The first places of routes, and what there is of each.
+async fn candidates(
+    tx: &Tx<'_>,
+    routes: &[i32],
+    floors: &[i64],
+    most: usize,
+) -> Result<(Vec<Row>, HashMap<i32, Seen>), Fault> {
+    let each = i64::try_from(most).unwrap_or(i64::MAX);
+    let rows = tx.query(&sql::CANDIDATES, &[&routes, &floors, &each]).await?;
+    let mut all: HashMap<i32, Seen> = HashMap::new();
+    for row in &rows {
+        let (route, tag) = (row.get("route_id"), row.get::<_, i64>("tag"));
+        let seen = all.entry(route).or_default();
+        seen.count += 1;
+        seen.first = Some(seen.first.map_or(tag, |first| first.min(tag)));
+    }
+    Ok((rows, all))
 }
 
 /// Something that stands in a route.
@@ -266,7 +300,12 @@ impl PostgresStore {
         let looks = &[Found::Nothing, Found::TooLittle];
         let mut taken = self.take(&tx, request, &opening.routes, &times, early, looks).await?;
         let is_short = taken.len() < request.limit;
-        if is_short && self.names.read_routes(&tx, taken.is_empty()).await? {
+        let every = match (taken.is_empty(), is_short) {
+            (true, _) => ROUTES_AFTER_NOTHING,
+            (false, true) => ROUTES_AFTER_LITTLE,
+            (false, false) => ROUTES_AFTER_ENOUGH,
+        };
+        if self.names.read_routes(&tx, every).await? && is_short {
             let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
             self.see_ring_in(&tx).await?;
             let routes = self.routes_of(request);
@@ -373,9 +412,13 @@ impl PostgresStore {
                     None => self.take_from(tx, request, routes, floors, rest).await?,
                 };
                 let (floors, took) = (&catch.floors, catch.took);
+                let mut lasts: HashMap<i32, i64> = HashMap::new();
+                for one in &catch.taken {
+                    let last = lasts.entry(one.route).or_insert(one.slot.0);
+                    *last = one.slot.0.max(*last);
+                }
                 for (((_, route), from), left) in routes.iter().zip(floors).zip(&catch.left) {
-                    let tags = catch.taken.iter().filter(|one| one.route == route.id);
-                    let last = tags.map(|one| one.slot.0).max();
+                    let last = lasts.get(&route.id).copied();
                     // What comes stands behind virtual time. Of a route that is dry, nothing is
                     // left up to it: others took it. One whose turn did not come still has
                     // its first.
@@ -476,8 +519,16 @@ impl PostgresStore {
             0..=ROUTES_MERGED_MAX => limit,
             count => limit.min(2 * limit / count + 2),
         };
-        let each = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = tx.query(&sql::CANDIDATES, &[&ids, &floors, &each]).await?;
+        let (rows, seen) = candidates(tx, &ids, floors, most).await?;
+        let is_cut = |id: &i32| seen.get(id).is_some_and(|seen| seen.count == most);
+        let (rows, seen, most) = match rows.len() < limit && ids.iter().any(is_cut) {
+            false => (rows, seen, most),
+            // Few routes have something, and more of it than was looked at.
+            true => {
+                let (rows, seen) = candidates(tx, &ids, floors, limit).await?;
+                (rows, seen, limit)
+            }
+        };
         let key_of: HashMap<i32, &RouteKey> =
             routes.iter().map(|(key, route)| (route.id, key)).collect();
         let standing = rows.iter().filter_map(|row| {
@@ -493,11 +544,10 @@ impl PostgresStore {
             *counts.entry(route).or_default() += 1;
         }
         let wanted = |route: &i32| {
-            let seen = rows.iter().filter(|row| row.get::<_, i32>("route_id") == *route);
-            let tags: Vec<i64> = seen.map(|row| row.get("tag")).collect();
+            let seen = seen.get(route).copied().unwrap_or_default();
             let count = counts.get(route).copied().unwrap_or_default();
-            let is_all = count == tags.len() && tags.len() < most;
-            Wanted { count, is_all, first: tags.into_iter().min() }
+            let is_all = count == seen.count && seen.count < most;
+            Wanted { count, is_all, first: seen.first }
         };
         Ok((ids.iter().map(wanted).collect(), firsts))
     }

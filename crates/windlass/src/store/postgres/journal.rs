@@ -3,13 +3,13 @@
 //! Steps are recorded under a lock of the lease alone, in one statement for all functions of a
 //! worker: this is what a function waits for between its steps.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    Call, Failure, Payload, RunId, RunState, SignalId, SignalKey, StepChange, StepKind, StepName,
-    StepRecord, StepResult, StepState, StepWrite, TaskId, Timestamp,
+    Call, Failure, Payload, PayloadError, RunId, RunState, SignalId, SignalKey, StepChange,
+    StepKind, StepName, StepRecord, StepResult, StepState, StepWrite, TaskId, Timestamp,
 };
 
 use super::PostgresStore;
@@ -22,7 +22,7 @@ use super::work::{Work, pairs, task_id};
 use super::writes::{Writes, params};
 use crate::store::memory::steps::too_many_signals;
 use crate::store::{
-    Answer, Held, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, Shown, StoreError,
+    Answer, Held, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, Signalled, StoreError,
     TakeSignal, Taken, Which, wrong_state,
 };
 
@@ -147,25 +147,22 @@ impl PostgresStore {
                 continue;
             }
             let mailbox = work.mailbox(take);
-            let waiting = signals.entry((held.task.run, name.clone())).or_default();
-            let first = match &mailbox {
-                Some(mailbox) => mail.first(mailbox),
-                None => waiting.first().map(|(_, shown)| shown),
+            let waiting = match &mailbox {
+                Some(mailbox) => mail.boxes.entry(mailbox.clone()).or_default(),
+                None => signals.entry((held.task.run, name.clone())).or_default(),
             };
-            let (shown, number) = match (first, which) {
-                (Some(shown), Which::Shown(id, number)) if *id == shown.id => {
-                    (shown.clone(), *number)
-                }
-                (Some(shown), Which::Oldest) => {
-                    answers.push(Ok(Some(shown.clone())));
-                    continue;
-                }
-                (Some(_), Which::Shown(..)) | (None, _) => {
-                    answers.push(Ok(None));
+            let (newest, number) = match which {
+                Which::UpTo(newest, number) => (newest, *number),
+                Which::Newest => {
+                    answers.push(Ok(waiting.newest.map(Signalled::Newest)));
                     continue;
                 }
             };
-            let result = StepResult::Value(shown.value.clone());
+            let Some((seq, value)) = waiting.first_up_to(*newest) else {
+                answers.push(Ok(None));
+                continue;
+            };
+            let result = StepResult::Value(value.clone());
             let change = StepChange::Done { number, result };
             let (name, kind, key) = (name.clone(), StepKind::Signal, key.clone());
             let write = StepWrite { call: *call, name, kind, key, change };
@@ -175,14 +172,14 @@ impl PostgresStore {
             };
             known.insert(*call, record.clone());
             records.push((held.task, record));
-            if let Some(mailbox) = &mailbox {
-                mail.take(mailbox);
+            waiting.oldest.pop_front();
+            if let Some(mailbox) = mailbox {
+                mail.taken.push((mailbox, seq));
             } else {
-                let (seq, _) = waiting.remove(0);
                 runs.push(*held.task.run.as_uuid());
                 taken.push(seq);
             }
-            answers.push(Ok(Some(shown)));
+            answers.push(Ok(Some(Signalled::Value(value))));
         }
         if !records.is_empty() {
             let mut writes = Writes::default();
@@ -288,32 +285,92 @@ async fn steps_at(tx: &Tx<'_>, takes: &[TakeSignal]) -> Result<Steps, Fault> {
     read_steps(&tx.query(&sql::STEPS_AT, &[&runs, &indices, &calls]).await?)
 }
 
-/// The signals that wait in locked runs and that may be taken, by run and name, the oldest
-/// first.
+/// Signals of one name to a run or to a key.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// Those that may be taken, the oldest first, with their places.
+    pub(super) oldest: VecDeque<(i64, Payload)>,
+    /// The newest that waits, if someone looks for it.
+    pub(super) newest: Option<SignalId>,
+    /// The places of those that functions were told of.
+    pub(super) told: HashMap<SignalId, i64>,
+}
+
+impl Waiting {
+    /// The oldest, if it came no later than another.
+    fn first_up_to(&self, newest: SignalId) -> Option<(i64, Payload)> {
+        let first = self.oldest.front().cloned();
+        first.filter(|(seq, _)| self.told.get(&newest).is_some_and(|newest| seq <= newest))
+    }
+
+    /// Takes in a row that tells of one of them: of the oldest, with what it says, or only of its
+    /// place.
+    pub(super) fn read(&mut self, row: &Row) -> Result<(), PayloadError> {
+        let (id, seq) = (SignalId::from_uuid(row.get("id")), row.get::<_, i64>("seq"));
+        match (row.get::<_, Option<&str>>("value"), row.get("is_newest")) {
+            (Some(value), _) => self.oldest.push_back((seq, Payload::from_json(value)?)),
+            (None, true) => self.newest = Some(id),
+            (None, false) => drop(self.told.insert(id, seq)),
+        }
+        Ok(())
+    }
+}
+
+/// The questions for signals to some places: which there are, how many are to be taken there,
+/// whether someone looks, and of which signals they were told.
+pub(super) struct Questions<K> {
+    pub(super) places: Vec<K>,
+    pub(super) most: Vec<i64>,
+    pub(super) looks: Vec<bool>,
+    /// By the place among the places.
+    pub(super) told: Vec<(usize, Uuid)>,
+}
+
+impl<K: Ord + Clone> Questions<K> {
+    pub(super) fn of(asked: impl IntoIterator<Item = (K, Which)>) -> Self {
+        let mut all: BTreeMap<K, Vec<Which>> = BTreeMap::new();
+        for (place, which) in asked {
+            all.entry(place).or_default().push(which);
+        }
+        let (mut most, mut looks, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, which) in all.values().enumerate() {
+            let marks = which.iter().filter_map(|which| match which {
+                Which::UpTo(id, _) => Some((place, *id.as_uuid())),
+                Which::Newest => None,
+            });
+            let marks: Vec<_> = marks.collect();
+            most.push(i64::try_from(marks.len()).unwrap_or(i64::MAX));
+            looks.push(which.len() > marks.len());
+            told.extend(marks);
+        }
+        Questions { places: all.into_keys().collect(), most, looks, told }
+    }
+}
+
+/// The signals to locked runs that functions ask for.
 async fn load_signals(
     tx: &Tx<'_>,
     takes: &[TakeSignal],
-) -> Result<HashMap<(RunId, StepName), Vec<(i64, Shown)>>, Fault> {
-    let mut wanted: BTreeMap<(RunId, &str), i64> = BTreeMap::new();
-    for take in takes.iter().filter(|take| take.key.is_none()) {
-        *wanted.entry((take.held.task.run, take.name.as_str())).or_default() += 1;
-    }
-    if wanted.is_empty() {
+) -> Result<HashMap<(RunId, StepName), Waiting>, Fault> {
+    let own = takes.iter().filter(|take| take.key.is_none());
+    let asked = own.map(|take| ((take.held.task.run, take.name.as_str()), take.which));
+    let Questions { places, most, looks, told } = Questions::of(asked);
+    if places.is_empty() {
         return Ok(HashMap::new());
     }
-    let runs: Vec<Uuid> = wanted.keys().map(|(run, _)| *run.as_uuid()).collect();
-    let names: Vec<&str> = wanted.keys().map(|(_, name)| *name).collect();
-    let most: Vec<i64> = wanted.values().copied().collect();
-    let mut signals: HashMap<(RunId, StepName), Vec<(i64, Shown)>> = HashMap::new();
-    for row in tx.query(&sql::WAITING_SIGNALS, &[&runs, &names, &most]).await? {
+    let runs: Vec<Uuid> = places.iter().map(|(run, _)| *run.as_uuid()).collect();
+    let names: Vec<&str> = places.iter().map(|(_, name)| *name).collect();
+    let told_runs: Vec<Uuid> = told.iter().map(|(place, _)| runs[*place]).collect();
+    let told: Vec<Uuid> = told.into_iter().map(|(_, id)| id).collect();
+    let params: Params<'_> = &[&runs, &names, &most, &looks, &told_runs, &told];
+    let mut signals: HashMap<(RunId, StepName), Waiting> = HashMap::new();
+    for row in tx.query(&sql::WAITING_SIGNALS, params).await? {
         let run = RunId::from_uuid(row.get("run_id"));
         let wrong = |error: String| StoreError::Corrupt(format!("a signal to run {run} {error}"));
         let name = StepName::new(row.get::<_, &str>("name"));
         let name = name.map_err(|error| wrong(error.to_string()))?;
-        let value = Payload::from_json(row.get::<_, &str>("value"));
-        let value = value.map_err(|error| wrong(error.to_string()))?;
-        let shown = Shown { id: SignalId::from_uuid(row.get("id")), value };
-        signals.entry((run, name)).or_default().push((row.get("seq"), shown));
+        let waiting = signals.entry((run, name)).or_default();
+        waiting.read(&row).map_err(|error| wrong(error.to_string()))?;
     }
     Ok(signals)
 }

@@ -6,17 +6,17 @@
 //! due lets them go on. The first of them that asks takes the signal; the others wait again. So
 //! none is lost with a function that was let go on and never asked.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    Call, Fence, Payload, RunId, SignalId, SignalKey, StepName, StepRecord, TaskId, TaskState,
-    Tenant, Timestamp,
+    Call, Fence, RunId, SignalKey, StepName, StepRecord, TaskId, TaskState, Tenant, Timestamp,
 };
 
 use super::PostgresStore;
 use super::fault::Fault;
+use super::journal::{Questions, Waiting};
 use super::notify::Kinds;
 use super::pool::{Params, Tx};
 use super::run::Narrow;
@@ -25,7 +25,7 @@ use super::time::At;
 use super::work::{Work, pairs, task_id};
 use super::writes::{Writes, params};
 use crate::store::memory::mailboxes::mailbox_is_full;
-use crate::store::{Mailbox, NewKeySignal, SIGNALS_MAX, Shown, StoreError, TakeSignal};
+use crate::store::{Mailbox, NewKeySignal, SIGNALS_MAX, StoreError, TakeSignal};
 
 impl PostgresStore {
     pub(super) async fn signal_key_once(&self, signal: &NewKeySignal) -> Result<(), Fault> {
@@ -100,65 +100,50 @@ pub(super) async fn signalled(
     rows.iter().map(mailbox_of).collect()
 }
 
-/// Signals to keys that wait and may be taken, and those that are.
+/// Signals to keys that functions ask for, and those that they take.
 #[derive(Default)]
 pub(super) struct Mail {
-    waiting: HashMap<Mailbox, VecDeque<Shown>>,
-    taken: Vec<(Mailbox, Uuid)>,
+    pub(super) boxes: HashMap<Mailbox, Waiting>,
+    /// By their mailboxes and places.
+    pub(super) taken: Vec<(Mailbox, i64)>,
 }
 
 impl Mail {
-    /// Locks the mailboxes that functions of locked runs ask, and loads what they may take.
+    /// Locks the mailboxes that functions of locked runs ask, and loads what they ask for.
     pub(super) async fn load(
         tx: &Tx<'_>,
         work: &Work,
         takes: &[TakeSignal],
     ) -> Result<Self, Fault> {
-        let mut wanted: BTreeMap<Mailbox, i64> = BTreeMap::new();
-        for mailbox in takes.iter().filter_map(|take| work.mailbox(take)) {
-            *wanted.entry(mailbox).or_default() += 1;
-        }
+        let asked = takes.iter().filter_map(|take| Some((work.mailbox(take)?, take.which)));
+        let Questions { places, most, looks, told } = Questions::of(asked);
         let mut mail = Mail::default();
-        if wanted.is_empty() {
+        if places.is_empty() {
             return Ok(mail);
         }
-        let (tenants, keys, names) = columns(wanted.keys());
-        let most: Vec<i64> = wanted.values().copied().collect();
+        let (tenants, keys, names) = columns(&places);
+        let (told_tenants, told_keys, _) = columns(told.iter().map(|(place, _)| &places[*place]));
+        let told: Vec<Uuid> = told.iter().map(|(_, id)| *id).collect();
         let (lock, at): (Params<'_>, _) = (&[&tenants, &keys], At(work.now));
-        let look: Params<'_> = &[&tenants, &keys, &names, &most, &at];
+        let look: Params<'_> =
+            &[&tenants, &keys, &names, &most, &looks, &told_tenants, &told_keys, &told, &at];
         let all = [(&sql::LOCK_MAILBOXES, lock), (&sql::WAITING_KEY_SIGNALS, look)];
         let [_, rows] = tx.query_all(all).await?;
         for row in &rows {
             let mailbox = mailbox_of(row)?;
-            let value = Payload::from_json(row.get::<_, &str>("value"));
-            let wrong =
-                |error| StoreError::Corrupt(format!("a signal to key {:?} {error}", mailbox.key));
-            let value = value.map_err(wrong)?;
-            let shown = Shown { id: SignalId::from_uuid(row.get("id")), value };
-            mail.waiting.entry(mailbox).or_default().push_back(shown);
+            let key = mailbox.key.clone();
+            let wrong = |error| StoreError::Corrupt(format!("a signal to key {key:?} {error}"));
+            mail.boxes.entry(mailbox).or_default().read(row).map_err(wrong)?;
         }
         Ok(mail)
-    }
-
-    /// The oldest signal of a mailbox that is there.
-    pub(super) fn first(&self, mailbox: &Mailbox) -> Option<&Shown> {
-        self.waiting.get(mailbox)?.front()
-    }
-
-    /// Takes the oldest signal of a mailbox.
-    pub(super) fn take(&mut self, mailbox: &Mailbox) {
-        let waiting = self.waiting.get_mut(mailbox);
-        if let Some(shown) = waiting.and_then(VecDeque::pop_front) {
-            self.taken.push((mailbox.clone(), *shown.id.as_uuid()));
-        }
     }
 
     /// Writes down which were taken.
     pub(super) fn write<'a>(&'a self, writes: &mut Writes<'a>) {
         if !self.taken.is_empty() {
-            let (tenants, keys, _) = columns(self.taken.iter().map(|(mailbox, _)| mailbox));
-            let ids: Vec<Uuid> = self.taken.iter().map(|(_, id)| *id).collect();
-            writes.push(&sql::TAKE_KEY_SIGNALS, params![tenants, keys, ids]);
+            let (tenants, keys, names) = columns(self.taken.iter().map(|(mailbox, _)| mailbox));
+            let places: Vec<i64> = self.taken.iter().map(|(_, place)| *place).collect();
+            writes.push(&sql::TAKE_KEY_SIGNALS, params![tenants, keys, names, places]);
         }
     }
 }

@@ -23,10 +23,18 @@ use crate::store::{HandlerKey, StoreError};
 /// How many tenants and how many definitions are remembered before all are forgotten.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// How soon a claim that found nothing looks for routes that others made, and how soon one that
-/// found too little.
-const ROUTES_LOOKED_UP_EVERY: [Duration; 2] =
-    [Duration::from_millis(10), Duration::from_millis(100)];
+/// How soon a claim that found nothing looks for routes that others made.
+pub(super) const ROUTES_AFTER_NOTHING: Duration = Duration::from_millis(10);
+
+/// How soon one that found too little does.
+pub(super) const ROUTES_AFTER_LITTLE: Duration = Duration::from_millis(100);
+
+/// How soon one that found enough does: what stands in others must have its turn.
+pub(super) const ROUTES_AFTER_ENOUGH: Duration = Duration::from_secs(1);
+
+/// How long looking for others is put off at least for each that is known: to count them is about
+/// a fiftieth of that.
+const ROUTES_AFTER_EACH: Duration = Duration::from_micros(10);
 
 /// What a route is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,12 +148,21 @@ impl Names {
         self.read(|known| i64::try_from(known.routes.len()).unwrap_or(i64::MAX))
     }
 
-    /// Reads the routes anew if that was not done just now. Answers whether there are more.
-    pub(super) async fn read_routes(&self, tx: &Tx<'_>, is_urgent: bool) -> Result<bool, Fault> {
-        let [urgent, other] = ROUTES_LOOKED_UP_EVERY;
-        let every = if is_urgent { urgent } else { other };
-        let is_fresh = |known: &Known| known.routes_read.is_some_and(|read| read.elapsed() < every);
+    /// Reads the routes anew if there are others and that was not done just now. Answers whether
+    /// there were.
+    pub(super) async fn read_routes(&self, tx: &Tx<'_>, every: Duration) -> Result<bool, Fault> {
+        let is_fresh = |known: &Known| {
+            let count = u32::try_from(known.routes.len()).unwrap_or(u32::MAX);
+            let every = every.max(ROUTES_AFTER_EACH * count);
+            known.routes_read.is_some_and(|read| read.elapsed() < every)
+        };
         if self.read(is_fresh) {
+            return Ok(false);
+        }
+        let known = self.route_count();
+        let counted = tx.query(&sql::COUNT_ROUTES, &[]).await?;
+        if counted.first().is_some_and(|row| row.get::<_, i64>(0) <= known) {
+            self.write(|known| known.routes_read = Some(Instant::now()));
             return Ok(false);
         }
         let rows = tx.query(&sql::ROUTES, &[]).await?;

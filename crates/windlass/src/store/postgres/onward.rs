@@ -13,6 +13,7 @@ use super::fault::Fault;
 use super::floors::Found;
 use super::flush::stray_row;
 use super::leases::Life;
+use super::names::ROUTES_AFTER_ENOUGH;
 use super::pool::{Ask, Params, Tx};
 use super::statements as sql;
 use super::work::Work;
@@ -49,6 +50,12 @@ impl PostgresStore {
     ) -> Result<Option<Vec<Claimed>>, Fault> {
         let request = next.request;
         self.settle(&tx, work).await?;
+        if work.moves.enqueued.is_empty() {
+            self.conclude(tx, work).await?;
+            return Ok(Some(Vec::new()));
+        }
+        // A worker that is never short of tasks may make no other claims.
+        self.names.read_routes(&tx, ROUTES_AFTER_ENOUGH).await?;
         self.see_ring_in(&tx).await?;
         let opening = self.opening(request)?;
         let is_served = |task: &TaskId| {

@@ -230,10 +230,20 @@ sql!(
 sql!(
     WAITING_KEY_SIGNALS,
     "waiting_key_signals.sql",
-    [TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, TIMESTAMPTZ]
+    [
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        INT8_ARRAY,
+        BOOL_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        UUID_ARRAY,
+        TIMESTAMPTZ
+    ]
 );
 sql!(SIGNALLED_KEYS, "signalled_keys.sql", [TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TIMESTAMPTZ]);
-sql!(TAKE_KEY_SIGNALS, "take_key_signals.sql", [TEXT_ARRAY, TEXT_ARRAY, UUID_ARRAY]);
+sql!(TAKE_KEY_SIGNALS, "take_key_signals.sql", [TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY]);
 sql!(EXPIRE_KEY_SIGNALS, "expire_key_signals.sql", [TIMESTAMPTZ, INT8]);
 sql!(
     INSERT_KEY_WAITERS,
@@ -245,7 +255,11 @@ sql!(DELETE_KEY_WAITERS, "delete_key_waiters.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(TOLD_WAITERS, "told_waiters.sql", [UUID_ARRAY]);
 sql!(SIGNAL_WAITERS, "signal_waiters.sql", [UUID, TEXT]);
 sql!(SIGNAL_NAMES, "signal_names.sql", [UUID_ARRAY]);
-sql!(WAITING_SIGNALS, "waiting_signals.sql", [UUID_ARRAY, TEXT_ARRAY, INT8_ARRAY]);
+sql!(
+    WAITING_SIGNALS,
+    "waiting_signals.sql",
+    [UUID_ARRAY, TEXT_ARRAY, INT8_ARRAY, BOOL_ARRAY, UUID_ARRAY, UUID_ARRAY]
+);
 sql!(TAKE_SIGNALS, "take_signals.sql", [UUID_ARRAY, INT8_ARRAY]);
 sql!(DELETE_CHECKPOINTS, "delete_checkpoints.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(
@@ -285,6 +299,7 @@ sql!(ROUTES, "routes.sql", []);
 sql!(MAKE_LEVELS, "make_levels.sql", [TEXT_ARRAY, INT2_ARRAY]);
 sql!(MAKE_ROUTES, "make_routes.sql", [TEXT_ARRAY, INT2_ARRAY, TEXT_ARRAY, INT4_ARRAY, INT2_ARRAY]);
 sql!(RING, "ring.sql", [TIMESTAMPTZ]);
+sql!(COUNT_ROUTES, "count_routes.sql", []);
 sql!(MAKE_TENANTS, "make_tenants.sql", [TEXT_ARRAY]);
 sql!(TENANTS_BY_NAME, "tenants_by_name.sql", [TEXT_ARRAY]);
 sql!(TENANTS_BY_ID, "tenants_by_id.sql", [INT4_ARRAY]);

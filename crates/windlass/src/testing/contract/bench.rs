@@ -16,8 +16,8 @@ use windlass_core::{
 use super::Subject;
 use crate::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
-    Held, Hello, Hints, NewRun, PAGE_MAX, Refusal, Release, RunFilter, RunRecord, Shown, Started,
-    Store, StoreError, Sweep, TakeSignal, Taken, TaskRecord, Which, WorkerInfo,
+    Held, Hello, Hints, NewRun, PAGE_MAX, Refusal, Release, RunFilter, RunRecord, Signalled,
+    Started, Store, StoreError, Sweep, TakeSignal, Taken, TaskRecord, Which, WorkerInfo,
 };
 use crate::testing::invariants::check_run;
 
@@ -181,13 +181,17 @@ impl<'a> Bench<'a> {
         answers.remove(0)
     }
 
-    /// Looks for a signal and takes what it is shown, as the result at the place of its call.
+    /// Looks for a signal and takes the oldest, as the result at the place of its call.
     pub(crate) async fn take(&self, take: TakeSignal) -> Result<Option<Payload>, Refusal> {
-        let Some(shown) = self.ask(take.clone()).await? else { return Ok(None) };
-        let which = Which::Shown(shown.id, take.call.0);
-        let taken = self.ask(TakeSignal { which, ..take }).await?;
-        assert_eq!(taken.as_ref(), Some(&shown), "nobody else took it");
-        Ok(Some(shown.value))
+        let newest = match self.ask(take.clone()).await? {
+            Some(Signalled::Newest(newest)) => newest,
+            other => return Ok(other.map(|other| panic!("{other:?} without having asked for it"))),
+        };
+        let which = Which::UpTo(newest, take.call.0);
+        match self.ask(TakeSignal { which, ..take }).await? {
+            Some(Signalled::Value(value)) => Ok(Some(value)),
+            other => panic!("{other:?} instead of one that was there"),
+        }
     }
 
     pub(crate) async fn succeed(&self, claimed: &Claimed) {
@@ -426,9 +430,14 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The answer to a question for a signal: one with this number and value.
-pub(crate) fn shown(id: u128, value: &str) -> Taken {
-    Ok(Some(Shown { id: SignalId::from_random(id), value: json(value) }))
+/// The answer to whoever looks for a signal.
+pub(crate) fn newest(id: u128) -> Taken {
+    Ok(Some(Signalled::Newest(SignalId::from_random(id))))
+}
+
+/// The answer to whoever takes a signal.
+pub(crate) fn got(value: &str) -> Taken {
+    Ok(Some(Signalled::Value(json(value))))
 }
 
 pub(crate) fn hold(claimed: &Claimed) -> Held {

@@ -5,8 +5,10 @@ use windlass_core::{
     StepWrite, TaskState, Wait,
 };
 
-use super::bench::{Bench, failure, hold, json, key, payload_of, retry_after, seconds, success};
-use crate::store::{Answer, Claimed, NewSignal, Recording, Refusal, Shown, TakeSignal, Which};
+use super::bench::{
+    Bench, failure, got, hold, json, key, payload_of, retry_after, seconds, success,
+};
+use crate::store::{Answer, Claimed, NewSignal, Recording, Refusal, TakeSignal, Which};
 
 const INVALID: Answer = Answer::Refused(Refusal::Invalid);
 
@@ -61,10 +63,10 @@ pub(crate) async fn a_function_that_begins_afresh_has_its_new_input_and_knows_no
     let third = worker.claim_one().await;
     assert_eq!((third.input.clone(), third.round), (json("[3]"), 3));
     let name = StepName::new("s").expect("the name is fine");
-    let (held, which) = (hold(&third), Which::Shown(id, 1));
+    let (held, which) = (hold(&third), Which::UpTo(id, 1));
     let take = TakeSignal { held, call: Call(1), name, key: None, which };
     let taken = bench.store.take_signals(vec![take]).await.expect("asking works");
-    assert_eq!(taken, [Ok(Some(Shown { id, value: json("5") }))], "signals are the run's");
+    assert_eq!(taken, [got("5")], "signals are the run's");
     bench.succeed(&third).await;
     assert_eq!(bench.run_state(run).await, RunState::Succeeded);
 }

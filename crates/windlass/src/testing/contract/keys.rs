@@ -11,7 +11,8 @@ use windlass_core::{
 };
 
 use super::bench::{
-    Bench, LEASE, TICK, Worker, hold, is_hinted, json, payload_of, seconds, shown, success, tenant,
+    Bench, LEASE, TICK, Worker, got, hold, is_hinted, json, newest, payload_of, seconds, success,
+    tenant,
 };
 use crate::store::{
     Answer, Claimed, Mailbox, NewKeySignal, NewSignal, Recording, Refusal, SIGNAL_KEPT,
@@ -56,12 +57,12 @@ fn park_again(calls: &[u32]) -> Decision {
 
 fn ask(claimed: &Claimed, call: u32, to: &str) -> TakeSignal {
     let (held, call, name) = (hold(claimed), Call(call), name("paid"));
-    TakeSignal { held, call, name, key: Some(key(to)), which: Which::Oldest }
+    TakeSignal { held, call, name, key: Some(key(to)), which: Which::Newest }
 }
 
-/// The same for a signal that was shown.
-fn named(take: TakeSignal, id: u128) -> TakeSignal {
-    let which = Which::Shown(SignalId::from_random(id), take.call.0);
+/// Takes the oldest up to one of them.
+fn up_to(take: TakeSignal, id: u128) -> TakeSignal {
+    let which = Which::UpTo(SignalId::from_random(id), take.call.0);
     TakeSignal { which, ..take }
 }
 
@@ -99,12 +100,10 @@ pub(crate) async fn a_signal_to_a_key_lets_go_on_who_waits_for_it(bench: &Bench<
     let claimed = worker.claim_one().await;
     assert_eq!(claimed.steps[0].key, Some(key("pay_1")));
     assert_eq!(bench.take(ask(&claimed, 1, "pay_1")).await, value("[7]"));
-    let again = bench.ask(named(ask(&claimed, 1, "pay_1"), 1)).await;
-    assert_eq!(again, shown(1, "[7]"), "the answer was lost");
-    let other = TakeSignal {
-        which: Which::Shown(SignalId::from_random(1), 2),
-        ..ask(&claimed, 1, "pay_1")
-    };
+    let again = bench.ask(up_to(ask(&claimed, 1, "pay_1"), 1)).await;
+    assert_eq!(again, got("[7]"), "the answer was lost");
+    let other =
+        TakeSignal { which: Which::UpTo(SignalId::from_random(1), 2), ..ask(&claimed, 1, "pay_1") };
     assert_eq!(bench.ask(other).await, Err(Refusal::Invalid), "its place is another");
     let known = steps(bench, &claimed).await;
     assert_eq!((known[0].number(), &known[0].key), (Some(1), &Some(key("pay_1"))));
@@ -131,15 +130,15 @@ pub(crate) async fn signals_to_a_key_are_kept_and_taken_in_their_order(bench: &B
     // One batch of two functions, of which one asks twice.
     let takes = vec![
         ask(&both[0], 1, "pay_1"),
-        named(ask(&both[0], 1, "pay_1"), 1),
-        named(ask(&both[1], 1, "pay_1"), 2),
-        named(ask(&both[0], 2, "pay_1"), 3),
-        named(TakeSignal { key: None, ..ask(&both[0], 3, "pay_1") }, 6),
-        named(TakeSignal { key: None, ..ask(&both[1], 2, "pay_1") }, 4),
+        up_to(ask(&both[0], 1, "pay_1"), 3),
+        up_to(ask(&both[1], 1, "pay_1"), 3),
+        up_to(ask(&both[0], 2, "pay_1"), 3),
+        up_to(ask(&both[0], 4, "pay_1"), 3),
+        up_to(TakeSignal { key: None, ..ask(&both[0], 3, "pay_1") }, 6),
+        up_to(TakeSignal { key: None, ..ask(&both[1], 2, "pay_1") }, 4),
     ];
     let taken = bench.store.take_signals(takes).await.expect("asking works");
-    let expected =
-        [shown(1, "1"), shown(1, "1"), shown(2, "2"), shown(3, "3"), shown(6, "[]"), Ok(None)];
+    let expected = [newest(5), got("1"), got("2"), got("3"), Ok(None), got("[]"), Ok(None)];
     assert_eq!(taken, expected, "signals to a run are others");
     assert_eq!(bench.take(ask(&both[1], 3, "pay_1")).await, value("4"));
     assert_eq!(bench.take(ask(&both[0], 4, "pay_1")).await, value("5"));
@@ -169,15 +168,16 @@ pub(crate) async fn a_question_for_a_signal_that_is_heard_late_takes_nothing(ben
         let before = steps(bench, &claimed).await.len();
         assert_eq!(bench.ask(one.clone()).await, Ok(None));
         send(1, "1").await;
-        // The same question once more: what it is shown stays where it is.
-        assert_eq!(bench.ask(one.clone()).await, shown(1, "1"));
-        assert_eq!(bench.ask(one.clone()).await, shown(1, "1"));
+        // The same question once more: what it is told of stays where it is.
+        assert_eq!(bench.ask(one.clone()).await, newest(1));
+        assert_eq!(bench.ask(one.clone()).await, newest(1));
         assert_eq!(steps(bench, &claimed).await.len(), before);
-        assert_eq!(bench.ask(named(two, 1)).await, shown(1, "1"));
+        assert_eq!(bench.ask(up_to(two.clone(), 1)).await, got("1"));
+        assert_eq!(bench.ask(two).await, Err(Refusal::Invalid), "it has its result");
         // It is another's now, and that there is a next one changes nothing.
-        assert_eq!(bench.ask(named(one.clone(), 1)).await, Ok(None));
+        assert_eq!(bench.ask(up_to(one.clone(), 1)).await, Ok(None));
         send(2, "2").await;
-        assert_eq!(bench.ask(named(one.clone(), 1)).await, Ok(None));
+        assert_eq!(bench.ask(up_to(one.clone(), 1)).await, Ok(None));
         assert_eq!(bench.take(one).await, value("2"));
     }
 }

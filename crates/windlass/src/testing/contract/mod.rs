@@ -192,6 +192,7 @@ macro_rules! store_contract_cases {
                 limits_and_order_hold_while_keys_move
                 what_was_claimed_goes_back_to_whoever_owns_it_then
                 why_a_task_is_not_claimed_names_the_owner_of_its_key
+                a_claim_gives_what_one_key_has_among_many
             }
             lanes {
                 an_id_that_waits_in_a_lane_is_refused_for_another_start

@@ -10,8 +10,8 @@ use super::bench::{Bench, LEASE, TICK, Worker};
 use super::lanes::limited;
 use crate::store::{Claimed, Heartbeat, Hello, WorkerInfo};
 
-/// So many keys that each of a few workers owns some of them.
-const KEYS: usize = 60;
+/// So many keys that each of a few workers owns some of them, and more than are merged exactly.
+const KEYS: usize = 90;
 
 fn owned() -> Arc<Definition> {
     limited("w", 1, &[("a", vec![Limit::per("key", 1).owned()])])
@@ -184,4 +184,18 @@ pub(crate) async fn why_a_task_is_not_claimed_names_the_owner_of_its_key(bench: 
         claimed.extend(mine.iter().map(|claimed| (claimed.task.run, worker.id)));
     }
     assert_eq!(claimed, told);
+}
+
+pub(crate) async fn a_claim_gives_what_one_key_has_among_many(bench: &Bench<'_>) {
+    let many = limited("w", 1, &[("a", vec![Limit::per("key", 80).owned()])]);
+    bench.try_register(many).await.expect("the definition can be registered");
+    more(bench).await;
+    let worker = bench.worker().await;
+    for claimed in worker.claim(100).await {
+        bench.succeed(&claimed).await;
+    }
+    for _ in 0..70 {
+        bench.start_keyed("w", "7").await;
+    }
+    assert_eq!(worker.claim(100).await.len(), 70);
 }

@@ -7,7 +7,7 @@ use windlass_core::{
 };
 
 use super::bench::{
-    Bench, LEASE, TICK, failure, hold, is_hinted, json, payload_of, retry_after, seconds, shown,
+    Bench, LEASE, TICK, failure, got, hold, is_hinted, json, payload_of, retry_after, seconds,
 };
 use crate::store::{
     Answer, BATCH_MAX, Claimed, NewSignal, PAGE_MAX, Recording, Refusal, SIGNALS_MAX, StoreError,
@@ -72,7 +72,7 @@ async fn take(
     call: u32,
     signal: &str,
 ) -> Result<Option<Payload>, Refusal> {
-    bench.take(ask(claimed, call, signal, Which::Oldest)).await
+    bench.take(ask(claimed, call, signal, Which::Newest)).await
 }
 
 fn new_signal(id: u128, run: RunId, signal: &str, value: &str) -> NewSignal {
@@ -381,8 +381,8 @@ pub(crate) async fn a_signal_wakes_the_function_that_waits_for_it(bench: &Bench<
     assert_eq!(bench.task(run, "a").await.state, TaskState::Ready);
     let second = worker.claim_one().await;
     assert_eq!(take(bench, &second, 1, "go").await, Ok(Some(json("[7]"))));
-    let again = ask(&second, 1, "go", Which::Shown(SignalId::from_random(2), 1));
-    assert_eq!(bench.ask(again).await, shown(2, "[7]"), "an answer may be lost");
+    let again = ask(&second, 1, "go", Which::UpTo(SignalId::from_random(2), 1));
+    assert_eq!(bench.ask(again).await, got("[7]"), "an answer may be lost");
     assert_eq!(take(bench, &second, 2, "go").await, Ok(None), "it is taken once");
     let expected = StepResult::Value(json("[7]"));
     let state = StepState::Done { number: 1, result: expected };
@@ -458,11 +458,12 @@ pub(crate) async fn signals_are_taken_in_the_order_in_which_they_were_sent(bench
     let claimed: Vec<_> = worker.claim(4).await;
     let mine: Vec<_> = claimed.iter().filter(|claimed| claimed.task.run == run).collect();
     let named = |claimed: &Claimed, call, id| {
-        ask(claimed, call, "n", Which::Shown(SignalId::from_random(id), call))
+        ask(claimed, call, "n", Which::UpTo(SignalId::from_random(id), call))
     };
-    let takes = vec![named(mine[0], 1, 1), named(mine[1], 1, 2), named(mine[0], 2, 3)];
+    // All three know of the third.
+    let takes = vec![named(mine[0], 1, 3), named(mine[1], 1, 3), named(mine[0], 2, 3)];
     let taken = bench.store.take_signals(takes).await.expect("asking works");
-    assert_eq!(taken, [shown(1, "1"), shown(2, "2"), shown(3, "3")]);
+    assert_eq!(taken, [got("1"), got("2"), got("3")]);
     let value = |text: &str| Ok(Some(json(text)));
     assert_eq!(take(bench, mine[1], 2, "n").await, value("4"));
     assert_eq!(take(bench, mine[1], 3, "n").await, value("5"));

@@ -15,7 +15,7 @@ use super::reply::Reply;
 use super::verb::Verb;
 use crate::store::{
     Answer, Born, Completion, DeadLetterCursor, Duty, Held, LeaderRecord, Mandate, NewKeySignal,
-    NewRun, NewSignal, Recording, RunCursor, Started, TakeSignal, Which,
+    NewRun, NewSignal, Recording, RunCursor, Signalled, Started, TakeSignal, Which,
 };
 
 /// How many writes are remembered to be repeated.
@@ -54,8 +54,8 @@ pub(super) struct Known {
     pub(super) signals: VecDeque<NewSignal>,
     /// Those to keys.
     pub(super) key_signals: VecDeque<NewKeySignal>,
-    /// Questions for signals that functions were shown, the newest at the end.
-    pub(super) shown: VecDeque<TakeSignal>,
+    /// Questions for signals that functions were told of, the newest at the end.
+    pub(super) told: VecDeque<TakeSignal>,
     /// Whether runs ended or were retried since the last sweep, which others may have to hear of.
     pub(super) has_news: bool,
     /// The mandates that candidates were given, or believe to have, the newest at the end.
@@ -165,9 +165,9 @@ impl Known {
             }
             (Verb::TakeSignals(batch), Reply::Taken(Ok(answers))) => {
                 for (take, answer) in batch.iter().zip(answers) {
-                    if let (Which::Oldest, Ok(Some(shown))) = (take.which, answer) {
-                        let which = Which::Shown(shown.id, take.call.0);
-                        push(&mut self.shown, TakeSignal { which, ..take.clone() }, PAST_MAX);
+                    if let Ok(Some(Signalled::Newest(newest))) = answer {
+                        let which = Which::UpTo(*newest, take.call.0);
+                        push(&mut self.told, TakeSignal { which, ..take.clone() }, PAST_MAX);
                     }
                 }
             }

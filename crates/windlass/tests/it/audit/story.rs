@@ -11,7 +11,7 @@ use windlass::clock::{Clock, VirtualClock};
 use windlass::store::postgres::{AuditOptions, AuditReport, PostgresOptions, PostgresStore, audit};
 use windlass::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Held, Hello, Mailbox,
-    NewKeySignal, NewRun, NewSignal, Recording, Release, Shown, Store, TakeSignal, Which,
+    NewKeySignal, NewRun, NewSignal, Recording, Release, Signalled, Store, TakeSignal, Which,
     WorkerLink,
 };
 use windlass_core::definition::{DefinitionDraft, TaskDraft};
@@ -340,10 +340,10 @@ impl Story {
             let (key, name) = (SignalKey::new("pay_1").ok(), StepName::new("taken").unwrap());
             let held = Held { task: claimed.task, fence: claimed.fence };
             let (id, value) = (SignalId::from_random(2), Payload::default());
-            let which = Which::Shown(id, 1);
+            let which = Which::UpTo(id, 1);
             let take = TakeSignal { held, call: Call(1), name, key, which };
             let taken = self.store.take_signals(vec![take]).await.unwrap();
-            assert_eq!(taken, [Ok(Some(Shown { id, value }))]);
+            assert_eq!(taken, [Ok(Some(Signalled::Value(value)))]);
             let Held { task, fence } = held;
             let decision = Decision::Succeed(Payload::default());
             let completion = Completion { task, fence, decision };

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use windlass::store::{
-    Claimed, Held, Mailbox, NewKeySignal, SIGNAL_KEPT, Shown, Store, TakeSignal, Which, WorkerLink,
+    Claimed, Held, Mailbox, NewKeySignal, SIGNAL_KEPT, Signalled, Store, TakeSignal, Which,
+    WorkerLink,
 };
 use windlass_core::{Call, Payload, SignalId, SignalKey, StepName, Tenant};
 
@@ -29,7 +30,7 @@ async fn send(test: &Postgres, id: u128, keep_for: Duration) {
 
 fn take(claimed: &Claimed) -> TakeSignal {
     let held = Held { task: claimed.task, fence: claimed.fence };
-    let which = Which::Shown(SignalId::from_random(1), 1);
+    let which = Which::UpTo(SignalId::from_random(1), 1);
     TakeSignal { held, call: Call(1), name: name(), key: Some(key()), which }
 }
 
@@ -53,7 +54,7 @@ async fn signals_to_keys_are_deleted_when_their_time_is_over() {
     send(&test, 4, SIGNAL_KEPT).await;
     let taken = test.store.take_signals(vec![take(&claimed[0])]).await.expect("asking works");
     let value = Payload::encode(&[7]).expect("it has a form");
-    assert_eq!(taken, [Ok(Some(Shown { id: SignalId::from_random(1), value }))]);
+    assert_eq!(taken, [Ok(Some(Signalled::Value(value)))]);
     assert_eq!(values(&test).await, ["null", "[7]", "[7]", "[7]"], "what was taken says nothing");
     test.clock.advance(MINUTE - Duration::from_micros(1));
     test.store.promote_due(100).await.expect("promoting works");

@@ -195,7 +195,14 @@ const PLANS: &[(&str, &[&str])] = &[
             "sort",
         ],
     ),
-    ("waiting_key_signals", &["key_signals by key_signals_waiting: key name tenant", "sort"]),
+    (
+        "waiting_key_signals",
+        &[
+            "key_signals by key_signals_pkey: id key tenant",
+            "key_signals by key_signals_waiting: key name tenant",
+            "sort",
+        ],
+    ),
     ("signalled_keys", &["key_signals by key_signals_waiting: key name tenant"]),
     (
         "take_key_signals",

@@ -135,11 +135,11 @@ pub(super) fn take_signals(dice: &mut Dice, known: &Known) -> Option<Verb> {
         let place = dice.pick(&[2, 2, 5, 0, KEYED, KEYED]);
         let call = Call(place as u32 + 1);
         let (name, key) = (name(CALLS[place].1), key_of(dice, place));
-        takes.push(TakeSignal { held, call, name, key, which: Which::Oldest });
-        // Mostly what was shown last, now and then once more what was shown before.
+        takes.push(TakeSignal { held, call, name, key, which: Which::Newest });
+        // Mostly what was told last, now and then once more what was told before.
         let back = if dice.chance(80) { 1 } else { dice.count(1..=3) };
-        let shown = known.shown.len().checked_sub(back).map(|place| known.shown[place].clone());
-        takes.extend(shown.filter(|_| dice.chance(70)));
+        let told = known.told.len().checked_sub(back).map(|place| known.told[place].clone());
+        takes.extend(told.filter(|_| dice.chance(70)));
     }
     (!takes.is_empty()).then_some(Verb::TakeSignals(takes))
 }

@@ -47,7 +47,7 @@ pub(super) fn signal(run: RunId) -> NewSignal {
 }
 
 pub(super) fn take(claimed: &Claimed) -> TakeSignal {
-    let which = Which::Shown(signal(claimed.task.run).id, 1);
+    let which = Which::UpTo(signal(claimed.task.run).id, 1);
     TakeSignal { held: held(claimed), call: Call(1), name: name("go"), key: None, which }
 }
 

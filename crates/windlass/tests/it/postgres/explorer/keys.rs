@@ -42,7 +42,7 @@ fn park(claimed: &Claimed, run: RunId, wait: Wait) -> Completion {
 
 fn take(claimed: &Claimed, run: RunId) -> TakeSignal {
     let held = Held { task: claimed.task, fence: claimed.fence };
-    let which = Which::Shown(signal(run).id, 1);
+    let which = Which::UpTo(signal(run).id, 1);
     TakeSignal { held, call: Call(1), name: name(), key: Some(key(run)), which }
 }
 

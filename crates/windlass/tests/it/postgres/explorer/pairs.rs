@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::store::{
-    Checkpoint, Claimed, Completion, Heartbeat, Held, NewRun, Release, Store, Taken, WorkerLink,
+    Checkpoint, Claimed, Completion, Heartbeat, Held, NewRun, Release, Signalled, Store, Taken,
+    WorkerLink,
 };
 use windlass_core::{
     ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Payload, RunId,
@@ -16,7 +17,14 @@ use super::{Case, Explorer};
 /// The answer of a verb, in a few words.
 /// What functions got that asked for signals.
 pub(super) fn got(answer: Result<Vec<Taken>, windlass::store::StoreError>) -> String {
-    let value = |taken: Taken| taken.map(|taken| taken.map(|shown| shown.value));
+    let value = |taken: Taken| {
+        taken.map(|taken| {
+            taken.map(|told| match told {
+                Signalled::Value(value) => value,
+                Signalled::Newest(_) => panic!("nobody looked"),
+            })
+        })
+    };
     said(answer.map(|all| all.into_iter().map(value).collect::<Vec<_>>()))
 }
 

@@ -1,0 +1,2 @@
+-- How many routes there are.
+select count(*) from windlass.routes;
