@@ -4,3 +4,4 @@ mod definition;
 mod lane;
 mod meter;
 mod progress;
+mod schedule;
