@@ -102,12 +102,18 @@ pub enum PlantedBug {
     LaneCheckedWithoutLock,
     /// Who waits in a lane is let go on in the order of task ids.
     LaneByTaskId,
+    /// A schedule starts a run in one step and moves on in another, and the run has any id.
+    FireInTwoSteps,
+    /// A schedule that is late goes on with the next time from now.
+    FireSkipsToNow,
+    /// The next time of a schedule is an interval after it was served.
+    FireDrifts,
 }
 
 #[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 46] = [
+    pub const ALL: [PlantedBug; 49] = [
         PlantedBug::FinishWithoutFence,
         PlantedBug::ClaimInTwoSteps,
         PlantedBug::FailureWithoutCascade,
@@ -154,6 +160,9 @@ impl PlantedBug {
         PlantedBug::CancelKeepsSlots,
         PlantedBug::LaneCheckedWithoutLock,
         PlantedBug::LaneByTaskId,
+        PlantedBug::FireInTwoSteps,
+        PlantedBug::FireSkipsToNow,
+        PlantedBug::FireDrifts,
     ];
 }
 

@@ -74,16 +74,21 @@ impl Zone {
 
     /// What its clocks show at this time, without fractions of a second; none outside the
     /// calendar.
-    pub fn local(&self, at: Timestamp) -> Option<DateTime> {
+    pub(super) fn local(&self, at: Timestamp) -> Option<DateTime> {
         let seconds = at.as_micros().div_euclid(1_000_000);
         let at = jiff::Timestamp::from_second(seconds).ok()?;
         Some(self.rules.to_datetime(at))
     }
 
-    /// Its distance from universal time then, in seconds.
-    pub fn offset_seconds(&self, at: Timestamp) -> i32 {
-        let at = jiff::Timestamp::from_microsecond(at.as_micros()).unwrap_or_default();
-        self.rules.to_offset(at).seconds()
+    /// What its clocks show, and how far from universal time that is, such as
+    /// `Sun 2026-03-29 03:00:00 +02:00`.
+    pub fn shown(&self, at: Timestamp) -> String {
+        match jiff::Timestamp::from_microsecond(at.as_micros()) {
+            Ok(at) => {
+                at.to_zoned(self.rules.clone()).strftime("%a %Y-%m-%d %H:%M:%S %:z").to_string()
+            }
+            Err(_) => at.to_string(),
+        }
     }
 
     /// When a local time is: where the clocks skip it, at the shift; where they show it twice,

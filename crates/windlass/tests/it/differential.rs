@@ -335,6 +335,10 @@ mod planted {
             // The stories have no deadlines: when one that was kept is forgotten is a store's own
             // matter.
             PlantedBug::ClaimTimeoutOfClaimed | PlantedBug::RetryForgetsDeadline => false,
+            // The stories have no schedules.
+            PlantedBug::FireInTwoSteps | PlantedBug::FireSkipsToNow | PlantedBug::FireDrifts => {
+                false
+            }
             // A crash between two steps of the store shows these.
             PlantedBug::ClaimInTwoSteps
             | PlantedBug::TimerConsumedEffectLost

@@ -30,6 +30,7 @@ mod regressions;
 mod retention;
 mod runs;
 mod scale;
+mod schedules;
 mod shapes;
 mod undo;
 mod waiting;

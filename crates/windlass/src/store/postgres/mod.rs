@@ -46,6 +46,7 @@ mod queries;
 mod repeat;
 mod retention;
 mod run;
+mod schedules;
 mod settings;
 mod split;
 mod start;
@@ -360,6 +361,9 @@ impl Store for PostgresStore {
             }
             Duty::Reap => without_unsound!(self, repeat!(self.reap_once(Some(&mandate), limit))),
             Duty::Prune => repeat!(self.prune_once(Some(&mandate), limit)),
+            Duty::Schedules => {
+                without_unsound!(self, repeat!(self.fire_once(Some(&mandate), limit)))
+            }
         }
     }
 

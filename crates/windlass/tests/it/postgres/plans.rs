@@ -171,6 +171,8 @@ const PLANS: &[(&str, &[&str])] = &[
             "leases by leases_take_back:",
             "leases by leases_worker: claim_seq worker_id",
             "pulses by pulses_pkey: worker_id",
+            "schedules by schedules_due:",
+            "schedules by schedules_queued:",
             "staged by staged_pkey: seq",
             "timers by timers_due: due",
             "workers by workers_alive:",
