@@ -30,6 +30,7 @@ mod leaders;
 mod ledger;
 mod panics;
 mod scenario;
+mod schedules;
 mod seed;
 mod store;
 #[cfg(test)]

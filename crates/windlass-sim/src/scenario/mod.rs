@@ -6,6 +6,7 @@
 
 mod limits;
 mod programs;
+mod schedules;
 mod shapes;
 mod starts;
 
@@ -17,6 +18,7 @@ pub(crate) use programs::{
     DEFERRED, KEY_SIGNAL, KeySignalPlan, Part, RESULT_BITS, SignalPlan, child_input, key_answer,
     label, step_value, undoable_name, value,
 };
+pub(crate) use schedules::SchedulePlan;
 pub(crate) use shapes::{TaskPlan, WorkKind, WorkflowPlan};
 pub(crate) use starts::StartPlan;
 
@@ -45,6 +47,9 @@ const FUNCTIONS: f64 = 0.6;
 
 /// The share of the scenarios in which some tasks have limits.
 const LIMITS: f64 = 0.35;
+
+/// The share of the scenarios with schedules.
+const SCHEDULES: f64 = 0.3;
 
 /// The share of the scenarios in which some workflows have deadlines.
 const DEADLINES: f64 = 0.3;
@@ -124,6 +129,8 @@ pub(crate) struct Scenario {
     pub(crate) starts: Vec<StartPlan>,
     /// What is sent to keys.
     pub(crate) key_signals: Vec<KeySignalPlan>,
+    /// What starts runs by itself.
+    pub(crate) schedules: Vec<SchedulePlan>,
     /// How many worker processes there are at a time.
     pub(crate) posts: usize,
     /// The most slots of a worker.
@@ -175,6 +182,11 @@ impl Scenario {
         if limits.chance(LIMITS) {
             limits::set(&mut limits, &mut workflows);
         }
+        let mut times = Dice::new(seed, "schedules");
+        let schedules = match style != Style::Backlog && times.chance(SCHEDULES) {
+            true => schedules::draw(&mut times, &workflows, tenants.len(), horizon),
+            false => Vec::new(),
+        };
         let (posts_max, slots_max, peace) = match style {
             Style::Mixed => (5, dice.pick(&[1, 3, 5, 20]), dice.pick(&[4_000, 10_000, 25_000])),
             Style::Backlog => (2, 2, dice.pick(&[4_000, 10_000, 25_000])),
@@ -194,6 +206,7 @@ impl Scenario {
             tenants,
             starts,
             key_signals,
+            schedules,
         };
         if has_functions && functions.chance(0.5) {
             let verbs = [Verb::Record, Verb::Signal, Verb::Finish, Verb::Finish, Verb::Start];
@@ -258,6 +271,9 @@ impl fmt::Display for Scenario {
         }
         for start in &self.starts {
             writeln!(f, "{start}")?;
+        }
+        for schedule in &self.schedules {
+            writeln!(f, "{schedule:?}")?;
         }
         for signal in &self.key_signals {
             writeln!(f, "{signal:?}")?;
