@@ -36,6 +36,8 @@ pub(crate) async fn live(
             Ok(_) => return,
             Err(error) if error.is_retryable() && !world.is_healed() => {}
             Err(error) if error.is_retryable() => return,
+            // It came through when all its times were past.
+            Err(_) if world.now() + plan.interval > ends_at => return,
             Err(error) => {
                 world.violate("schedules can be made", error.to_string());
                 return;
