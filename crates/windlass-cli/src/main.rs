@@ -17,6 +17,7 @@ mod log;
 mod migrate;
 mod operator;
 mod retention;
+mod schedules;
 #[cfg(unix)]
 mod server;
 mod signal_run;
@@ -87,6 +88,9 @@ enum Command {
     /// Show and set how long runs that are over are kept.
     Retention(retention::Arguments),
 
+    /// Show, make and steer what starts runs by itself, and explain when it does.
+    Schedules(schedules::Arguments),
+
     /// Undo what a run did, by its steps that say how.
     Undo(undo::Arguments),
     /// Send a signal to a run, or to whoever waits for a key.
@@ -146,6 +150,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Retention(arguments) => {
             runtime()?.block_on(retention::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Schedules(arguments) => {
+            runtime()?.block_on(schedules::run(arguments)).map(|()| ExitCode::SUCCESS)
         }
         Command::Undo(arguments) => {
             runtime()?.block_on(undo::run(arguments)).map(|()| ExitCode::SUCCESS)

@@ -225,6 +225,11 @@ number! {
     EventId(u64)
 }
 
+number! {
+    /// Numbers the schedules of a store; that of one that was deleted is never used again.
+    ScheduleId(u64)
+}
+
 /// The version of a workflow's definition, from 1 to 2147483647.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]

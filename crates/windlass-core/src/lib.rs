@@ -14,6 +14,7 @@
 //! | [`step`] | what does a durable function remember? |
 //! | [`fairness`] | whose turn is it? |
 //! | [`lane`] | how many with the same key may be under way at once? |
+//! | [`schedule`] | when do runs start by themselves? |
 //! | [`undo`] | how is what it did undone? |
 //! | [`why`] | why does a run not go on? |
 //! | [`event`] | how is it written down? |
@@ -29,6 +30,7 @@ pub mod payload;
 pub mod progress;
 pub mod retry;
 pub mod ring;
+pub mod schedule;
 pub mod state;
 pub mod step;
 pub mod time;
@@ -42,18 +44,19 @@ pub use definition::{Definition, DefinitionDraft, DefinitionError, TaskKind, Tas
 pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
 pub use fairness::{AGEING, Phase, Tag, Weight, first_priority, next_tag};
 pub use id::{
-    ActionId, CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, SignalId, TaskId, TaskIndex,
-    Term, Version, WorkerId,
+    ActionId, CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, ScheduleId, SignalId, TaskId,
+    TaskIndex, Term, Version, WorkerId,
 };
 pub use lane::{Bound, LaneId, LaneKeys, LaneLimit, Lanes, Limit, LimitScope, WhenFull};
 pub use name::{
-    IdempotencyKey, LaneKey, LimitName, NameError, Operator, QueueName, SignalKey, StepName,
-    TaskName, Tenant, WorkerName, WorkflowName,
+    IdempotencyKey, LaneKey, LimitName, NameError, Operator, QueueName, ScheduleName,
+    ScheduleOwner, SignalKey, StepName, TaskName, Tenant, WorkerName, WorkflowName,
 };
 pub use payload::{Payload, PayloadError, PayloadLimit};
 pub use progress::{Effect, ParentTally, Progress, RunCounters};
 pub use retry::{RetryError, RetryPolicy};
 pub use ring::Bucket;
+pub use schedule::{Cadence, CadenceError, Missed, Overlap, Timing, TimingError, Zone};
 pub use state::{IllegalTransition, RunCommand, RunState, TaskCommand, TaskState};
 pub use step::{
     Call, Parking, StepChange, StepKind, StepRecord, StepResult, StepState, StepWrite, Wait,

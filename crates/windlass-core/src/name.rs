@@ -158,6 +158,14 @@ name! {
     /// What a signal is sent to where nobody knows the run: whoever of a tenant waits for it.
     SignalKey, "signal key", KEY_BYTES_MAX
 }
+name! {
+    /// The name of a schedule among those of its tenant.
+    ScheduleName, "schedule name", NAME_BYTES_MAX
+}
+name! {
+    /// Whose code declares a schedule: all workers of one program have the same.
+    ScheduleOwner, "owner of schedules", NAME_BYTES_MAX
+}
 
 /// The name of the queue and of the tenant where none was given.
 pub const DEFAULT: &str = "default";

@@ -76,6 +76,18 @@ impl fmt::Display for Timestamp {
     }
 }
 
+impl std::str::FromStr for Timestamp {
+    type Err = String;
+
+    /// Reads a time with its distance from universal time, such as `2026-03-29T02:30:00Z`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let at: jiff::Timestamp = text
+            .parse()
+            .map_err(|_| format!("{text:?} is not a time such as 2026-03-29T02:30:00Z"))?;
+        Ok(Timestamp(at.as_microsecond()))
+    }
+}
+
 impl fmt::Debug for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

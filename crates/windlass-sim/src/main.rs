@@ -31,6 +31,7 @@ mod ledger;
 mod operators;
 mod panics;
 mod scenario;
+mod schedules;
 mod seed;
 mod store;
 #[cfg(test)]

@@ -5,7 +5,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::store::{PAGE_MAX, RunFilter, RunRecord, Store, TaskRecord};
+use windlass::store::{
+    PAGE_MAX, RunFilter, RunRecord, ScheduleFilter, ScheduleRecord, ScheduleStore as _, Store,
+    TaskRecord,
+};
 use windlass::testing::invariants::Violation;
 use windlass::{Error, Event, PlantedBug, RunState, Windlass};
 use windlass_core::undo::UNDO_SUFFIX;
@@ -15,10 +18,10 @@ use crate::cluster::{self, Member};
 use crate::dice::Dice;
 use crate::faults::FaultCounts;
 use crate::input::Input;
-use crate::scenario::{Scenario, quiet_max};
+use crate::scenario::{Scenario, SchedulePlan, quiet_max};
 use crate::store::FaultyStore;
 use crate::world::{SiteId, World};
-use crate::{checks, clients, handlers, hints, operators, panics};
+use crate::{checks, clients, handlers, hints, operators, panics, schedules};
 
 /// How often a simulation that is to come to its end is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -145,7 +148,8 @@ async fn live(seed: u64, options: Options) -> Result<Outcome, Error> {
         member.kill(&world).await;
     }
     let files = read_files(&world).await?;
-    Ok(judge(&world, &workflows, files, staffed_at, options))
+    let made = read_schedules(&world).await;
+    Ok(judge(&world, &workflows, (files, made), staffed_at, options))
 }
 
 fn spawn_clients(
@@ -170,6 +174,12 @@ fn spawn_clients(
         tokio::spawn(operators::see_to(Arc::clone(world), store.clone(), *plan))
     };
     clients.extend(world.scenario.operators.iter().map(see_to));
+    for plan in &world.scenario.schedules {
+        let (workflow, dice) = (workflows[plan.workflow].clone(), dice.fork());
+        let live =
+            schedules::live(Arc::clone(world), windlass.clone(), workflow, plan.clone(), dice);
+        clients.push(tokio::spawn(live));
+    }
     clients
 }
 
@@ -180,7 +190,7 @@ async fn settle(world: &World) {
     let give_up_at = world.elapsed() + SETTLE_MAX;
     loop {
         let page = world.store.list_runs(running.clone()).await;
-        if page.is_ok_and(|page| page.runs.is_empty()) {
+        if page.is_ok_and(|page| page.runs.is_empty()) && schedules::are_over(world).await {
             return;
         }
         world.prompt().await;
@@ -220,17 +230,32 @@ async fn read_files(world: &World) -> Result<Vec<RunFile>, Error> {
     }
 }
 
+/// The schedules that were made, with what was planned.
+async fn read_schedules(world: &World) -> Vec<(SchedulePlan, ScheduleRecord)> {
+    let mut made = Vec::new();
+    let all = world.store.list_schedules(ScheduleFilter::default()).await.unwrap_or_default();
+    for record in all {
+        let is_it = |plan: &&SchedulePlan| plan.name == record.schedule.key.name.as_str();
+        if let Some(plan) = world.scenario.schedules.iter().find(is_it) {
+            made.push((plan.clone(), record));
+        }
+    }
+    made
+}
+
 fn judge(
     world: &World,
     workflows: &[windlass::Workflow<Input>],
-    files: Vec<RunFile>,
+    (files, made): (Vec<RunFile>, Vec<(SchedulePlan, ScheduleRecord)>),
     staffed_at: windlass::Timestamp,
     options: Options,
 ) -> Outcome {
     let mut violations = std::mem::take(&mut *world.violations.lock());
     let undos = workflows.iter().filter_map(|workflow| workflow.definition().to_undo().ok());
     let undos: Vec<_> = undos.collect();
-    let evidence = checks::Evidence { world, workflows, undos: &undos, files: &files, staffed_at };
+    let (files, undos) = (files, &undos);
+    let evidence =
+        checks::Evidence { world, workflows, undos, files: &files, schedules: &made, staffed_at };
     violations.extend(evidence.check());
     let is_start = |event: &&Event| {
         event.task().is_some_and(|task| matches!(task.kind, TaskEventKind::Started { .. }))

@@ -1,6 +1,7 @@
 //! The store as one process sees it: over a link that loses, delays and repeats.
 
 mod link;
+mod schedules;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -164,6 +165,7 @@ impl Store for FaultyStore {
             Duty::PromoteDue => Verb::Promote,
             Duty::Reap => Verb::Reap,
             Duty::Prune => Verb::Read,
+            Duty::Schedules => Verb::Promote,
         };
         self.deliver(verb, (mandate, limit), |world, (mandate, limit)| {
             Box::pin(async move {
@@ -172,7 +174,7 @@ impl Store for FaultyStore {
                 match mandate.duty {
                     Duty::PromoteDue => world.note_promote(&sweep),
                     Duty::Reap => world.note_reap(&sweep),
-                    Duty::Prune => {}
+                    Duty::Prune | Duty::Schedules => {}
                 }
                 Ok(sweep)
             })

@@ -39,6 +39,9 @@ fn planted_bugs_are_caught() {
         PlantedBug::RecordWithoutFence,
         PlantedBug::WokenSleepsAreOver,
         PlantedBug::ResultsByCall,
+        PlantedBug::FireInTwoSteps,
+        PlantedBug::FireSkipsToNow,
+        PlantedBug::FireDrifts,
     ] {
         assert!(hunt(bug, 120).is_some(), "{bug:?} was not caught within 120 seeds");
     }

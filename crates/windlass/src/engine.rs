@@ -175,7 +175,7 @@ impl Windlass {
     }
 
     /// An id for a run that sorts behind all that were made before.
-    fn new_run_id(&self) -> RunId {
+    pub(crate) fn new_run_id(&self) -> RunId {
         let mut shared = self.shared();
         let fresh = RunId::from_parts(SystemTime::now().into(), shared.rng.u128(..));
         let id = shared.last_run.map_or(fresh, |last| fresh.max(last.next()));

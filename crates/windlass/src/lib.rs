@@ -57,6 +57,7 @@ mod once;
 mod planted;
 mod process;
 mod run;
+pub mod schedule;
 mod signal;
 mod starter;
 pub mod store;
@@ -77,14 +78,16 @@ pub use once::{HANDLED_KEPT, Once};
 #[cfg(feature = "planted-bugs")]
 pub use planted::PlantedBug;
 pub use run::RunHandle;
+pub use schedule::{Cadence, Schedule, ScheduleHandle};
 pub use signal::KeySignal;
 pub use task_error::TaskError;
 pub use windlass_core::why;
 pub use windlass_core::{
     ActionId, CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence,
-    Limit, LimitScope, Operator, PayloadLimit, RetryPolicy, RunEvent, RunEventKind, RunId,
-    RunState, SignalId, TaskEvent, TaskEventKind, TaskName, TaskState, Tenant, Term, Timestamp,
-    Trigger, Version, WhenFull, WorkerId, WorkerLost, WorkflowName,
+    Limit, LimitScope, Operator, Payload, PayloadLimit, Priority, RetryPolicy, RunEvent,
+    RunEventKind, RunId, RunState, ScheduleName, ScheduleOwner, SignalId, TaskEvent, TaskEventKind,
+    TaskName, TaskState, Tenant, Term, Timestamp, Trigger, Version, WhenFull, WorkerId, WorkerLost,
+    WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

@@ -122,12 +122,18 @@ pub enum PlantedBug {
     RedriveLosesPlace,
     /// A dead letter is discarded, and its stream stays halted.
     DiscardKeepsSlots,
+    /// A schedule starts a run in one step and moves on in another, and the run has any id.
+    FireInTwoSteps,
+    /// A schedule that is late goes on with the next time from now.
+    FireSkipsToNow,
+    /// The next time of a schedule is an interval after it was served.
+    FireDrifts,
 }
 
 #[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 56] = [
+    pub const ALL: [PlantedBug; 59] = [
         PlantedBug::FinishWithoutFence,
         PlantedBug::ClaimInTwoSteps,
         PlantedBug::FailureWithoutCascade,
@@ -184,6 +190,9 @@ impl PlantedBug {
         PlantedBug::HaltedStreamGoesOn,
         PlantedBug::RedriveLosesPlace,
         PlantedBug::DiscardKeepsSlots,
+        PlantedBug::FireInTwoSteps,
+        PlantedBug::FireSkipsToNow,
+        PlantedBug::FireDrifts,
     ];
 }
 

@@ -24,6 +24,7 @@ mod people;
 mod place;
 #[cfg(unix)]
 mod retention;
+mod schedules;
 #[cfg(unix)]
 mod server;
 

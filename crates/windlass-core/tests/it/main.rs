@@ -5,3 +5,4 @@ mod lane;
 mod meter;
 mod progress;
 mod ring;
+mod schedule;

@@ -12,17 +12,19 @@ mod functions;
 mod lanes;
 mod ledgers;
 mod meters;
+mod schedules;
 mod times;
 mod undos;
 
 use std::collections::BTreeMap;
 
+use windlass::store::ScheduleRecord;
 use windlass::testing::invariants::{Violation, check_run};
 use windlass::{Definition, Event, RunId, Timestamp, Workflow};
 use windlass_core::{TaskEvent, TaskIndex};
 
 use crate::input::Input;
-use crate::scenario::WorkflowPlan;
+use crate::scenario::{SchedulePlan, WorkflowPlan};
 use crate::seed::RunFile;
 use crate::world::World;
 
@@ -36,6 +38,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) undos: &'a [Definition],
     /// Every run.
     pub(crate) files: &'a [RunFile],
+    /// The schedules that were made, with what was planned.
+    pub(crate) schedules: &'a [(SchedulePlan, ScheduleRecord)],
     /// When the faults had stopped and every workflow had a worker and every duty
     /// someone to do it.
     pub(crate) staffed_at: Timestamp,
@@ -45,7 +49,7 @@ impl Evidence<'_> {
     /// Checks every promise.
     pub(crate) fn check(&self) -> Vec<Violation> {
         let mut violations = Vec::new();
-        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 24] = [
+        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 25] = [
             ends::acknowledged_starts_exist,
             ends::every_run_has_ended,
             ends::one_run_per_key,
@@ -70,6 +74,7 @@ impl Evidence<'_> {
             times::deadlines_are_kept,
             undos::what_did_not_succeed_is_undone,
             undos::steps_are_undone_once_and_in_reverse,
+            schedules::each_nominal_time_has_one_run,
         ];
         for check in checks {
             check(self, &mut violations);

@@ -6,6 +6,7 @@
 
 mod limits;
 mod programs;
+mod schedules;
 mod shapes;
 mod starts;
 
@@ -17,6 +18,7 @@ pub(crate) use programs::{
     DEFERRED, KEY_SIGNAL, KeySignalPlan, Part, RESULT_BITS, SignalPlan, child_input, key_answer,
     label, step_value, undoable_name, value,
 };
+pub(crate) use schedules::SchedulePlan;
 pub(crate) use shapes::{TaskPlan, WorkKind, WorkflowPlan};
 pub(crate) use starts::{OperatorPlan, StartPlan};
 
@@ -45,6 +47,9 @@ const FUNCTIONS: f64 = 0.6;
 
 /// The share of the scenarios in which some tasks have limits.
 const LIMITS: f64 = 0.45;
+
+/// The share of the scenarios with schedules.
+const SCHEDULES: f64 = 0.3;
 
 /// The share of the scenarios in which some workflows have deadlines.
 const DEADLINES: f64 = 0.3;
@@ -127,6 +132,8 @@ pub(crate) struct Scenario {
     pub(crate) key_signals: Vec<KeySignalPlan>,
     /// What is done about dead letters.
     pub(crate) operators: Vec<OperatorPlan>,
+    /// What starts runs by itself.
+    pub(crate) schedules: Vec<SchedulePlan>,
     /// How many worker processes there are at a time.
     pub(crate) posts: usize,
     /// The most slots of a worker.
@@ -180,6 +187,11 @@ impl Scenario {
             limits::set(&mut limits, &mut workflows);
             operators = starts::operators(&mut limits, horizon);
         }
+        let mut times = Dice::new(seed, "schedules");
+        let schedules = match style != Style::Backlog && times.chance(SCHEDULES) {
+            true => schedules::draw(&mut times, &workflows, tenants.len(), horizon),
+            false => Vec::new(),
+        };
         let (posts_max, slots_max, peace) = match style {
             Style::Mixed => (5, dice.pick(&[1, 3, 5, 20]), dice.pick(&[4_000, 10_000, 25_000])),
             Style::Backlog => (2, 2, dice.pick(&[4_000, 10_000, 25_000])),
@@ -200,6 +212,7 @@ impl Scenario {
             starts,
             key_signals,
             operators,
+            schedules,
         };
         if has_functions && functions.chance(0.5) {
             let verbs = [Verb::Record, Verb::Signal, Verb::Finish, Verb::Finish, Verb::Start];
@@ -264,6 +277,9 @@ impl fmt::Display for Scenario {
         }
         for start in &self.starts {
             writeln!(f, "{start}")?;
+        }
+        for schedule in &self.schedules {
+            writeln!(f, "{schedule:?}")?;
         }
         for signal in &self.key_signals {
             writeln!(f, "{signal:?}")?;

@@ -273,7 +273,7 @@ impl Leader {
                 // What is due at this very moment may already have been swept.
                 post.sweep_at = sweep.next_at.map(|at| now + at.since(sweep.at));
                 match duty {
-                    Duty::PromoteDue => {}
+                    Duty::PromoteDue | Duty::Schedules => {}
                     Duty::Reap => post.expect(Some(now + REAP_EVERY)),
                     Duty::Prune => post.expect(Some(now + PRUNE_EVERY)),
                 }

@@ -148,6 +148,7 @@ async fn sweep(duty: Duty, store: &dyn Store) -> Result<Sweep, StoreError> {
         Duty::PromoteDue => store.promote_due(SWEEP_MAX).await,
         Duty::Reap => store.reap(SWEEP_MAX).await,
         Duty::Prune => store.prune(SWEEP_MAX).await,
+        Duty::Schedules => store.fire_schedules(SWEEP_MAX).await,
     }
 }
 
@@ -181,11 +182,11 @@ impl Duties {
 pub(crate) async fn run(store: Arc<dyn Store>, options: DutyOptions, shutdown: CancellationToken) {
     if !options.is_led {
         let each = |duty| repeat(duty, &*store, store.timer_hints(), options.interval);
-        let [promote, reap, prune] = Duty::ALL.map(each);
+        let [promote, reap, prune, fire] = Duty::ALL.map(each);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => {}
-            _ = async { tokio::join!(promote, reap, prune) } => {}
+            _ = async { tokio::join!(promote, reap, prune, fire) } => {}
         }
         return;
     }

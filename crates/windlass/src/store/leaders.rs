@@ -29,11 +29,13 @@ pub enum Duty {
     Reap,
     /// Delete runs that are over and older than they are kept.
     Prune,
+    /// Start runs whose time has come.
+    Schedules,
 }
 
 impl Duty {
     /// Every duty, in the order in which leaders are listed.
-    pub const ALL: [Duty; 3] = [Duty::PromoteDue, Duty::Reap, Duty::Prune];
+    pub const ALL: [Duty; 4] = [Duty::PromoteDue, Duty::Reap, Duty::Prune, Duty::Schedules];
 
     /// Its name in stored data and in what people see.
     pub const fn word(self) -> &'static str {
@@ -41,6 +43,7 @@ impl Duty {
             Duty::PromoteDue => "promote_due",
             Duty::Reap => "reap",
             Duty::Prune => "prune",
+            Duty::Schedules => "schedules",
         }
     }
 }
@@ -117,6 +120,8 @@ pub struct Outlook {
     pub promote_at: Option<Timestamp>,
     /// When the next lease of a worker that holds tasks ends; now or in the past if one has.
     pub reap_at: Option<Timestamp>,
+    /// When the next schedule fires; now or in the past if one is to.
+    pub fire_at: Option<Timestamp>,
 }
 
 impl Outlook {
@@ -127,6 +132,7 @@ impl Outlook {
             Duty::Reap => self.reap_at,
             // Whether a run is old enough is not looked up: whoever leads looks once in a while.
             Duty::Prune => None,
+            Duty::Schedules => self.fire_at,
         }
     }
 }

@@ -28,11 +28,23 @@ pub enum Action {
     SetRetention,
     /// Deletes a rule of how long runs are kept.
     ClearRetention,
+    /// Makes a schedule, or another of it.
+    PutSchedule,
+    /// Pauses a schedule.
+    PauseSchedule,
+    /// Resumes a schedule.
+    ResumeSchedule,
+    /// Starts a run of a schedule.
+    TriggerSchedule,
+    /// Starts runs for nominal times that are past.
+    BackfillSchedule,
+    /// Deletes a schedule.
+    DeleteSchedule,
 }
 
 impl Action {
     /// Every action.
-    pub const ALL: [Action; 8] = [
+    pub const ALL: [Action; 14] = [
         Action::Redrive,
         Action::Discard,
         Action::RetryRun,
@@ -41,6 +53,12 @@ impl Action {
         Action::SetWeight,
         Action::SetRetention,
         Action::ClearRetention,
+        Action::PutSchedule,
+        Action::PauseSchedule,
+        Action::ResumeSchedule,
+        Action::TriggerSchedule,
+        Action::BackfillSchedule,
+        Action::DeleteSchedule,
     ];
 
     /// Its name in stored data and in what people see.
@@ -54,6 +72,12 @@ impl Action {
             Action::SetWeight => "set_weight",
             Action::SetRetention => "set_retention",
             Action::ClearRetention => "clear_retention",
+            Action::PutSchedule => "put_schedule",
+            Action::PauseSchedule => "pause_schedule",
+            Action::ResumeSchedule => "resume_schedule",
+            Action::TriggerSchedule => "trigger_schedule",
+            Action::BackfillSchedule => "backfill_schedule",
+            Action::DeleteSchedule => "delete_schedule",
         }
     }
 }

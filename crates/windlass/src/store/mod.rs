@@ -19,6 +19,7 @@ pub mod postgres;
 mod records;
 pub(crate) mod retention;
 mod ring;
+pub(crate) mod schedules;
 pub(crate) mod undo;
 mod workers;
 
@@ -53,6 +54,11 @@ pub use records::{
 };
 
 pub use retention::{ArchivedRun, PRUNE_MAX, PRUNE_TASKS_MAX, RETENTION_RULES_MAX, RetentionRule};
+pub use schedules::{
+    BACKFILL_MAX, Backfilled, FIRES_KEPT, Fire, FireBy, FireResult, NOMINAL_METADATA, NewSchedule,
+    SCHEDULE_METADATA, SCHEDULES_MAX, ScheduleFilter, ScheduleKey, ScheduleRecord, ScheduleState,
+    ScheduleStore,
+};
 pub use windlass_core::LaneId;
 pub use workers::{
     WORKER_METADATA_PAIRS_MAX, WORKER_TEXT_BYTES_MAX, WorkerCursor, WorkerFilter, WorkerInfo,
@@ -147,7 +153,7 @@ pub struct Sweep {
 ///
 /// Every verb is atomic, and safe to repeat when its answer was lost.
 #[async_trait]
-pub trait Store: WorkerLink {
+pub trait Store: WorkerLink + ScheduleStore {
     /// Makes a definition known, so that runs of it can be started.
     ///
     /// A definition of the same name and version may be registered again with

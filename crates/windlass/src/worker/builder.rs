@@ -10,10 +10,12 @@ use tokio_util::sync::CancellationToken;
 use windlass_core::{Definition, QueueName, TaskKind, WorkerName};
 
 use super::{Config, Parts, Probe, Pulse, Session};
+use crate::backoff::Backoff;
 use crate::duties::{self, DutyOptions};
 use crate::error::{Error, ErrorKind};
 use crate::planted::Planted;
 use crate::process::Gate;
+use crate::schedule::{Declared, Schedule};
 use crate::store::{HandlerKey, Store, WorkerInfo, WorkerLink};
 use crate::workflow::{Registration, Workflow};
 
@@ -49,6 +51,7 @@ pub struct WorkerBuilder {
     duty_interval: Option<Duration>,
     leader_ttl: Option<Duration>,
     leader_rotation: Option<Duration>,
+    schedules: Option<(String, Vec<Schedule>)>,
     is_led: bool,
     gate: Gate,
     probe: Option<Arc<dyn Probe>>,
@@ -84,6 +87,7 @@ impl WorkerBuilder {
             duty_interval: Some(Duration::from_secs(1)),
             leader_ttl: None,
             leader_rotation: None,
+            schedules: None,
             is_led: true,
             gate: Gate::default(),
             probe: None,
@@ -193,6 +197,18 @@ impl WorkerBuilder {
         self
     }
 
+    /// Declares all schedules of a program, whose workers say the same owner: they are made when the
+    /// worker starts, or made what they are here, and those that an earlier version declared and
+    /// this one does not are disabled. Programs with another owner have others.
+    pub fn schedules(
+        mut self,
+        owner: impl Into<String>,
+        all: impl IntoIterator<Item = Schedule>,
+    ) -> Self {
+        self.schedules = Some((owner.into(), all.into_iter().collect()));
+        self
+    }
+
     /// Starts the worker on the current tokio runtime.
     ///
     /// # Errors
@@ -284,6 +300,7 @@ impl WorkerBuilder {
             pulse,
         };
         let store = self.store;
+        let declared = self.schedules.map(|(owner, all)| Declared::new(&owner, all)).transpose()?;
         // A worker that drains hands its duties over at once.
         let shutdown = draining.child_token();
         let session = Session::new(parts, config, draining);
@@ -291,6 +308,10 @@ impl WorkerBuilder {
         let duty_gate = gate.clone();
         let run = async move {
             let stop_duties = shutdown.clone().drop_guard();
+            let declares = declared.map(|declared| {
+                let (store, shutdown) = (Arc::clone(&store), shutdown.clone());
+                tokio::spawn(duty_gate.wrap(declare(store, declared, shutdown)))
+            });
             let duties = duty_options
                 .map(|options| tokio::spawn(duty_gate.wrap(duties::run(store, options, shutdown))));
             let result = session.run().await;
@@ -298,6 +319,11 @@ impl WorkerBuilder {
                 tracing::error!(%error, "the worker gave up");
             }
             drop(stop_duties);
+            if let Some(declares) = declares
+                && declares.await.is_err()
+            {
+                tracing::error!("the declaration of schedules panicked");
+            }
             if let Some(duties) = duties
                 && duties.await.is_err()
             {
@@ -381,6 +407,30 @@ impl WorkerBuilder {
             TaskKind::Sleep(_) => false,
         });
         claimable.map(|task| task.queue.clone()).collect()
+    }
+}
+
+/// Declares schedules, and tries again while the store is away.
+async fn declare(store: Arc<dyn Store>, declared: Declared, shutdown: CancellationToken) {
+    let mut backoff = Backoff::default();
+    loop {
+        let answer = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            answer = declared.declare(&*store) => answer,
+        };
+        let Err(error) = answer else { return };
+        if !error.is_retryable() {
+            tracing::error!(%error, "schedules were not declared");
+            return;
+        }
+        let pause = backoff.next_pause();
+        tracing::warn!(%error, ?pause, "schedules could not be declared");
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
     }
 }
 

@@ -345,6 +345,10 @@ mod planted {
             | PlantedBug::ProbeLetsTwoThrough
             | PlantedBug::SupersededStillRuns
             | PlantedBug::DiscardKeepsSlots => false,
+            // The stories have no schedules.
+            PlantedBug::FireInTwoSteps | PlantedBug::FireSkipsToNow | PlantedBug::FireDrifts => {
+                false
+            }
             // A crash between two steps of the store shows these.
             PlantedBug::ClaimInTwoSteps
             | PlantedBug::TimerConsumedEffectLost

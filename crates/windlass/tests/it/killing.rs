@@ -5,6 +5,7 @@
 mod cases;
 mod everywhere;
 mod link;
+mod schedules;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};

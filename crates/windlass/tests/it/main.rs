@@ -31,6 +31,7 @@ mod regressions;
 mod retention;
 mod runs;
 mod scale;
+mod schedules;
 mod shapes;
 mod undo;
 mod waiting;

@@ -36,7 +36,8 @@ impl State {
         let shared = &self.shared;
         let notices = (!shared.notices.is_empty()).then_some(shared.now);
         let promote_at = [shared.next_due(), notices].into_iter().flatten().min();
-        Outlook { at: shared.now, promote_at, reap_at: self.next_lease_end() }
+        let fire_at = self.schedules.next_at(shared.now);
+        Outlook { at: shared.now, promote_at, reap_at: self.next_lease_end(), fire_at }
     }
 
     /// When the next lease of a worker that holds tasks ends, a dying worker's has; or that of a

@@ -18,6 +18,7 @@ mod queries;
 mod queue;
 mod retention;
 mod run;
+mod schedules;
 mod start;
 mod state;
 pub(super) mod steps;
@@ -42,9 +43,9 @@ use super::{
     Claimed, Completion, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded,
     Duty, Finished, Heartbeat, HeartbeatAnswer, Held, Hello, HintSender, Hints, LeaderRecord,
     LogFilter, LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun, NewSignal, Outlook, Recording,
-    Redrive, Redriven, Release, RetentionRule, RunFilter, RunPage, RunRecord, Standing, Started,
-    Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, ToUndo, WorkerFilter,
-    WorkerLink, WorkerPage, check_batch,
+    Redrive, Redriven, Release, RetentionRule, RunFilter, RunPage, RunRecord, ScheduleStore,
+    Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, ToUndo,
+    WorkerFilter, WorkerLink, WorkerPage, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -330,12 +331,14 @@ impl Store for MemoryStore {
     }
 
     async fn sweep(&self, mandate: Mandate, limit: usize) -> Result<Sweep, StoreError> {
-        if self.planted.has(PlantedBug::TimerConsumedEffectLost) {
+        let is_split = [PlantedBug::TimerConsumedEffectLost, PlantedBug::FireInTwoSteps];
+        if is_split.into_iter().any(|bug| self.planted.has(bug)) {
             self.transact(|state| state.check_mandate(&mandate))?;
             return match mandate.duty {
                 Duty::PromoteDue => self.promote_due(limit).await,
                 Duty::Reap => self.reap(limit).await,
                 Duty::Prune => self.prune(limit).await,
+                Duty::Schedules => self.fire_schedules(limit).await,
             };
         }
         self.transact(|state| {
@@ -347,6 +350,7 @@ impl Store for MemoryStore {
                 }
                 Duty::Reap => state.reap(limit),
                 Duty::Prune => Ok(state.prune(limit)),
+                Duty::Schedules => state.fire_schedules(limit),
             }
         })
     }

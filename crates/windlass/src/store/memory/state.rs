@@ -15,6 +15,7 @@ use super::mailboxes::Mailboxes;
 use super::queue::ReadyQueues;
 use super::retention::Retention;
 use super::run::Run;
+use super::schedules::Schedules;
 use crate::planted::{Planted, PlantedBug};
 use crate::store::ring::{Member, Ring};
 use crate::store::{Duty, LeaderRecord, WorkerRecord, WorkerState};
@@ -31,6 +32,7 @@ pub(super) struct State {
     /// What operators did.
     pub(super) log: Log,
     pub(super) retention: Retention,
+    pub(super) schedules: Schedules,
     pub(super) shared: Shared,
 }
 
@@ -162,6 +164,7 @@ impl State {
             family: Family::default(),
             log: Log::default(),
             retention: Retention::default(),
+            schedules: Schedules::default(),
             shared: Shared {
                 now,
                 ready: ReadyQueues::new(planted),

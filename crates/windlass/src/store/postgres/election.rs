@@ -187,6 +187,7 @@ const fn number(duty: Duty) -> i32 {
         Duty::PromoteDue => 1,
         Duty::Reap => 2,
         Duty::Prune => 3,
+        Duty::Schedules => 4,
     }
 }
 

@@ -138,6 +138,7 @@ impl PostgresStore {
             at: row.get::<_, At>("at").0,
             promote_at: time("promote_at"),
             reap_at: time("reap_at"),
+            fire_at: time("fire_at"),
         }
     }
 

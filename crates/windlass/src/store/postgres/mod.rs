@@ -47,6 +47,7 @@ mod repeat;
 mod retention;
 mod ring;
 mod run;
+mod schedules;
 mod settings;
 mod split;
 mod start;
@@ -367,6 +368,9 @@ impl Store for PostgresStore {
             }
             Duty::Reap => without_unsound!(self, repeat!(self.reap_once(Some(&mandate), limit))),
             Duty::Prune => repeat!(self.prune_once(Some(&mandate), limit)),
+            Duty::Schedules => {
+                without_unsound!(self, repeat!(self.fire_once(Some(&mandate), limit)))
+            }
         }
     }
 

@@ -96,7 +96,7 @@ impl PostgresStore {
     }
 
     /// The newest revisions of some definitions, and the time.
-    async fn newest_definitions(
+    pub(super) async fn newest_definitions(
         &self,
         tx: &Tx<'_>,
         keys: impl IntoIterator<Item = (WorkflowName, Version)>,
@@ -229,7 +229,7 @@ impl PostgresStore {
 }
 
 /// The newest definitions by their workflows and versions.
-type Definitions = HashMap<(WorkflowName, Version), Known>;
+pub(super) type Definitions = HashMap<(WorkflowName, Version), Known>;
 
 fn keys_of(runs: &[NewRun]) -> HashSet<(WorkflowName, Version)> {
     runs.iter().map(|run| (run.workflow.clone(), run.version)).collect()
@@ -325,10 +325,11 @@ pub(super) fn write_born<'w>(writes: &mut Writes<'w>, work: &'w Work) -> Result<
 }
 
 /// A definition that the database knows.
+#[derive(Clone)]
 pub(super) struct Known {
     id: i32,
     revision: i32,
-    definition: Arc<Definition>,
+    pub(super) definition: Arc<Definition>,
 }
 
 /// A start of a batch that has no answer yet.

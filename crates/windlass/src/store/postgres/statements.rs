@@ -454,3 +454,66 @@ sql!(EXPIRE_KEPT_KEYS, "expire_kept_keys.sql", [TIMESTAMPTZ, INT8]);
 sql!(DROP_KEPT, "drop_kept.sql", [UUID_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TIMESTAMPTZ]);
 sql!(PRUNE_HANDLED, "prune_handled.sql", [INT4]);
 sql!(PRUNE_RUNS, "prune_runs.sql", [UUID_ARRAY]);
+
+sql!(
+    PUT_SCHEDULE,
+    "put_schedule.sql",
+    [
+        TEXT,
+        TEXT,
+        TEXT,
+        INT4,
+        INT2,
+        TEXT,
+        TEXT,
+        TEXT,
+        TEXT,
+        TEXT,
+        INT8,
+        INT8,
+        TIMESTAMPTZ,
+        TIMESTAMPTZ,
+        TIMESTAMPTZ,
+        TIMESTAMPTZ,
+        TIMESTAMPTZ,
+        TIMESTAMPTZ,
+        TIMESTAMPTZ,
+        TEXT
+    ]
+);
+sql!(LOCK_SCHEDULE, "lock_schedule.sql", [TEXT, TEXT]);
+sql!(GET_SCHEDULE, "get_schedule.sql", [TEXT, TEXT]);
+sql!(LIST_SCHEDULES, "list_schedules.sql", [TEXT, TEXT, TEXT, INT8]);
+sql!(COUNT_SCHEDULES, "count_schedules.sql", []);
+sql!(SET_SCHEDULE_STATE, "set_schedule_state.sql", [INT8, TEXT, TIMESTAMPTZ, TIMESTAMPTZ]);
+sql!(DELETE_SCHEDULE, "delete_schedule.sql", [TEXT, TEXT]);
+sql!(DISABLE_SCHEDULES, "disable_schedules.sql", [TEXT, TEXT_ARRAY, TEXT_ARRAY]);
+sql!(DUE_SCHEDULES, "due_schedules.sql", [TIMESTAMPTZ, INT8]);
+sql!(OPEN_FIRES, "open_fires.sql", [INT8_ARRAY]);
+sql!(
+    ADVANCE_SCHEDULES,
+    "advance_schedules.sql",
+    [INT8_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY]
+);
+sql!(
+    INSERT_FIRES,
+    "insert_fires.sql",
+    [
+        INT8_ARRAY,
+        TIMESTAMPTZ_ARRAY,
+        TIMESTAMPTZ,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        UUID_ARRAY,
+        BOOL_ARRAY,
+        TIMESTAMPTZ_ARRAY,
+        INT4_ARRAY,
+        TEXT_ARRAY
+    ]
+);
+sql!(DEQUEUE_FIRES, "dequeue_fires.sql", [INT8_ARRAY, TIMESTAMPTZ_ARRAY]);
+sql!(CLOSE_FIRES, "close_fires.sql", [INT8_ARRAY]);
+sql!(FORGET_FIRES, "forget_fires.sql", [INT8_ARRAY, INT8]);
+sql!(STARTED_FIRES, "started_fires.sql", [INT8, TIMESTAMPTZ_ARRAY]);
+sql!(LIST_FIRES, "list_fires.sql", [TEXT, TEXT, INT8]);
+sql!(NEXT_SCHEDULE, "next_schedule.sql", [TIMESTAMPTZ]);

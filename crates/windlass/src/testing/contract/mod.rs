@@ -36,6 +36,7 @@ mod lanes;
 mod leaders;
 mod leases;
 mod lists;
+mod macros;
 mod meters;
 mod onward;
 mod owners;
@@ -43,6 +44,7 @@ mod registers;
 mod releases;
 mod retention;
 mod retries;
+mod schedules;
 mod starts;
 mod steps;
 mod timers;
@@ -85,6 +87,7 @@ pub trait Subject: Send + Sync {
 macro_rules! store_contract {
     ($make:expr) => {
         $crate::store_contract_cases! { store_contract_tests [$make] }
+        $crate::schedule_contract_cases! { store_contract_tests [$make] }
     };
 }
 
@@ -565,49 +568,9 @@ macro_rules! store_contract_cases {
     };
 }
 
-/// The tests of [`store_contract`].
-#[doc(hidden)]
-#[macro_export]
-macro_rules! store_contract_tests {
-    ([$make:expr] $($module:ident { $($case:ident)* })*) => {
-        $(
-            mod $module {
-                #[allow(unused_imports, reason = "a closure names nothing from outside")]
-                use super::*;
-
-                $(
-                    #[::tokio::test]
-                    async fn $case() {
-                        let subject = ($make)().await;
-                        $crate::testing::contract::cases::$case(&subject).await;
-                    }
-                )*
-            }
-        )*
-    };
-}
-
-/// The functions of [`cases`]. A case that is not in the list is dead code, which
-/// the compiler reports.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! store_contract_functions {
-    ([] $($module:ident { $($case:ident)* })*) => {
-        $($(
-            #[doc = concat!("The case `", stringify!($case), "`, with the audit.")]
-            pub async fn $case(subject: &dyn super::Subject) {
-                let bench = super::bench::Bench::new(subject);
-                super::$module::$case(&bench).await;
-                bench.audit().await;
-                let found = subject.audit().await;
-                assert!(found.is_empty(), "the audit finds {found:#?}");
-            }
-        )*)*
-    };
-}
-
 /// The cases, each named by the behaviour it checks. They panic when the store
 /// behaves otherwise.
 pub mod cases {
     crate::store_contract_cases! { store_contract_functions [] }
+    crate::schedule_contract_cases! { store_contract_functions [] }
 }

@@ -191,7 +191,10 @@ impl Known {
                 self.due.extend(sweep.next_at.map(|next| (verb.name(), next)));
             }
             (Verb::Lead(candidacy), Reply::Standing(Ok(standing))) => {
-                let told = |leader: &&LeaderRecord| leader.duty != Duty::Prune;
+                let told = |leader: &&LeaderRecord| match leader.duty {
+                    Duty::PromoteDue | Duty::Reap => true,
+                    Duty::Prune | Duty::Schedules => false,
+                };
                 for leader in standing.leaders.iter().filter(told) {
                     let (duty, term) = (leader.duty, leader.term);
                     let mandate = Mandate { duty, candidate: candidacy.candidate, term };

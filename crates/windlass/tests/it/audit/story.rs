@@ -11,15 +11,16 @@ use windlass::clock::{Clock, VirtualClock};
 use windlass::store::postgres::{AuditOptions, AuditReport, PostgresOptions, PostgresStore, audit};
 use windlass::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Held, Hello, Mailbox,
-    NewKeySignal, NewRun, NewSignal, Recording, Release, Signalled, Store, TakeSignal, Which,
-    WorkerLink,
+    NewKeySignal, NewRun, NewSchedule, NewSignal, Recording, Release, ScheduleKey,
+    ScheduleStore as _, Signalled, Store, TakeSignal, Which, WorkerLink,
 };
 use windlass_core::definition::{DefinitionDraft, TaskDraft};
+use windlass_core::schedule::{Cadence, Timing};
 use windlass_core::{
     Call, ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Limit, Parking,
-    Payload, Priority, QueueName, RetryPolicy, RunId, SignalId, SignalKey, StepChange, StepKind,
-    StepName, StepResult, StepWrite, TaskKind, Tenant, Timestamp, Trigger, Version, Wait, WorkerId,
-    WorkflowName,
+    Payload, Priority, QueueName, RetryPolicy, RunId, ScheduleName, SignalId, SignalKey,
+    StepChange, StepKind, StepName, StepResult, StepWrite, TaskKind, Tenant, Timestamp, Trigger,
+    Version, Wait, WorkerId, WorkflowName,
 };
 
 use crate::database::TestDatabase;
@@ -100,6 +101,7 @@ impl Story {
     /// The whole story. Each workflow is named by what becomes of its runs.
     pub(crate) async fn told() -> Self {
         let mut story = Story::empty().await;
+        story.tell_scheduled().await;
         story.tell_ended_orders().await;
         story.tell_fans().await;
         story.tell_functions().await;
@@ -412,6 +414,34 @@ impl Story {
         self.store.cancel_run(id.parse().unwrap(), None).await.unwrap();
     }
 
+    /// A schedule that has fired and was triggered, and whose runs are over.
+    async fn tell_scheduled(&mut self) {
+        let task = TaskDraft::new("note", TaskKind::Handler);
+        let definition = DefinitionDraft::new("scheduled").task(task).build().unwrap();
+        self.store.register(Arc::new(definition)).await.unwrap();
+        let key = ScheduleKey {
+            tenant: Tenant::new("acme").unwrap(),
+            name: ScheduleName::new("hourly").unwrap(),
+        };
+        let schedule = NewSchedule {
+            key: key.clone(),
+            workflow: WorkflowName::new("scheduled").unwrap(),
+            version: Version::FIRST,
+            input: Payload::default(),
+            priority: Priority::default(),
+            timing: Timing::new(Cadence::Once(self.now() + Duration::from_micros(1))),
+            owner: None,
+        };
+        self.store.put_schedule(schedule).await.unwrap();
+        self.clock.advance(Duration::from_micros(1));
+        assert_eq!(self.store.fire_schedules(10).await.unwrap().moved, 1);
+        let run = RunId::from_parts(self.now(), 77);
+        self.store.trigger_schedule(key.clone(), run).await.unwrap();
+        for fire in self.store.list_fires(key, 10).await.unwrap() {
+            self.store.cancel_run(fire.result.run().unwrap(), None).await.unwrap();
+        }
+    }
+
     /// The ids of the runs of a workflow, or the text itself if there are none.
     pub(crate) async fn run_named(&self, text: &str) -> Vec<String> {
         let sql = "select id::text from windlass.runs where workflow = $1";
@@ -454,7 +484,7 @@ impl Story {
     async fn tables(&self) -> Vec<String> {
         let sql = "select c.relname::text from pg_class c
             where c.relnamespace = 'windlass'::regnamespace and c.relkind = 'r'
-            order by c.relname not in ('definitions', 'levels'), c.relname";
+            order by c.relname not in ('definitions', 'levels', 'schedules'), c.relname";
         self.client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
     }
 }

@@ -522,6 +522,77 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "expecting",
         "update windlass.key_signals set name = 'go' where name = 'early'",
     ),
+    // Each makes a schedule that contradicts itself.
+    violation(
+        &["G15.times"],
+        "which it fires next",
+        "with made as (
+             insert into windlass.schedules (
+                 tenant, name, workflow, version, priority, state, cadence, missed, overlap,
+                 jitter_micros, grace_micros, created_at, next_at, due_at, input
+             )
+             values (
+                 'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
+                 0, 0, now(), now(), now(), '0'
+             )
+             returning id
+         )
+         insert into windlass.schedule_fires (schedule_id, nominal_at, at, by, result)
+         select m.id, now() + interval '1 hour', now(), 'time', 'overlapped' from made m",
+    ),
+    violation(
+        &["G15.times"],
+        "its last time is",
+        "with made as (
+             insert into windlass.schedules (
+                 tenant, name, workflow, version, priority, state, cadence, missed, overlap,
+                 jitter_micros, grace_micros, created_at, next_at, due_at, last_at, input
+             )
+             values (
+                 'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
+                 0, 0, now(), now(), now(), now() - interval '1 hour', '0'
+             )
+             returning id
+         )
+         insert into windlass.schedule_fires (schedule_id, nominal_at, at, by, result)
+         select m.id, now() - interval '1 minute', now(), 'time', 'overlapped' from made m",
+    ),
+    violation(
+        &["G15.runs"],
+        "is not there",
+        "with made as (
+             insert into windlass.schedules (
+                 tenant, name, workflow, version, priority, state, cadence, missed, overlap,
+                 jitter_micros, grace_micros, created_at, next_at, due_at, last_at, input
+             )
+             values (
+                 'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
+                 0, 0, now(), now(), now(), now() - interval '1 hour', '0'
+             )
+             returning id
+         )
+         insert into windlass.schedule_fires (schedule_id, nominal_at, at, by, result, run_id)
+         select m.id, now() - interval '1 hour', now(), 'time', 'started', gen_random_uuid()
+         from made m",
+    ),
+    violation(
+        &["G15.runs"],
+        "of schedule nightly",
+        "with made as (
+             insert into windlass.schedules (
+                 tenant, name, workflow, version, priority, state, cadence, missed, overlap,
+                 jitter_micros, grace_micros, created_at, next_at, due_at, last_at, input
+             )
+             values (
+                 'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
+                 0, 0, now(), now(), now(), now() - interval '1 hour', '0'
+             )
+             returning id
+         )
+         insert into windlass.schedule_fires (schedule_id, nominal_at, at, by, result, run_id)
+         select m.id, now() - interval '1 hour', now(), 'time', 'started', pg_temp.run('listening')
+         from made m",
+    ),
     violation(
         &["G16.leaders"],
         "the duty reap has no row",

@@ -117,6 +117,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new(include_str!("sql/g14_order.sql")),
     Check::new(include_str!("sql/g14_waits.sql")),
     Check::new(include_str!("sql/g14_keys.sql")),
+    Check::of_little(include_str!("sql/g15_times.sql")),
+    Check::of_little(include_str!("sql/g15_runs.sql")),
     Check::of_little(include_str!("sql/g16_leaders.sql")),
     Check::new(include_str!("sql/g18_turns.sql")),
     Check::new(include_str!("sql/g18_marks.sql")),

@@ -144,7 +144,8 @@ create table windlass.operator_log (
     operator text not null check (octet_length(operator) between 1 and 200),
     action text not null check (action in (
         'redrive', 'discard', 'retry_run', 'cancel_run', 'undo_run', 'set_weight', 'set_retention',
-        'clear_retention'
+        'clear_retention', 'put_schedule', 'pause_schedule', 'resume_schedule', 'trigger_schedule',
+        'backfill_schedule', 'delete_schedule'
     )),
     -- Whose runs were meant, if one tenant's.
     tenant text check (octet_length(tenant) between 1 and 200),
@@ -551,7 +552,7 @@ create table windlass.pulses (
 -- writes here passes over rows that others have locked. Written about once a second at most:
 -- the row is found behind all its dead versions while an old snapshot keeps them.
 create table windlass.leaders (
-    duty text primary key check (duty in ('promote_due', 'reap', 'prune')),
+    duty text primary key check (duty in ('promote_due', 'reap', 'prune', 'schedules')),
     -- Grows whenever the duty changes hands, and never goes back.
     term bigint not null default 0 check (term >= 0),
     -- Who leads, or led last; null if nobody ever did.
@@ -579,7 +580,8 @@ create table windlass.leaders (
     )
 ) with (fillfactor = 50);
 
-insert into windlass.leaders (duty) values ('promote_due'), ('reap'), ('prune');
+insert into windlass.leaders (duty) values
+    ('promote_due'), ('reap'), ('prune'), ('schedules');
 
 -- The largest tag that each worker claimed of a level. A level's virtual time is the
 -- largest of them: no row is written by two claimers. A worker that is no more leaves its
@@ -677,6 +679,81 @@ create table windlass.archived_runs (
     state text not null check (state in ('succeeded', 'failed', 'cancelled')),
     body json not null
 );
+
+-- What starts runs by itself. The next nominal time only goes forward, in the transaction that starts
+-- the run of the one before.
+create table windlass.schedules (
+    -- The ids of runs follow from it: that of a schedule that was deleted is never used again.
+    id bigint generated always as identity primary key,
+    tenant text not null check (octet_length(tenant) between 1 and 200),
+    name text not null check (octet_length(name) between 1 and 200),
+    workflow text not null check (octet_length(workflow) between 1 and 200),
+    version integer not null check (version >= 1),
+    priority smallint not null check (priority between -100 and 100),
+    state text not null check (state in ('active', 'paused', 'disabled')),
+    -- The program that declares it, null if an operator made it.
+    owner text check (octet_length(owner) between 1 and 200),
+    -- A cron expression and a zone, an interval and an anchor, or a time.
+    cadence json not null,
+    -- `skip`, `once`, or `all:` and how many.
+    missed text not null check (missed ~ '^(skip|once|all:[0-9]{1,4})$'),
+    overlap text not null check (overlap in ('allow', 'skip', 'queue', 'cancel')),
+    jitter_micros bigint not null check (jitter_micros >= 0),
+    grace_micros bigint not null check (grace_micros >= 0),
+    starts_at timestamptz,
+    ends_at timestamptz,
+    created_at timestamptz not null,
+    -- The next nominal time and when it is served, null if there is none; the last that was decided.
+    next_at timestamptz,
+    due_at timestamptz,
+    last_at timestamptz,
+    -- The nominal time that waits for a run to end.
+    queued_at timestamptz,
+    input json not null,
+    unique (tenant, name),
+    constraint a_schedule_never_goes_back check (next_at > last_at),
+    constraint a_next_time_is_served_later check (
+        (next_at is null) = (due_at is null) and due_at >= next_at
+    )
+) with (fillfactor = 50);
+
+create index schedules_due on windlass.schedules (due_at, id)
+    where state = 'active' and due_at is not null;
+create index schedules_queued on windlass.schedules (id)
+    where state = 'active' and queued_at is not null;
+
+-- What became of nominal times, the newest of each schedule.
+create table windlass.schedule_fires (
+    seq bigint generated always as identity primary key,
+    schedule_id bigint not null references windlass.schedules (id) on delete cascade,
+    nominal_at timestamptz not null,
+    at timestamptz not null,
+    by text not null check (by in ('time', 'backfill', 'trigger')),
+    result text not null
+        check (result in ('started', 'missed', 'overlapped', 'queued', 'refused')),
+    -- The run that was started; it may be gone.
+    run_id uuid,
+    -- Whether the run may not be over, where that matters.
+    is_open boolean not null default false,
+    -- Of nominal times that were missed: the first of them, and how many.
+    first_at timestamptz,
+    count integer check (count >= 1),
+    reason text check (octet_length(reason) <= 4000),
+    constraint a_started_fire_has_a_run check ((result = 'started') = (run_id is not null)),
+    constraint missed_times_are_counted check (
+        (result = 'missed') = (first_at is not null)
+        and (first_at is null) = (count is null)
+        and first_at <= nominal_at
+    )
+);
+
+-- Each nominal time is decided once, and started once.
+create unique index schedule_fires_decided on windlass.schedule_fires (schedule_id, nominal_at)
+    where by = 'time';
+create unique index schedule_fires_started on windlass.schedule_fires (schedule_id, nominal_at)
+    where by <> 'trigger' and result = 'started';
+create index schedule_fires_newest on windlass.schedule_fires (schedule_id, seq);
+create index schedule_fires_open on windlass.schedule_fires (schedule_id) where is_open;
 
 -- All tasks of all runs.
 create view windlass.tasks as

@@ -50,7 +50,7 @@ led as (
     returning l.duty, l.term, l.holder, l.holder_name, l.since, l.renewed_at, l.until,
         l.rotates_at, l.is_given_up, l.runs, l.items, l.errors, l.last_run_at, l.last_error
 )
-select k.at, k.promote_at, k.reap_at, k.may_prepare, l.*
+select k.at, k.promote_at, k.reap_at, k.fire_at, k.may_prepare, l.*
 from look k
 cross join (
     select d.duty, d.term, d.holder, d.holder_name, d.since, d.renewed_at, d.until,

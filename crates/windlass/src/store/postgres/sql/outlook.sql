@@ -48,6 +48,22 @@ select
                 limit 1
             ) is not null
     ) as reap_at,
+    least(
+        (
+            select s.due_at
+            from windlass.schedules s
+            where s.state = 'active' and s.due_at is not null
+            order by s.due_at, s.id
+            limit 1
+        ),
+        (
+            select c.at + interval '1 second'
+            from windlass.schedules s
+            where s.state = 'active' and s.queued_at is not null
+            order by s.id
+            limit 1
+        )
+    ) as fire_at,
     -- Then nobody is told of runs that were started inside transactions of users.
     current_setting('max_prepared_transactions')::integer > 0 as may_prepare
 from (select coalesce($1, clock_timestamp()) as at) c

@@ -56,7 +56,7 @@ pub(super) fn sweep(dice: &mut Dice, known: &Known) -> Option<Verb> {
     }
     let limit = match mandate.duty {
         Duty::PromoteDue => promote_limit(dice, known),
-        Duty::Reap | Duty::Prune => dice.pick(&[0, 1, 2, 100, 100]),
+        Duty::Reap | Duty::Prune | Duty::Schedules => dice.pick(&[0, 1, 2, 100, 100]),
     };
     Some(Verb::Sweep(mandate, limit))
 }

@@ -1,7 +1,7 @@
 -- engine.leaders: every duty has a leader that is heard of
 --
 -- Of a database where nothing waits and nobody works none is expected, nor one that deletes old runs
--- where all are kept.
+-- where all are kept, nor one for schedules where there is none.
 select
     'critical' as severity,
     case
@@ -18,6 +18,7 @@ select
             'delays, sleeps and pauses do not end, and runs that were started inside '
             'transactions of users are not let into the queues'
         when 'prune' then 'runs that are over stay for longer than they are to be kept'
+        when 'schedules' then 'schedules do not fire'
         else 'tasks of workers that died are not given to others'
     end as cause,
     'start a worker, or a process with Windlass::duties; windlass leaders shows who led' as remedy
@@ -28,6 +29,10 @@ where (
         or l.is_given_up and l.renewed_at < clock_timestamp() - {late_after}
     )
     and (l.duty <> 'prune' or exists (select from windlass.retention))
+    and (
+        l.duty <> 'schedules'
+        or exists (select from windlass.schedules s where s.state = 'active')
+    )
     and (
         exists (
             select from windlass.workers w

@@ -1,0 +1,370 @@
+//! `windlass schedules`: what starts runs by itself.
+
+mod explain;
+mod show;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+use windlass::schedule::{Cadence, Missed, Overlap, ScheduleHandle, Timing};
+use windlass::store::{Action, NewSchedule, ScheduleFilter, ScheduleKey, ScheduleStore as _};
+use windlass::{
+    Payload, Priority, ScheduleName, Tenant, Timestamp, Version, Windlass, WorkflowName,
+};
+
+use crate::database::DatabaseArguments;
+use crate::operator::OperatorArguments;
+use crate::text::{count, parse_time, shown};
+
+/// What `windlass schedules` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// List schedules with their last and their next times.
+    List(List),
+
+    /// Show one schedule with all that is known of it, and what became of its nominal times.
+    Show(Show),
+
+    /// Print when a cron expression fires next, and what shifted clocks do to it. Needs no database.
+    Explain(explain::Arguments),
+
+    /// Make a schedule, or make one another. Nominal times that stay the same keep their place.
+    Put(Box<Put>),
+
+    /// Let a schedule rest until it is resumed.
+    Pause(Named),
+
+    /// Let a schedule fire from now on; what came meanwhile is neither missed nor run.
+    Resume(Named),
+
+    /// Start a run of a schedule now, whatever is under way.
+    Trigger(Named),
+
+    /// Start runs for nominal times that are past and have none.
+    Backfill(Backfill),
+
+    /// Delete a schedule with its history; its runs stay.
+    Delete(Named),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct List {
+    /// Only those of this tenant.
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+
+    /// Print them as JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Which {
+    /// The schedule, by its name.
+    name: String,
+
+    /// Whose it is.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    tenant: String,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Show {
+    #[command(flatten)]
+    which: Which,
+
+    /// Print it as JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Named {
+    #[command(flatten)]
+    which: Which,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Backfill {
+    #[command(flatten)]
+    which: Which,
+
+    /// From when on, such as 2026-03-01T00:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    from: Timestamp,
+
+    /// Until when; itself within.
+    #[arg(long, value_name = "TIME")]
+    until: Timestamp,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("when").required(true).args(["cron", "every", "once"]))]
+struct Put {
+    #[command(flatten)]
+    which: Which,
+
+    /// The workflow that it starts, which a worker has registered.
+    #[arg(long, value_name = "NAME")]
+    workflow: String,
+
+    /// The version of the workflow.
+    #[arg(long, value_name = "N", default_value = "1")]
+    workflow_version: u32,
+
+    /// The input of its runs, as JSON.
+    #[arg(long, value_name = "JSON", default_value = "null")]
+    input: String,
+
+    /// When it fires: a cron expression of five fields, or of six with seconds first.
+    #[arg(long, value_name = "CRON")]
+    cron: Option<String>,
+
+    /// The time zone of the cron expression.
+    #[arg(long, value_name = "ZONE", requires = "cron", default_value = "UTC")]
+    tz: String,
+
+    /// Or how often, such as 15m: at every multiple since 1970.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    every: Option<Duration>,
+
+    /// A time from which the multiples are counted instead.
+    #[arg(long, value_name = "TIME", requires = "every")]
+    anchor: Option<Timestamp>,
+
+    /// Or once, at this time.
+    #[arg(long, value_name = "TIME")]
+    once: Option<Timestamp>,
+
+    /// What is done with times that were missed: skip, once, or all: and how many.
+    #[arg(long, value_name = "WHAT", default_value = "skip")]
+    missed: Missed,
+
+    /// What is done while a run is not over: allow, skip, queue or cancel.
+    #[arg(long, value_name = "WHAT", default_value = "allow")]
+    overlap: Overlap,
+
+    /// Up to how much later each time is served.
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "0s")]
+    jitter: Duration,
+
+    /// How late a time may be served and is not missed.
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s")]
+    grace: Duration,
+
+    /// No time before this one counts.
+    #[arg(long, value_name = "TIME")]
+    start: Option<Timestamp>,
+
+    /// No time behind this one counts.
+    #[arg(long, value_name = "TIME")]
+    end: Option<Timestamp>,
+
+    /// The priority of its runs, from -100 to 100.
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    priority: i16,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+
+    #[command(flatten)]
+    database: DatabaseArguments,
+}
+
+/// Does what the command says.
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.command {
+        Command::List(arguments) => list(arguments).await,
+        Command::Show(arguments) => show(arguments).await,
+        Command::Explain(arguments) => explain::run(arguments),
+        Command::Put(arguments) => put(*arguments).await,
+        Command::Pause(named) => pause(named).await,
+        Command::Resume(named) => resume(named).await,
+        Command::Trigger(named) => trigger(named).await,
+        Command::Backfill(arguments) => backfill(arguments).await,
+        Command::Delete(named) => delete(named).await,
+    }
+}
+
+async fn list(arguments: List) -> anyhow::Result<()> {
+    let (windlass, _) = arguments.database.connect().await?;
+    let tenant = arguments.tenant.map(Tenant::new).transpose()?;
+    let mut filter = ScheduleFilter { tenant, ..ScheduleFilter::default() };
+    let mut all = Vec::new();
+    loop {
+        let page = windlass.schedules(filter.clone()).await?;
+        let Some(last) = page.last() else { break };
+        filter.after = Some(last.schedule.key.clone());
+        all.extend(page);
+    }
+    let text = if arguments.json {
+        let all: Vec<_> = all.iter().map(show::json).collect();
+        serde_json::to_string_pretty(&all)? + "\n"
+    } else {
+        show::table(&all)
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+async fn show(arguments: Show) -> anyhow::Result<()> {
+    let (windlass, _) = arguments.database.connect().await?;
+    let schedule = arguments.which.of(&windlass)?;
+    let Some(record) = schedule.get().await? else {
+        bail!(
+            "schedule {} of tenant {} does not exist",
+            shown(&arguments.which.name),
+            shown(&arguments.which.tenant)
+        );
+    };
+    let fires = schedule.fires(windlass::store::FIRES_KEPT).await?;
+    let text = if arguments.json {
+        let mut value = show::json(&record);
+        value["fires"] = fires.iter().map(show::fire_json).collect();
+        serde_json::to_string_pretty(&value)? + "\n"
+    } else {
+        show::page(&record, &fires)
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+impl Which {
+    fn of(&self, windlass: &Windlass) -> Result<ScheduleHandle, windlass::Error> {
+        windlass.scheduled(&self.tenant, &self.name)
+    }
+
+    fn detail(&self) -> serde_json::Value {
+        json!({ "tenant": self.tenant, "schedule": self.name })
+    }
+}
+
+impl Put {
+    fn cadence(&self) -> Result<Cadence, windlass::Error> {
+        Ok(match (&self.cron, self.every, self.once) {
+            (Some(cron), _, _) => Cadence::cron(cron, &self.tz)?,
+            (None, Some(every), _) => {
+                let anchor = self.anchor.unwrap_or(Timestamp::from_micros(0));
+                Cadence::every_from(every, anchor)?
+            }
+            (None, None, at) => Cadence::Once(at.unwrap_or(Timestamp::from_micros(0))),
+        })
+    }
+
+    fn schedule(&self) -> anyhow::Result<NewSchedule> {
+        let version = Version::new(self.workflow_version).context("version 0 is none")?;
+        let priority = Priority::new(self.priority)
+            .with_context(|| format!("priority {} is not within -100 to 100", self.priority))?;
+        let input = Payload::from_json(self.input.as_str())
+            .map_err(|error| anyhow::anyhow!("the input {error}"))?;
+        Ok(NewSchedule {
+            key: ScheduleKey {
+                tenant: Tenant::new(&self.which.tenant)?,
+                name: ScheduleName::new(&self.which.name)?,
+            },
+            workflow: WorkflowName::new(&self.workflow)?,
+            version,
+            input,
+            priority,
+            timing: Timing {
+                starts_at: self.start,
+                ends_at: self.end,
+                jitter: self.jitter,
+                grace: self.grace,
+                missed: self.missed,
+                overlap: self.overlap,
+                ..Timing::new(self.cadence()?)
+            },
+            owner: None,
+        })
+    }
+}
+
+async fn put(put: Put) -> anyhow::Result<()> {
+    let schedule = put.schedule()?;
+    let (windlass, store) = put.database.connect().await?;
+    let mut detail = put.which.detail();
+    detail["cadence"] = schedule.timing.cadence.to_string().into();
+    put.operator.note(&windlass, Action::PutSchedule, None, Some(&detail)).await?;
+    let record = store.put_schedule(schedule).await.map_err(windlass::Error::from)?;
+    let next = record.next_at.map_or("never".to_owned(), |at| format!("next at {at}"));
+    writeln!(std::io::stdout(), "schedule {} fires {next}", shown(&put.which.name))?;
+    Ok(())
+}
+
+async fn pause(named: Named) -> anyhow::Result<()> {
+    let (windlass, _) = named.database.connect().await?;
+    let detail = named.which.detail();
+    named.operator.note(&windlass, Action::PauseSchedule, None, Some(&detail)).await?;
+    named.which.of(&windlass)?.pause().await?;
+    writeln!(std::io::stdout(), "schedule {} is paused", shown(&named.which.name))?;
+    Ok(())
+}
+
+async fn resume(named: Named) -> anyhow::Result<()> {
+    let (windlass, _) = named.database.connect().await?;
+    let detail = named.which.detail();
+    named.operator.note(&windlass, Action::ResumeSchedule, None, Some(&detail)).await?;
+    named.which.of(&windlass)?.resume().await?;
+    writeln!(std::io::stdout(), "schedule {} goes on", shown(&named.which.name))?;
+    Ok(())
+}
+
+async fn trigger(named: Named) -> anyhow::Result<()> {
+    let (windlass, _) = named.database.connect().await?;
+    let detail = named.which.detail();
+    named.operator.note(&windlass, Action::TriggerSchedule, None, Some(&detail)).await?;
+    let run = named.which.of(&windlass)?.trigger().await?;
+    writeln!(std::io::stdout(), "{}", run.id())?;
+    Ok(())
+}
+
+async fn backfill(arguments: Backfill) -> anyhow::Result<()> {
+    let Backfill { which, from, until, operator, database } = arguments;
+    let (windlass, _) = database.connect().await?;
+    let mut detail = which.detail();
+    detail["from"] = from.to_string().into();
+    detail["until"] = until.to_string().into();
+    operator.note(&windlass, Action::BackfillSchedule, None, Some(&detail)).await?;
+    let done = which.of(&windlass)?.backfill(from, until).await?;
+    let (started, existing) = (count(done.started, "run"), count(done.existing, "nominal time"));
+    writeln!(std::io::stdout(), "started {started}; {existing} had one already")?;
+    Ok(())
+}
+
+async fn delete(named: Named) -> anyhow::Result<()> {
+    let (windlass, _) = named.database.connect().await?;
+    let detail = named.which.detail();
+    named.operator.note(&windlass, Action::DeleteSchedule, None, Some(&detail)).await?;
+    if !named.which.of(&windlass)?.delete().await? {
+        bail!("schedule {} does not exist", shown(&named.which.name));
+    }
+    writeln!(std::io::stdout(), "schedule {} is gone", shown(&named.which.name))?;
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! `windlass schedules explain`: when a cron expression fires, and what shifted clocks do to it.
+
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
+
+use windlass::Timestamp;
+use windlass::schedule::{Cadence, Shift, Zone};
+
+use crate::text::listing;
+
+/// How far ahead shifted clocks are looked for.
+const AHEAD: Duration = Duration::from_secs(2 * 366 * 86_400);
+
+/// How many fires are looked at for that.
+const LOOK_MAX: usize = 100_000;
+
+/// What `windlass schedules explain` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The cron expression, such as "0 2 * * MON-FRI".
+    cron: String,
+
+    /// Its time zone.
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    tz: String,
+
+    /// How many fires.
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    count: u32,
+
+    /// Behind which time; now if nothing is said.
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+}
+
+pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let from = arguments.from.unwrap_or_else(|| SystemTime::now().into());
+    let text = explain(&arguments.cron, &arguments.tz, from, arguments.count as usize)?;
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn explain(
+    cron: &str,
+    zone: &str,
+    from: Timestamp,
+    count: usize,
+) -> Result<String, windlass::Error> {
+    let cadence = Cadence::cron(cron, zone)?;
+    let zone: Zone = zone.parse().map_err(windlass::schedule::CadenceError::from)?;
+    let first = cadence.next_shifted(from);
+    let mut all = std::iter::successors(first, |(at, _)| cadence.next_shifted(*at));
+    let fires: Vec<(Timestamp, Shift)> = all.by_ref().take(count).collect();
+    let row = |(at, shift): &(Timestamp, Shift)| {
+        vec![zone.shown(*at), at.to_string(), note(*shift).to_owned()]
+    };
+    let header = [zone.name(), "UTC", ""];
+    let mut text = listing(&header, &[], fires.iter().map(row));
+    let is_shifted = |(_, shift): &(Timestamp, Shift)| *shift != Shift::None;
+    if !fires.iter().any(is_shifted) {
+        let mut ahead = all.take(LOOK_MAX).take_while(|(at, _)| *at < from + AHEAD);
+        let next = ahead.find(is_shifted);
+        text.push_str(&match next {
+            Some((at, shift)) => {
+                format!("\nshifted clocks matter next at {}: {}\n", zone.shown(at), note(shift))
+            }
+            None => "\nno shifted clocks matter in the next two years\n".to_owned(),
+        });
+    }
+    Ok(text)
+}
+
+fn note(shift: Shift) -> &'static str {
+    match shift {
+        Shift::None => "",
+        Shift::Skipped => "the clocks skip it: runs once, at the shift",
+        Shift::Repeated => "the clocks show it twice: runs once, the first time",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("it is a time")
+    }
+
+    #[test]
+    fn fires_are_shown_with_what_shifted_clocks_do() {
+        let text = explain("30 2 * * *", "Europe/Berlin", at("2026-03-27T12:00:00Z"), 3);
+        let text = text.expect("it is a cron expression");
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].starts_with("Sat 2026-03-28 02:30:00 +01:00"), "{text}");
+        assert!(lines[1].contains("2026-03-28T01:30:00Z"), "{text}");
+        assert!(lines[2].starts_with("Sun 2026-03-29 03:00:00 +02:00"), "{text}");
+        assert!(lines[2].ends_with("the clocks skip it: runs once, at the shift"), "{text}");
+        assert!(lines[3].ends_with("2026-03-30T00:30:00Z"), "{text}");
+        let text = explain("30 2 * * *", "Europe/Berlin", at("2026-10-24T12:00:00Z"), 1);
+        let text = text.expect("it is a cron expression");
+        assert!(text.contains("the clocks show it twice: runs once, the first time"), "{text}");
+    }
+
+    #[test]
+    fn the_next_shift_is_named_if_none_of_the_fires_is_shifted() {
+        let from = at("2026-01-01T00:00:00Z");
+        let text = explain("30 2 * * *", "Europe/Berlin", from, 2).expect("it is one");
+        let said = "shifted clocks matter next at Sun 2026-03-29 03:00:00 +02:00";
+        assert!(text.contains(said), "{text}");
+        let text = explain("0 2 * * MON-FRI", "Europe/Berlin", from, 2).expect("it is one");
+        assert!(text.ends_with("no shifted clocks matter in the next two years\n"), "{text}");
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place() {
+        let wrong = |cron, zone| {
+            explain(cron, zone, at("2026-01-01T00:00:00Z"), 1).expect_err("it is wrong").to_string()
+        };
+        assert!(wrong("0 25 * * *", "UTC").contains("at character 3"));
+        assert!(wrong("0 2 * * *", "Europe/Berln").contains("Europe/Berlin"));
+        assert!(wrong("0 0 31 2 *", "UTC").contains("never comes"));
+    }
+}

@@ -1,0 +1,2 @@
+-- How many schedules there are.
+select count(*) from windlass.schedules s;
