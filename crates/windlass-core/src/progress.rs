@@ -290,6 +290,13 @@ impl Progress {
         definition.indices().filter(|index| reset[index.as_usize()]).collect()
     }
 
+    /// Whether a task that a retry begins anew waits for others that it does as well. What it kept
+    /// until then, such as slots of limits, those others may need.
+    pub fn is_behind(definition: &Definition, reset: &[TaskIndex], task: TaskIndex) -> bool {
+        let spec = definition.task(task);
+        spec.kind == TaskKind::OnFailure || spec.parents.iter().any(|it| reset.contains(it))
+    }
+
     /// The counters after a reset, and the tasks that may run at once. `states`
     /// are those after the reset.
     pub fn restart(definition: &Definition, states: &[TaskState]) -> (Progress, Vec<Effect>) {

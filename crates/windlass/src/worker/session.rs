@@ -279,9 +279,7 @@ impl Session {
     fn begin_drain(&mut self, now: Instant) -> Drain {
         tracing::info!(worker = %self.worker, running = self.running.len(), "draining");
         if !self.running.is_empty() {
-            let (link, worker) = (Arc::clone(&self.parts.link), self.worker);
-            let note = async move { link.begin_drain(worker).await };
-            self.drain_note = Some(limited(self.call_limit(), note));
+            self.say_that_it_drains(Duration::ZERO);
         }
         let Config { grace, cancel_grace, .. } = self.config;
         let report_time = REPORT_TIME.min(grace / 10);
@@ -289,6 +287,16 @@ impl Session {
         // Handlers that are dropped are reported: their leases must not run out.
         let interrupt = give_up.saturating_sub(cancel_grace + report_time);
         Drain { interrupt_at: now + interrupt, give_up_at: now + give_up, end_at: now + grace }
+    }
+
+    /// Tells others that this worker drains: what goes to the owner of its key waits for that.
+    fn say_that_it_drains(&mut self, pause: Duration) {
+        let (link, worker) = (Arc::clone(&self.parts.link), self.worker);
+        let note = async move {
+            tokio::time::sleep(pause).await;
+            link.begin_drain(worker).await
+        };
+        self.drain_note = Some(limited(pause + self.call_limit(), note));
     }
 
     fn is_done(&self) -> bool {
@@ -421,6 +429,9 @@ impl Session {
                 self.drain_note = None;
                 if let Err(error) = told {
                     tracing::debug!(%error, "could not say that it drains");
+                    if error.is_retryable() {
+                        self.say_that_it_drains(self.config.lease / 10);
+                    }
                 }
                 None
             }

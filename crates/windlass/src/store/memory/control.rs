@@ -121,7 +121,12 @@ impl Run {
         let round = self.round;
         self.move_run(shared, RunCommand::Retry, RunEventKind::Retried { round })?;
         let definition = Arc::clone(&self.definition);
-        for index in Progress::to_reset(&definition, &self.states()) {
+        let reset = Progress::to_reset(&definition, &self.states());
+        for index in reset.iter().copied() {
+            let is_behind = Progress::is_behind(&definition, &reset, index);
+            if definition.task(index).halts() && is_behind {
+                shared.vacated.push(self.task_id(index));
+            }
             let task = self.task(index);
             task.forget_steps();
             task.attempt = 0;

@@ -132,8 +132,13 @@ impl Work {
         moves.begun.push(id);
         moves.delays.insert(id, delay);
         let definition = Arc::clone(&run.definition);
-        for index in Progress::to_reset(&definition, &run.states()?) {
+        let reset = Progress::to_reset(&definition, &run.states()?);
+        for index in reset.iter().copied() {
             let id = run.task_id(index);
+            let is_behind = Progress::is_behind(&definition, &reset, index);
+            if definition.task(index).halts() && is_behind {
+                moves.vacated.push(id);
+            }
             let task = run.task(index)?;
             let is_failed = task.state == TaskState::Failed;
             let failure = task.failure.clone().filter(|_| is_failed);

@@ -30,6 +30,9 @@ use crate::store::{
 /// How many runs one sweep looks at.
 const LOOK_MAX: i64 = 1_000;
 
+/// How many runs behind each other are passed over that cannot be deleted.
+const FAILED_MAX: usize = 10;
+
 /// How many keys of runs that are gone are forgotten at once.
 const KEYS_MAX: i64 = 1_000;
 
@@ -167,11 +170,15 @@ impl PostgresStore {
     /// Deletes runs one by one, of which at least one cannot be deleted, and passes over that. The
     /// pass goes on where it was.
     async fn prune_each(&self, mandate: Option<&Mandate>, runs: &[RunId]) -> Result<Sweep, Fault> {
-        let mut moved = 0;
+        let (mut moved, mut failed) = (0, 0);
         for run in runs {
             match self.prune_in(mandate, Choice::Only(*run), &mut Vec::new()).await {
-                Ok(sweep) => moved += sweep.moved,
-                Err(fault) if fault.may_be_of_one() => self.undeletable.pass_over(*run, fault),
+                Ok(sweep) => (moved, failed) = (moved + sweep.moved, 0),
+                Err(fault) if fault.may_be_of_one() && failed < FAILED_MAX => {
+                    failed += 1;
+                    self.undeletable.pass_over(*run, fault);
+                }
+                // So many behind each other are not to blame: nothing can be deleted.
                 Err(fault) => return Err(fault),
             }
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
-    Call, Decision, Limit, LimitName, Parking, Reason, RunState, StepChange, StepKind, StepName,
-    StepWrite, Wait, WhenFull,
+    Call, Decision, DefinitionDraft, Limit, LimitName, Parking, Reason, RunState, StepChange,
+    StepKind, StepName, StepWrite, TaskKind, Trigger, Wait, WhenFull,
 };
 
 use super::bench::{Bench, TICK, failure, retry_after, seconds, success};
@@ -526,4 +526,33 @@ pub(crate) async fn a_task_waits_for_time_to_pass_in_a_lane_and_says_how_long(be
     bench.promote().await;
     assert!(matches!(bench.reason(held, "a").await, Reason::Ready { .. }));
     assert_eq!(bench.reason(next, "a").await, open(0, None));
+}
+
+pub(crate) async fn a_retried_task_that_waits_for_others_halts_nothing(bench: &Bench<'_>) {
+    let stream = || Limit::per("key", 1).named("stream").halt();
+    let task = |name: &str, parents: &[&str], limits: Vec<Limit>| {
+        let mut task = TaskDraft::new(name, TaskKind::Handler);
+        task.parents = parents.iter().map(|parent| (*parent).to_owned()).collect();
+        TaskDraft { trigger: Trigger::AllFinished, limits, ..task }
+    };
+    let draft = DefinitionDraft::new("w")
+        .task(TaskDraft::new("a", TaskKind::Handler))
+        .task(task("b", &["a"], vec![stream()]))
+        .task(task("c", &["b"], vec![stream()]));
+    let definition = Arc::new(draft.build().expect("it is a workflow"));
+    bench.try_register(definition).await.expect("the definition can be registered");
+    let run = bench.start_keyed("w", "x").await;
+    let worker = bench.worker().await;
+    bench.fail(&worker.claim_one().await).await;
+    bench.succeed(&worker.claim_one().await).await;
+    bench.fail(&worker.claim_one().await).await;
+    assert_eq!(bench.run_state(run).await, RunState::Failed);
+    bench.store.retry_run(run, 1).await.expect("it can be retried");
+    // The last one failed and comes behind the others, of which one needs its slot.
+    for name in ["a", "b", "c"] {
+        let claimed = worker.claim_one().await;
+        assert_eq!(claimed.spec.name.as_str(), name);
+        bench.succeed(&claimed).await;
+    }
+    assert_eq!(bench.run_state(run).await, RunState::Succeeded);
 }

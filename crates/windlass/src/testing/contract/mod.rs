@@ -247,6 +247,7 @@ macro_rules! store_contract_cases {
                 a_retry_behind_an_open_breaker_waits
                 who_tries_for_a_breaker_and_is_cancelled_leaves_it_to_the_next
                 a_failed_task_halts_its_stream_until_its_run_is_retried
+                a_retried_task_that_waits_for_others_halts_nothing
                 a_signal_does_not_wake_who_waits_for_a_token
                 what_a_lane_remembers_is_forgotten_in_time
                 a_task_waits_for_time_to_pass_in_a_lane_and_says_how_long
