@@ -42,14 +42,16 @@ pub(super) fn cancelled_runs_leave_no_child(
         let Some(latest) = cancelled_at.filter(|_| is_awaited).and_then(next_look) else {
             continue;
         };
-        // Who retries a child of a run that is over wants it.
-        let is_retry = |event: &Event| match &event.body {
-            EventBody::Run(body) => {
-                matches!(body.kind, RunEventKind::Retried { .. }) && Some(event.at) > cancelled_at
-            }
+        // Who retries a child of a run that is over wants it, and a run that is retried starts
+        // children of its own.
+        let is_retry = |event: &&Event| match &event.body {
+            EventBody::Run(body) => matches!(body.kind, RunEventKind::Retried { .. }),
             EventBody::Task(_) => false,
         };
-        if child.events.iter().any(is_retry) {
+        let retried = parent.events.iter().rfind(is_retry).map(|event| event.at);
+        let is_over = |at| Some(at) > cancelled_at || retried.is_some_and(|retried| at >= retried);
+        let is_wanted = |event: &Event| is_retry(&event) && is_over(event.at);
+        if child.events.iter().any(is_wanted) {
             continue;
         }
         if child.run.ended_at.is_none_or(|ended_at| ended_at > latest) {

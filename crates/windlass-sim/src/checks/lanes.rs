@@ -7,7 +7,7 @@ use windlass::{Event, Fence, RunId, Timestamp, WhenFull};
 use windlass_core::lane::Need;
 use windlass_core::{
     Bound, EventBody, EventId, LaneId, LaneKeys, RunEventKind, TaskEvent, TaskEventKind, TaskId,
-    TaskState,
+    TaskIndex, TaskKind, TaskState,
 };
 
 use super::Evidence;
@@ -70,8 +70,11 @@ impl Lane {
 struct Lanes {
     lanes: BTreeMap<LaneId, Lane>,
     needs: BTreeMap<TaskId, Vec<Need>>,
-    /// Tasks that keep their slots when they fail.
-    halting: BTreeSet<TaskId>,
+    /// Tasks that keep their slots when they fail, and for whom they wait; the on-failure task for
+    /// all others.
+    halting: BTreeMap<TaskId, Option<Vec<TaskIndex>>>,
+    /// What a retry of a run has begun anew, as far as it was followed.
+    reset: BTreeMap<RunId, BTreeSet<TaskIndex>>,
     /// Those of them that have.
     halted: BTreeMap<TaskId, Fence>,
 }
@@ -81,7 +84,8 @@ impl Lanes {
         let mut all = Lanes {
             lanes: BTreeMap::new(),
             needs: BTreeMap::new(),
-            halting: BTreeSet::new(),
+            halting: BTreeMap::new(),
+            reset: BTreeMap::new(),
             halted: BTreeMap::new(),
         };
         for file in evidence.files {
@@ -92,8 +96,11 @@ impl Lanes {
                 let is_one = needs.len() == 1;
                 // Other limits bound what happens in a time.
                 needs.retain(|need| matches!(need.bound, Bound::Slots(_)));
-                if definition.task(index).halts() {
-                    all.halting.insert(TaskId { run: file.run.id, index });
+                let spec = definition.task(index);
+                if spec.halts() {
+                    let is_last = spec.kind == TaskKind::OnFailure;
+                    let parents = (!is_last).then(|| spec.parents.clone());
+                    all.halting.insert(TaskId { run: file.run.id, index }, parents);
                 }
                 for need in &needs {
                     let lane = all
@@ -116,6 +123,11 @@ impl Lanes {
     /// Follows an event; answers what is wrong with it.
     fn follow(&mut self, task: TaskId, event: &TaskEvent) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
+        let reset = self.reset.entry(task.run).or_default();
+        match event.kind == TaskEventKind::Reset {
+            true => drop(reset.insert(task.index)),
+            false => reset.clear(),
+        }
         let Some(needs) = self.needs.get(&task) else { return wrong };
         for need in needs {
             let Some(lane) = self.lanes.get_mut(&need.lane) else { continue };
@@ -150,14 +162,24 @@ impl Lanes {
                 }
                 lane.unclaimed.retain(|waiting| *waiting != task);
             }
-            if event.to == TaskState::Failed && self.halting.contains(&task) {
+            if event.to == TaskState::Failed && self.halting.contains_key(&task) {
                 self.halted.insert(task, event.fence);
             } else if event.to.is_final() {
                 lane.leave(task, event.fence);
             }
         }
-        if event.kind == TaskEventKind::Reset {
-            self.halted.remove(&task);
+        if event.kind == TaskEventKind::Reset
+            && let Some(fence) = self.halted.remove(&task)
+        {
+            let reset = &self.reset[&task.run];
+            let parents = self.halting.get(&task).and_then(Option::as_ref);
+            // It waits for others once more, who may need its slots.
+            let is_behind = parents.is_none_or(|all| all.iter().any(|it| reset.contains(it)));
+            for need in needs.iter().filter(|_| is_behind) {
+                if let Some(lane) = self.lanes.get_mut(&need.lane) {
+                    lane.leave(task, fence);
+                }
+            }
         }
         wrong
     }
@@ -198,7 +220,7 @@ pub(super) fn slots_are_kept_and_given_in_order(
     let mut last_at = None;
     let times: BTreeMap<EventId, Timestamp> =
         evidence.task_events().map(|(_, line, _)| (line.id, line.at)).collect();
-    let mut running = BTreeMap::new();
+    let (mut running, mut seen_to) = (BTreeMap::new(), BTreeSet::new());
     let mut cancels: VecDeque<(EventId, RunId)> = cancels(evidence).into();
     let mut discards: VecDeque<(Timestamp, RunId)> = {
         let truth = evidence.world.truth.lock();
@@ -217,14 +239,20 @@ pub(super) fn slots_are_kept_and_given_in_order(
         }
         last_at = at;
         // Of what happens at the same time, it is not known what came first.
-        while let Some((_, run)) = discards.pop_front_if(|(discard, _)| at >= Some(*discard)) {
+        while let Some((discard, run)) = discards.pop_front_if(|(discard, _)| at >= Some(*discard))
+        {
             lanes.see_to(run);
+            seen_to.insert((Some(discard), run));
         }
         if event.from == TaskState::Running {
             running.insert((task, event.fence), at);
         }
         for (promise, text) in lanes.follow(task, event) {
             violate(promise, text);
+        }
+        // What was discarded at the moment at which it failed was so behind it.
+        if event.to == TaskState::Failed && seen_to.contains(&(at, task.run)) {
+            lanes.see_to(task.run);
         }
     }
     for (id, lane) in lanes.lanes.iter().filter(|(_, lane)| lane.is_stream()) {

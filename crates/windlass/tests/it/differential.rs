@@ -163,11 +163,11 @@ async fn two_memory_stores_agree_whatever_the_seed() {
 }
 
 /// The stories that are told to the store in PostgreSQL: four, so that all cores have a part in
-/// them. Few others are as eventful: of 60 seeds nine miss no more in so few steps.
-const STORIES: [u64; 4] = [12, 13, 29, 61];
+/// them. Few others are as eventful: of 250 seeds 4 miss no more in so few steps.
+const STORIES: [u64; 4] = [49, 47, 123, 190];
 
 /// How many of the interesting kinds one of them may miss.
-const MISSED_MAX: usize = 4;
+const MISSED_MAX: usize = 2;
 
 /// How many steps each of them has.
 const STEPS: usize = 1_200;
