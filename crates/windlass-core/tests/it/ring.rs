@@ -19,9 +19,9 @@ fn owners(workers: &[WorkerId]) -> Vec<WorkerId> {
 
 fn lane(limit: &str, tenant: Option<&str>, key: &str) -> LaneId {
     LaneId {
-        limit: LimitName::new(limit).unwrap(),
-        tenant: tenant.map(|tenant| Tenant::new(tenant).unwrap()),
-        key: Some(LaneKey::new(key).unwrap()),
+        limit: LimitName::new(limit).expect("it is a name"),
+        tenant: tenant.map(|tenant| Tenant::new(tenant).expect("it is a name")),
+        key: Some(LaneKey::new(key).expect("it is a key")),
     }
 }
 

@@ -30,7 +30,8 @@ fn inbox() -> Workflow<Message> {
 async fn send(test: &TestEngine, inbox: &Workflow<Message>) -> BTreeMap<u64, WorkerId> {
     let mut runs = Vec::new();
     for customer in 0..KEYS {
-        runs.push((customer, test.start(inbox, Message { customer }).await.unwrap()));
+        let run = test.start(inbox, Message { customer }).await.expect("it can be started");
+        runs.push((customer, run));
     }
     test.run_until_ended().await;
     let mut receivers = BTreeMap::new();
