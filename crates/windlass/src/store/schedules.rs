@@ -433,8 +433,10 @@ impl ScheduleRecord {
                     FireResult::Queued
                 }
                 Verdict::CancelAndStart => {
-                    firing.cancels = true;
-                    start(nominal)
+                    let result = start(nominal);
+                    // What runs is worth more than a run that cannot be started.
+                    firing.cancels |= result.run().is_some();
+                    result
                 }
             };
             is_under_way |= result.run().is_some();
@@ -466,6 +468,8 @@ impl ScheduleRecord {
         let first = timing.next_after(just_before);
         let all = std::iter::successors(first, |at| timing.next_after(*at));
         let all = all.take_while(|at| *at <= until && is_past(at));
+        // One that waits for its turn is the schedule's own still.
+        let all = all.filter(|at| Some(*at) != self.queued_at);
         let times: Vec<Timestamp> = all.take(BACKFILL_MAX + 1).collect();
         if times.len() > BACKFILL_MAX {
             return Err(StoreError::Conflict(format!(

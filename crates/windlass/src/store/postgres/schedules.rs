@@ -58,7 +58,7 @@ impl PostgresStore {
         let rows = tx.query(&sql::PUT_SCHEDULE, &put.params()).await?;
         let Some(row) = rows.first() else {
             let text = format!("schedule {:?} was made by another at once", schedule.key.name);
-            return Err(StoreError::Unavailable(text).into());
+            return Err(Fault::Unavailable(text));
         };
         let id = ScheduleId(row.get::<_, i64>(0).cast_unsigned());
         drop(put);

@@ -1,5 +1,7 @@
 //! Schedules: each nominal time is decided once, and as it was asked for.
 
+mod backfills;
+
 use std::time::Duration;
 
 use windlass_core::schedule::{Cadence, Missed, Overlap, Timing};
@@ -10,9 +12,14 @@ use windlass_core::{
 
 use super::bench::{Bench, TICK, is_hinted, json, payload_of, seconds, tenant, workflow_name};
 use crate::store::{
-    BACKFILL_MAX, Backfilled, Candidacy, Duty, FIRES_KEPT, Fire, FireBy, FireResult, Mandate,
-    NOMINAL_METADATA, NewSchedule, RunFilter, SCHEDULE_METADATA, ScheduleFilter, ScheduleKey,
-    ScheduleRecord, ScheduleState, StoreError, Tallies,
+    Candidacy, Duty, FIRES_KEPT, Fire, FireBy, FireResult, Mandate, NOMINAL_METADATA, NewSchedule,
+    RunFilter, SCHEDULE_METADATA, ScheduleFilter, ScheduleKey, ScheduleRecord, ScheduleState,
+    StoreError, Tallies,
+};
+
+pub(crate) use self::backfills::{
+    a_backfill_has_a_limit, a_backfill_leaves_alone_what_waits_for_its_turn,
+    a_backfill_starts_what_has_no_run,
 };
 
 /// The list of cases, handed to another macro.
@@ -38,6 +45,7 @@ macro_rules! schedule_contract_cases {
                 a_trigger_starts_a_run_now_and_once
                 a_backfill_starts_what_has_no_run
                 a_backfill_has_a_limit
+                a_backfill_leaves_alone_what_waits_for_its_turn
                 a_schedule_that_was_deleted_and_made_again_starts_other_runs
                 what_is_declared_no_more_is_disabled_until_it_is_again
                 a_start_that_is_refused_stops_nothing
@@ -409,52 +417,6 @@ pub(crate) async fn a_trigger_starts_a_run_now_and_once(bench: &Bench<'_>) {
     bench.store.cancel_run(run, None).await.expect("it runs");
     let unknown = bench.store.trigger_schedule(key("x"), bench.run_id()).await;
     assert!(matches!(unknown, Err(StoreError::NotFound(_))), "{unknown:?}");
-}
-
-pub(crate) async fn a_backfill_starts_what_has_no_run(bench: &Bench<'_>) {
-    bench.register("w", "a").await;
-    let from = bench.now().await;
-    let mut schedule = bench.every_ten("s").await;
-    schedule.timing.grace = seconds(15);
-    let made = bench.put(schedule).await;
-    bench.advance(seconds(61)).await;
-    bench.fire().await;
-    bench.advance(seconds(10)).await;
-    // 50 and 60 ran, 70 is left to the schedule.
-    let backfill = async |first, last| {
-        let (first, last) = (from + seconds(first), from + seconds(last));
-        bench.store.backfill_schedule(key("s"), first, last).await
-    };
-    let done = backfill(20, 1_000).await;
-    assert_eq!(done, Ok(Backfilled { started: 3, existing: 2 }));
-    assert_eq!(backfill(20, 1_000).await, Ok(Backfilled { started: 0, existing: 5 }));
-    let lines =
-        ["10-40 missed 4", "50 started", "60 started", "20 started", "30 started", "40 started"];
-    assert_eq!(bench.fires("s", from).await, lines);
-    let run = bench.run(RunId::of_fire(made.id, from + seconds(30))).await;
-    assert_eq!(run.metadata[NOMINAL_METADATA], (from + seconds(30)).to_string());
-    bench.fire().await;
-    assert_eq!(bench.runs_of("s").await.len(), 6);
-    let backwards = backfill(20, 10).await;
-    assert!(matches!(backwards, Err(StoreError::Conflict(_))), "{backwards:?}");
-}
-
-pub(crate) async fn a_backfill_has_a_limit(bench: &Bench<'_>) {
-    bench.register("w", "a").await;
-    let from = bench.now().await;
-    bench.put(bench.every_ten("s").await).await;
-    bench.store.pause_schedule(key("s")).await.expect("it is there");
-    bench.advance(seconds(10) * (BACKFILL_MAX as u32 + 1)).await;
-    let until = |count: usize| from + seconds(10) * (count as u32);
-    let first = from + seconds(10);
-    let over = bench.store.backfill_schedule(key("s"), first, until(BACKFILL_MAX + 1)).await;
-    let Err(StoreError::Conflict(text)) = over else { panic!("{over:?}") };
-    assert!(text.contains("more than 1000 nominal times, which is the limit"), "{text}");
-    assert_eq!(bench.runs_of("s").await, [], "nothing was started");
-    let within = bench.store.backfill_schedule(key("s"), first, until(BACKFILL_MAX)).await;
-    assert_eq!(within, Ok(Backfilled { started: BACKFILL_MAX, existing: 0 }));
-    let again = bench.store.backfill_schedule(key("s"), first, until(BACKFILL_MAX)).await;
-    assert_eq!(again, Ok(Backfilled { started: 0, existing: BACKFILL_MAX }));
 }
 
 pub(crate) async fn a_schedule_that_was_deleted_and_made_again_starts_other_runs(

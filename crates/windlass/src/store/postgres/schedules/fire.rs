@@ -15,7 +15,7 @@ use super::super::work::{Work, sorted_ids};
 use super::super::writes::{Writes, params};
 use super::rows::{FireColumns, record_of};
 use crate::store::schedules::{FIRES_MAX, Firing};
-use crate::store::{Mandate, NewRun, ScheduleRecord, Sweep};
+use crate::store::{BATCH_BYTES_MAX, Mandate, NewRun, ScheduleRecord, Sweep};
 
 /// The most schedules that one sweep looks at.
 const LOOK_MAX: usize = 100;
@@ -64,18 +64,20 @@ impl PostgresStore {
         };
         let mut work = self.lock_to_cancel(&tx, now, &records, &mut open).await?;
         let (mut advance, mut starts) = (Advance::default(), Vec::new());
-        let (mut moved, mut served) = (0, 0);
+        let (mut moved, mut served, mut bytes_left) = (0, 0, BATCH_BYTES_MAX);
         for mut record in records {
             let of_it = open.remove(&record.id.0.cast_signed()).unwrap_or_default();
             let running: Vec<RunId> =
                 of_it.iter().filter(|one| one.is_running).map(|one| one.run).collect();
             let cancels = record.schedule.timing.overlap == Overlap::CancelRunning;
-            if cancels && running.iter().any(|run| !work.runs.contains_key(run)) || moved >= limit {
+            let is_full = moved >= limit || bytes_left == 0;
+            if cancels && running.iter().any(|run| !work.runs.contains_key(run)) || is_full {
                 // Others have them; the next sweep looks again.
                 continue;
             }
             let refusal = self.start_refusal(&record, &known, now);
-            let most = (limit - moved).min(FIRES_MAX);
+            let bytes = record.schedule.input.as_str().len().max(1);
+            let most = (limit - moved).min(FIRES_MAX).min(bytes_left.div_ceil(bytes));
             let firing = record.fire(now, most, !running.is_empty(), refusal.as_deref());
             if firing.cancels {
                 let reason = format!("schedule {:?} fired again", record.schedule.key.name);
@@ -85,6 +87,7 @@ impl PostgresStore {
             }
             let over = of_it.iter().filter(|one| !one.is_running || firing.cancels);
             advance.closed.extend(over.map(|one| one.seq));
+            bytes_left = bytes_left.saturating_sub(bytes * firing.starts.len());
             moved += firing.fires.len() + usize::from(firing.dequeued.is_some());
             served += 1;
             starts.extend(advance.add(&record, firing));
@@ -97,7 +100,7 @@ impl PostgresStore {
         let rows = self.conclude_with(tx, &work, writes).await?;
         let next = rows.last().map(Vec::as_slice).unwrap_or_default();
         let next_at = next.first().and_then(|row| row.get::<_, Option<At>>(0)).map(|at| at.0);
-        let is_stuck = served == 0 || served < found && moved < limit;
+        let is_stuck = served == 0 || served < found && moved < limit && bytes_left > 0;
         let next_at = next_at.map(|at| match at <= now && is_stuck {
             // What is due and was not served is in the hands of others.
             true => now + self.busy_pause(),
