@@ -154,7 +154,7 @@ impl PostgresStore {
             let (newest, number) = match which {
                 Which::UpTo(newest, number) => (newest, *number),
                 Which::Newest => {
-                    answers.push(Ok(waiting.newest.map(Signalled::Newest)));
+                    answers.push(Ok(waiting.newest.map(|(_, id)| Signalled::Newest(id))));
                     continue;
                 }
             };
@@ -172,7 +172,7 @@ impl PostgresStore {
             };
             known.insert(*call, record.clone());
             records.push((held.task, record));
-            waiting.oldest.pop_front();
+            waiting.take_first();
             if let Some(mailbox) = mailbox {
                 mail.taken.push((mailbox, seq));
             } else {
@@ -289,11 +289,11 @@ async fn steps_at(tx: &Tx<'_>, takes: &[TakeSignal]) -> Result<Steps, Fault> {
 #[derive(Default)]
 pub(super) struct Waiting {
     /// Those that may be taken, the oldest first, with their places.
-    pub(super) oldest: VecDeque<(i64, Payload)>,
-    /// The newest that waits, if someone looks for it.
-    pub(super) newest: Option<SignalId>,
+    oldest: VecDeque<(i64, Payload)>,
+    /// The newest that waits, with its place, if someone looks for it.
+    newest: Option<(i64, SignalId)>,
     /// The places of those that functions were told of.
-    pub(super) told: HashMap<SignalId, i64>,
+    told: HashMap<SignalId, i64>,
 }
 
 impl Waiting {
@@ -303,13 +303,20 @@ impl Waiting {
         first.filter(|(seq, _)| self.told.get(&newest).is_some_and(|newest| seq <= newest))
     }
 
+    /// Takes the oldest.
+    fn take_first(&mut self) {
+        let first = self.oldest.pop_front().map(|(seq, _)| seq);
+        // Nobody is left behind the newest.
+        self.newest = self.newest.filter(|(seq, _)| Some(*seq) != first);
+    }
+
     /// Takes in a row that tells of one of them: of the oldest, with what it says, or only of its
     /// place.
     pub(super) fn read(&mut self, row: &Row) -> Result<(), PayloadError> {
         let (id, seq) = (SignalId::from_uuid(row.get("id")), row.get::<_, i64>("seq"));
         match (row.get::<_, Option<&str>>("value"), row.get("is_newest")) {
             (Some(value), _) => self.oldest.push_back((seq, Payload::from_json(value)?)),
-            (None, true) => self.newest = Some(id),
+            (None, true) => self.newest = Some((seq, id)),
             (None, false) => drop(self.told.insert(id, seq)),
         }
         Ok(())

@@ -157,7 +157,7 @@ fn are_independent(one: &str, other: &str) -> bool {
 const SESSIONS: [&str; 2] = ["left", "right"];
 
 /// No pair has that many orders; if one does, it is not explored to its end.
-const ORDERS_MAX: usize = 3_000;
+const ORDERS_MAX: usize = 5_100;
 
 /// Of every so many orders the runs are brought to their end, which takes longer than the
 /// order itself. That they can be is also seen from their rows, by the audit.
