@@ -26,10 +26,10 @@ use super::writes::Writes;
 use crate::duties::LOOK_PAUSE_MAX;
 use crate::store::{ClaimRequest, Claimed, StoreError};
 
-/// How many routes are merged exactly, by tag: of more, which only buckets of keys can be, so few
-/// of each are looked at that all of them together are about twice what is wanted, and all of them
-/// only if that is too little.
-const ROUTES_MERGED_MAX: usize = 64;
+/// How many buckets of keys are merged exactly, by priority and tag: where a worker owns more, so few
+/// tasks of each route are looked at that all of them together are about twice what is wanted, and
+/// more of them only if that is too little.
+const BUCKETS_MERGED_MAX: usize = 64;
 
 /// A task that was taken off its queue and leased.
 pub(super) struct Taken {
@@ -515,9 +515,10 @@ impl PostgresStore {
         limit: usize,
     ) -> Result<(Vec<Wanted>, Firsts), Fault> {
         let ids: Vec<i32> = routes.iter().map(|(_, route)| route.id).collect();
-        let most = match routes.len() {
-            0..=ROUTES_MERGED_MAX => limit,
-            count => limit.min(2 * limit / count + 2),
+        let buckets = routes.iter().filter(|(key, _)| key.bucket.is_some()).count();
+        let most = match buckets {
+            0..=BUCKETS_MERGED_MAX => limit,
+            _ => limit.min(2 * limit / routes.len() + 2),
         };
         let (rows, seen) = candidates(tx, &ids, floors, most).await?;
         let is_cut = |id: &i32| seen.get(id).is_some_and(|seen| seen.count == most);

@@ -32,8 +32,8 @@ pub(super) const ROUTES_AFTER_LITTLE: Duration = Duration::from_millis(100);
 /// How soon one that found enough does: what stands in others must have its turn.
 pub(super) const ROUTES_AFTER_ENOUGH: Duration = Duration::from_secs(1);
 
-/// How long looking for others is put off at least for each that is known: to count them is about
-/// a fiftieth of that.
+/// How long looking for others is put off at least for each that is known: to count them takes longer
+/// the more there are.
 const ROUTES_AFTER_EACH: Duration = Duration::from_micros(10);
 
 /// What a route is for.

@@ -333,3 +333,19 @@ pub(crate) async fn a_claim_that_arrives_after_it_was_given_up_gives_nothing(ben
     assert_eq!(bench.task(run, "a").await.state, TaskState::Ready);
     worker.claim_one().await;
 }
+
+pub(crate) async fn priorities_hold_among_many_workflows(bench: &Bench<'_>) {
+    for number in 0..70 {
+        let workflow = format!("w{number}");
+        bench.register(&workflow, "a").await;
+        bench.start(&workflow).await;
+    }
+    let mut urgent = Vec::new();
+    for _ in 0..20 {
+        let urgently = NewRun { priority: priority(10), ..bench.new_run("w7") };
+        urgent.push(bench.start_run(urgently).await);
+    }
+    let claimed = bench.worker().await.claim(20).await;
+    let claimed: Vec<_> = claimed.iter().map(|one| one.task.run).collect();
+    assert_eq!(claimed, urgent);
+}

@@ -132,6 +132,7 @@ macro_rules! store_contract_cases {
             }
             claims {
                 the_larger_priority_goes_first
+                priorities_hold_among_many_workflows
                 a_tasks_priority_is_relative_to_its_runs
                 priorities_beyond_the_limit_are_one_route
                 a_tenants_tasks_of_one_priority_go_oldest_first
