@@ -1,6 +1,7 @@
 //! `windlass leaders`: who does which background duty.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass::Timestamp;
@@ -62,13 +63,17 @@ fn json(leader: &LeaderRecord, now: Timestamp) -> Value {
         "runs": leader.runs,
         "items": leader.items,
         "errors": leader.errors,
+        "every_seconds": leader.duty.every().map(|every| every.as_secs()),
+        "batch": leader.duty.batch(),
+        "busy_seconds": leader.busy.as_secs_f64(),
+        "last_took_seconds": leader.last_took.map(|took| took.as_secs_f64()),
         "last_run_at": time(leader.last_run_at),
         "last_error": leader.last_error,
     })
 }
 
 fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
-    let header = ["duty", "leader", "state", "term", "since", "heard", "items", "errors"];
+    let header = ["duty", "leader", "state", "term", "heard", "swept", "took", "items", "errors"];
     let row = |leader: &LeaderRecord| {
         let holder = leader.holder.as_ref();
         vec![
@@ -76,13 +81,14 @@ fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
             holder.map_or_else(|| "-".to_owned(), |holder| shown(&holder.name)),
             state(leader, now).to_owned(),
             leader.term.to_string(),
-            ago(holder.map(|holder| holder.since), now),
             ago(holder.map(|holder| holder.renewed_at), now),
+            ago(leader.last_run_at, now),
+            leader.last_took.map_or_else(|| "-".to_owned(), took),
             thousands(leader.items),
             thousands(leader.errors),
         ]
     };
-    let mut text = listing(&header, &[3, 6, 7], leaders.iter().map(row));
+    let mut text = listing(&header, &[3, 6, 7, 8], leaders.iter().map(row));
     for leader in leaders {
         text += &rotation(leader, now);
         if let Some(error) = &leader.last_error {
@@ -90,6 +96,15 @@ fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
         }
     }
     text
+}
+
+/// How long a sweep took, in few letters.
+fn took(time: Duration) -> String {
+    match time.as_millis() {
+        0 => "<1 ms".to_owned(),
+        millis @ 1..10_000 => format!("{millis} ms"),
+        millis => format!("{} s", millis / 1_000),
+    }
 }
 
 /// When another process may have a duty, if its leader rotates.
@@ -108,7 +123,6 @@ fn rotation(leader: &LeaderRecord, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
     use windlass::CandidateId;
     use windlass::Term;
     use windlass::store::{Duty, Holder};
@@ -133,13 +147,15 @@ mod tests {
             items: 1_234_567,
             errors: 1,
             last_run_at: Some(now),
+            busy: Duration::from_millis(40),
+            last_took: Some(Duration::from_micros(12_345)),
             last_error: Some("away".to_owned()),
         };
         let leaders = [leader(Duty::PromoteDue, Some(holder)), leader(Duty::Reap, None)];
         let text = table(&leaders, now + Duration::from_secs(125));
         let lines: Vec<&str> = text.lines().collect();
         let expected =
-            "promote_due  worker-\\u{1b}[2J  silent    12  2m 5s  2m 5s  1,234,567       1";
+            "promote_due  worker-\\u{1b}[2J  silent    12  2m 5s  2m 5s  12 ms  1,234,567  1";
         assert_eq!(
             lines[1].split_whitespace().collect::<Vec<_>>(),
             expected.split_whitespace().collect::<Vec<_>>()

@@ -1,6 +1,7 @@
 //! The store as one process sees it: over a link that loses, delays and repeats.
 
 mod link;
+mod queues;
 mod schedules;
 
 use std::pin::Pin;
@@ -164,7 +165,7 @@ impl Store for FaultyStore {
         let verb = match mandate.duty {
             Duty::PromoteDue => Verb::Promote,
             Duty::Reap => Verb::Reap,
-            Duty::Prune => Verb::Read,
+            Duty::Prune | Duty::Rollup | Duty::Audit => Verb::Read,
             Duty::Schedules => Verb::Promote,
         };
         self.deliver(verb, (mandate, limit), |world, (mandate, limit)| {
@@ -174,7 +175,7 @@ impl Store for FaultyStore {
                 match mandate.duty {
                     Duty::PromoteDue => world.note_promote(&sweep),
                     Duty::Reap => world.note_reap(&sweep),
-                    Duty::Prune | Duty::Schedules => {}
+                    Duty::Prune | Duty::Schedules | Duty::Rollup | Duty::Audit => {}
                 }
                 Ok(sweep)
             })

@@ -18,14 +18,15 @@ use crate::duties::{Duties, DutyOptions};
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 use crate::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use crate::error::{Error, ErrorKind};
+use crate::metrics::Metrics;
 use crate::run::RunHandle;
 use crate::starter::Starter;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::{
     Action, ArchivedRun, BATCH_MAX, DeadLetterFilter, LeaderRecord, LogFilter, LogPage,
-    MemoryStore, NewLogEntry, NewRun, RetentionRule, RunFilter, RunPage, Store, WorkerFilter,
-    WorkerPage, batch_len,
+    MemoryStore, NewLogEntry, NewRun, RetentionRule, RunFilter, RunPage, Started, Store,
+    WorkerFilter, WorkerPage, batch_len,
 };
 use crate::worker::WorkerBuilder;
 use crate::workflow::Workflow;
@@ -55,6 +56,7 @@ pub struct Windlass {
     store: Arc<dyn Store>,
     shared: Arc<Mutex<Shared>>,
     starter: Arc<Starter>,
+    metrics: Arc<Metrics>,
     /// The private server that this engine started.
     #[cfg(all(feature = "embedded", feature = "postgres", unix))]
     server: Option<Arc<EmbeddedPostgres>>,
@@ -82,6 +84,7 @@ impl Windlass {
             store,
             shared: Arc::new(Mutex::new(shared)),
             starter: Arc::default(),
+            metrics: Arc::default(),
             #[cfg(all(feature = "embedded", feature = "postgres", unix))]
             server: None,
         }
@@ -170,6 +173,16 @@ impl Windlass {
         &self.store
     }
 
+    /// What was counted of what this engine does.
+    pub(crate) fn counted(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Counts a run, if it was started now.
+    fn note_start(&self, started: &Started) {
+        self.metrics.runs_started.add(u64::from(started.is_new));
+    }
+
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -251,7 +264,10 @@ impl Windlass {
         let answer = |answer: Option<Result<RunHandle, Error>>| match answer {
             Some(refused) => refused,
             None => match started.next() {
-                Some(Ok(started)) => Ok(self.run(started.run)),
+                Some(Ok(started)) => {
+                    self.note_start(&started);
+                    Ok(self.run(started.run))
+                }
                 Some(Err(error)) => Err(error.into()),
                 None => Err(Error::new(ErrorKind::Corrupt, "the store left a start unanswered")),
             },
@@ -304,7 +320,8 @@ impl Windlass {
 
     /// A worker on this engine's store, to be set up and spawned.
     pub fn worker(&self) -> WorkerBuilder {
-        WorkerBuilder::new(Arc::clone(&self.store), self.shared().rng.u64(..))
+        let (store, metrics) = (Arc::clone(&self.store), Arc::clone(&self.metrics));
+        WorkerBuilder::new(store, self.shared().rng.u64(..), metrics)
     }
 
     /// Does the background duties (promote what is due, reap dead workers, prune what is old) until the handle
@@ -324,6 +341,7 @@ impl Windlass {
         let mut options = options.into();
         options.check()?;
         options.seed = self.shared().rng.u64(..);
+        options.metrics = Arc::clone(&self.metrics);
         Ok(Duties::spawn(Arc::clone(&self.store), options))
     }
 
@@ -528,6 +546,7 @@ impl IntoFuture for Start {
                     Error::new(ErrorKind::Corrupt, "the store left a start unanswered")
                 })??,
             };
+            windlass.note_start(&started);
             Ok(windlass.run(started.run))
         })
     }

@@ -52,6 +52,7 @@ pub mod embedded;
 mod engine;
 mod error;
 pub mod function;
+mod metrics;
 #[cfg(feature = "postgres")]
 mod once;
 mod planted;

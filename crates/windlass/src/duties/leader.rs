@@ -9,16 +9,18 @@
 //! Nothing here is needed to be safe: the store refuses the sweeps of a term that is over.
 
 use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 use windlass_core::{CandidateId, Term, Timestamp};
 
-use super::{DutyOptions, LOOK_PAUSE_MAX, SWEEP_MAX};
+use super::{DutyOptions, LOOK_PAUSE_MAX};
 use crate::backoff::Backoff;
 use crate::store::{
-    Candidacy, Duty, Hints, LeaderRecord, Mandate, Outlook, Store, StoreError, Tallies,
+    Candidacy, Duty, Hints, LeaderRecord, Mandate, Outlook, Store, StoreError, Sweep, Tallies,
 };
 
 /// How many times longer a leader sleeps that hears what others schedule.
@@ -31,12 +33,8 @@ const HINT_PAUSE: Duration = Duration::from_millis(20);
 /// A leader writes its row no more often: each write leaves a dead row behind.
 const RENEW_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often dead workers are looked for even if no lease ends: there are also those to
-/// forget that held nothing.
-const REAP_EVERY: Duration = Duration::from_secs(60);
-
-/// How soon after a pass over all runs that may be old enough the next one begins.
-const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// How far the leader of what is due may be behind before those who do not lead it help.
+const HELP_AFTER: Duration = Duration::from_secs(2);
 
 /// How soon a candidate asks again that could have been given a duty and was not: someone
 /// else is about to have it.
@@ -56,12 +54,25 @@ struct Post {
     term: Option<Term>,
     /// When to sweep, if that is known; of meaning to a leader only.
     sweep_at: Option<Instant>,
+    /// What is known to be due first, by the store's clock.
+    due: Option<Timestamp>,
     backoff: Backoff,
+}
+
+/// A sweep that takes long, beside the others.
+type Aside = Pin<Box<dyn Future<Output = Swept> + Send>>;
+
+/// A sweep that was answered.
+struct Swept {
+    place: usize,
+    term: Term,
+    answer: Result<Sweep, StoreError>,
+    took: Duration,
 }
 
 impl Post {
     fn new(duty: Duty) -> Self {
-        Post { duty, term: None, sweep_at: None, backoff: Backoff::default() }
+        Post { duty, term: None, sweep_at: None, due: None, backoff: Backoff::default() }
     }
 
     fn expect(&mut self, at: Option<Instant>) {
@@ -76,6 +87,10 @@ pub(super) struct Leader {
     options: DutyOptions,
     rng: fastrand::Rng,
     posts: [Post; Duty::ALL.len()],
+    /// The sweep that is under way beside the others.
+    aside: Option<Aside>,
+    /// Whether the leader of what is due needs help.
+    is_behind: bool,
     /// What was done and is not written down yet.
     tallies: Tallies,
     timers: Hints,
@@ -104,6 +119,8 @@ impl Leader {
             options,
             rng,
             posts: Duty::ALL.map(Post::new),
+            aside: None,
+            is_behind: false,
             tallies: Tallies::new(),
             lead_at: now,
             led_at: None,
@@ -123,6 +140,9 @@ impl Leader {
             } else if self.leads() && now >= self.look_at {
                 self.look().await;
             }
+            if std::mem::take(&mut self.is_behind) {
+                self.help().await;
+            }
             for place in 0..self.posts.len() {
                 self.sweep(place).await;
             }
@@ -136,12 +156,17 @@ impl Leader {
 
     async fn wait(&mut self) {
         let leads = self.leads();
-        let sweeps = self.posts.iter().filter(|post| post.term.is_some());
+        let is_free = |post: &&Post| self.aside.is_none() || !takes_long(post.duty);
+        let sweeps = self.posts.iter().filter(|post| post.term.is_some()).filter(is_free);
         let sweep_at = sweeps.filter_map(|post| post.sweep_at).min();
         let look_at = leads.then_some(self.look_at);
         let wake_at = [Some(self.lead_at), look_at, sweep_at].into_iter().flatten().min();
         tokio::select! {
             biased;
+            swept = next(&mut self.aside) => {
+                self.aside = None;
+                self.take(swept);
+            }
             () = self.vacancies.changed() => {
                 // Also if it was this process that gave it up, and would have it back.
                 self.lead_at = self.lead_at.min(Instant::now());
@@ -220,8 +245,16 @@ impl Leader {
         if post.term == term {
             return;
         }
+        let metrics = self.options.metrics.duty(post.duty);
+        if post.term.is_some() {
+            metrics.leads_no_more.add(1);
+        }
         match term {
-            Some(term) => tracing::info!(duty = %post.duty, %term, "leads"),
+            Some(term) => {
+                metrics.terms.add(1);
+                metrics.leads.add(1);
+                tracing::info!(duty = %post.duty, %term, "leads");
+            }
             None => tracing::info!(duty = %post.duty, "leads no more"),
         }
         // A new leader sweeps at once: nobody may have for a while.
@@ -250,43 +283,110 @@ impl Leader {
         let pause = self.options.interval.saturating_mul(times).min(LOOK_PAUSE_MAX);
         self.look_at = now + self.jittered(pause);
         for post in &mut self.posts {
-            post.expect(outlook.next_at(post.duty).map(|at| now + at.since(outlook.at)));
+            let due = outlook.next_at(post.duty);
+            if due.is_some() {
+                post.due = due;
+            }
+            post.expect(due.map(|at| now + at.since(outlook.at)));
+            let late = due.map_or(Duration::ZERO, |due| outlook.at.since(due));
+            let is_led_by_another = post.duty == Duty::PromoteDue && post.term.is_none();
+            self.is_behind |= is_led_by_another && late > HELP_AFTER;
         }
+    }
+
+    /// Does what is due for a leader that is behind, until it is not. Sweeps are right however
+    /// many do them: each takes what nobody else has.
+    async fn help(&mut self) {
+        let (duty, mut moved) = (Duty::PromoteDue, 0);
+        while Instant::now() < self.lead_at {
+            match self.store.promote_due(duty.batch()).await {
+                Ok(sweep) => {
+                    self.options.metrics.duty(duty).helped.add(1);
+                    moved += sweep.moved;
+                    let is_behind = |next: Timestamp| sweep.at.since(next) > HELP_AFTER;
+                    if sweep.moved == 0 || !sweep.next_at.is_some_and(is_behind) {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%duty, %error, "could not help");
+                    break;
+                }
+            }
+        }
+        tracing::info!(%duty, moved, "helped a leader that was behind");
     }
 
     /// Does a duty once, if this process leads it and something is due.
     async fn sweep(&mut self, place: usize) {
-        let post = &mut self.posts[place];
+        let post = &self.posts[place];
         let is_due = post.sweep_at.is_some_and(|at| at <= Instant::now());
         let (Some(term), true) = (post.term, is_due) else { return };
         let duty = post.duty;
+        if takes_long(duty) && self.aside.is_some() {
+            return;
+        }
         let mandate = Mandate { duty, candidate: self.candidate, term };
-        let answer = self.store.sweep(mandate, SWEEP_MAX).await;
+        let store = Arc::clone(&self.store);
+        let sweep = async move {
+            let began = Instant::now();
+            let answer = store.sweep(mandate, duty.batch()).await;
+            Swept { place, term, answer, took: began.elapsed() }
+        };
+        if takes_long(duty) {
+            self.aside = Some(Box::pin(sweep));
+        } else {
+            let swept = sweep.await;
+            self.take(swept);
+        }
+    }
+
+    /// Takes the answer to a sweep.
+    fn take(&mut self, swept: Swept) {
+        let Swept { place, term, answer, took } = swept;
         let now = Instant::now();
+        let post = &mut self.posts[place];
+        let duty = post.duty;
+        let metrics = self.options.metrics.duty(duty);
+        metrics.seconds.observe(took.as_secs_f64());
         let tally = self.tallies.entry(duty).or_default();
+        tally.busy += took;
+        tally.last_took = Some(took);
+        let is_current = post.term == Some(term);
         match answer {
             Ok(sweep) => {
+                metrics.items.add(sweep.moved as u64);
                 tally.runs += 1;
                 tally.items += sweep.moved as u64;
                 tally.last_run_at = Some(sweep.at);
+                if !is_current {
+                    return;
+                }
+                if let Some(due) = post.due.take().filter(|_| sweep.moved > 0)
+                    && duty == Duty::PromoteDue
+                {
+                    self.options.metrics.note_lateness(sweep.at.since(due));
+                }
+                post.due = sweep.next_at;
                 post.backoff.reset();
                 // What is due at this very moment may already have been swept.
                 post.sweep_at = sweep.next_at.map(|at| now + at.since(sweep.at));
-                match duty {
-                    Duty::PromoteDue | Duty::Schedules => {}
-                    Duty::Reap => post.expect(Some(now + REAP_EVERY)),
-                    Duty::Prune => post.expect(Some(now + PRUNE_EVERY)),
-                }
+                post.expect(duty.every().map(|pause| now + pause));
             }
-            Err(StoreError::TermOver { .. }) => {
+            Err(StoreError::TermOver { .. }) if is_current => {
                 tracing::info!(%duty, %term, "leads no more");
+                metrics.leads_no_more.add(1);
                 *post = Post::new(duty);
                 // Who does is to be known, to be asked again in time.
                 self.lead_at = self.lead_at.min(now + RIVAL_PAUSE);
             }
+            Err(StoreError::TermOver { .. }) => {}
             Err(error) => {
+                metrics.errors.add(1);
                 tally.note_error(&error);
                 let pause = post.backoff.next_pause();
+                // What an audit found does not go away by the next one.
+                let pause = if takes_long(duty) { duty.every().unwrap_or(pause) } else { pause };
                 tracing::warn!(%duty, %error, ?pause, "sweep failed");
                 post.sweep_at = Some(now + pause);
             }
@@ -309,5 +409,21 @@ impl Leader {
     /// Three quarters of the time to all of it, so that processes do not march in step.
     fn jittered(&mut self, pause: Duration) -> Duration {
         pause.mul_f64(1.0 - self.rng.f64() / 4.0)
+    }
+}
+
+/// Whether sweeps of a duty may take so long that the others do not wait for them.
+const fn takes_long(duty: Duty) -> bool {
+    match duty {
+        Duty::Audit => true,
+        Duty::PromoteDue | Duty::Reap | Duty::Prune | Duty::Schedules | Duty::Rollup => false,
+    }
+}
+
+/// The answer of the sweep that is under way beside the others; never, if there is none.
+async fn next(aside: &mut Option<Aside>) -> Swept {
+    match aside {
+        Some(sweep) => sweep.await,
+        None => std::future::pending().await,
     }
 }

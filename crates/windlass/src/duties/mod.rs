@@ -16,6 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use self::leader::Leader;
 use crate::backoff::Backoff;
 use crate::error::{Error, ErrorKind};
+use crate::metrics::Metrics;
 use crate::store::{BATCH_MAX, Duty, Hints, Store, StoreError, Sweep};
 use crate::worker::SETTING_MAX;
 use windlass_core::WorkerName;
@@ -24,9 +25,7 @@ use windlass_core::WorkerName;
 /// longer is seen before it ends, without a hint that it began.
 pub(crate) const LOOK_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// The most tasks that one sweep of a duty moves.
-const SWEEP_MAX: usize = 1_000;
-const _: () = assert!(SWEEP_MAX <= BATCH_MAX);
+const _: () = assert!(Duty::PromoteDue.batch() <= BATCH_MAX);
 
 /// The shortest time to live of a leader: below it, a slow answer costs the leadership.
 pub(crate) const TTL_MIN: Duration = Duration::from_secs(2);
@@ -57,6 +56,7 @@ pub struct DutyOptions {
     /// Whether one process leads. In the test kit all do everything, because a term that has
     /// to be renewed would give an idle engine timers to step through.
     pub(crate) is_led: bool,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Default for DutyOptions {
@@ -68,6 +68,7 @@ impl Default for DutyOptions {
             name: format!("duties-{}", std::process::id()),
             seed: 0,
             is_led: true,
+            metrics: Arc::default(),
         }
     }
 }
@@ -145,10 +146,12 @@ impl DutyOptions {
 /// Does one duty once.
 async fn sweep(duty: Duty, store: &dyn Store) -> Result<Sweep, StoreError> {
     match duty {
-        Duty::PromoteDue => store.promote_due(SWEEP_MAX).await,
-        Duty::Reap => store.reap(SWEEP_MAX).await,
-        Duty::Prune => store.prune(SWEEP_MAX).await,
-        Duty::Schedules => store.fire_schedules(SWEEP_MAX).await,
+        Duty::PromoteDue => store.promote_due(duty.batch()).await,
+        Duty::Reap => store.reap(duty.batch()).await,
+        Duty::Prune => store.prune(duty.batch()).await,
+        Duty::Schedules => store.fire_schedules(duty.batch()).await,
+        // Whoever leads checks the promises; where nobody does, nobody does that.
+        Duty::Rollup | Duty::Audit => store.roll_up(Duty::Rollup.batch()).await,
     }
 }
 
@@ -182,11 +185,12 @@ impl Duties {
 pub(crate) async fn run(store: Arc<dyn Store>, options: DutyOptions, shutdown: CancellationToken) {
     if !options.is_led {
         let each = |duty| repeat(duty, &*store, store.timer_hints(), options.interval);
-        let [promote, reap, prune, fire] = Duty::ALL.map(each);
+        let all = [Duty::PromoteDue, Duty::Reap, Duty::Prune, Duty::Schedules, Duty::Rollup];
+        let [promote, reap, prune, fire, roll_up] = all.map(each);
         tokio::select! {
             biased;
             () = shutdown.cancelled() => {}
-            _ = async { tokio::join!(promote, reap, prune, fire) } => {}
+            _ = async { tokio::join!(promote, reap, prune, fire, roll_up) } => {}
         }
         return;
     }

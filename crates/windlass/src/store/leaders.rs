@@ -31,11 +31,16 @@ pub enum Duty {
     Prune,
     /// Start runs whose time has come.
     Schedules,
+    /// Add up what came into the queues and what left them.
+    Rollup,
+    /// Check the promises on the newest runs.
+    Audit,
 }
 
 impl Duty {
     /// Every duty, in the order in which leaders are listed.
-    pub const ALL: [Duty; 4] = [Duty::PromoteDue, Duty::Reap, Duty::Prune, Duty::Schedules];
+    pub const ALL: [Duty; 6] =
+        [Duty::PromoteDue, Duty::Reap, Duty::Prune, Duty::Schedules, Duty::Rollup, Duty::Audit];
 
     /// Its name in stored data and in what people see.
     pub const fn word(self) -> &'static str {
@@ -44,6 +49,32 @@ impl Duty {
             Duty::Reap => "reap",
             Duty::Prune => "prune",
             Duty::Schedules => "schedules",
+            Duty::Rollup => "rollup",
+            Duty::Audit => "audit",
+        }
+    }
+
+    /// How often it is done even if nothing is known to be due; `None` if it is done only when
+    /// something is.
+    pub const fn every(self) -> Option<Duration> {
+        match self {
+            Duty::PromoteDue | Duty::Schedules => None,
+            // There are also workers to forget that held nothing.
+            Duty::Reap => Some(Duration::from_secs(60)),
+            Duty::Prune => Some(Duration::from_secs(60)),
+            Duty::Rollup => Some(Duration::from_secs(10)),
+            Duty::Audit => Some(Duration::from_secs(600)),
+        }
+    }
+
+    /// The most that one sweep of it moves: tasks, runs, schedules, changes of queues, or runs
+    /// that are looked at.
+    pub const fn batch(self) -> usize {
+        match self {
+            Duty::PromoteDue | Duty::Reap | Duty::Schedules => 1_000,
+            Duty::Prune => super::PRUNE_MAX,
+            Duty::Rollup => 100_000,
+            Duty::Audit => 100,
         }
     }
 }
@@ -65,6 +96,10 @@ pub struct Tally {
     pub errors: u64,
     /// When the last one was.
     pub last_run_at: Option<Timestamp>,
+    /// How long they took, together.
+    pub busy: Duration,
+    /// How long the last one took.
+    pub last_took: Option<Duration>,
     /// Why the last one that failed did, see [`note_error`](Tally::note_error).
     pub last_error: Option<String>,
 }
@@ -130,8 +165,8 @@ impl Outlook {
         match duty {
             Duty::PromoteDue => self.promote_at,
             Duty::Reap => self.reap_at,
-            // Whether a run is old enough is not looked up: whoever leads looks once in a while.
-            Duty::Prune => None,
+            // Not looked up: whoever leads does them once in a while.
+            Duty::Prune | Duty::Rollup | Duty::Audit => None,
             Duty::Schedules => self.fire_at,
         }
     }
@@ -163,6 +198,10 @@ pub struct LeaderRecord {
     pub errors: u64,
     /// When the last sweep was.
     pub last_run_at: Option<Timestamp>,
+    /// How long all sweeps took, together.
+    pub busy: Duration,
+    /// How long the last sweep took.
+    pub last_took: Option<Duration>,
     /// Why the last sweep that failed did.
     pub last_error: Option<String>,
 }
@@ -204,6 +243,8 @@ impl LeaderRecord {
             items: 0,
             errors: 0,
             last_run_at: None,
+            busy: Duration::ZERO,
+            last_took: None,
             last_error: None,
         }
     }
@@ -283,6 +324,8 @@ impl LeaderRecord {
         self.items += tally.items;
         self.errors += tally.errors;
         self.last_run_at = tally.last_run_at.or(self.last_run_at);
+        self.busy += tally.busy;
+        self.last_took = tally.last_took.or(self.last_took);
         if tally.last_error.is_some() {
             self.last_error.clone_from(&tally.last_error);
         }

@@ -13,6 +13,9 @@ use super::{Config, Parts, Probe, Pulse, Session};
 use crate::backoff::Backoff;
 use crate::duties::{self, DutyOptions};
 use crate::error::{Error, ErrorKind};
+#[cfg(feature = "health")]
+use crate::metrics::Scraper;
+use crate::metrics::{Metered, Metrics};
 use crate::planted::Planted;
 use crate::process::Gate;
 use crate::schedule::{Declared, Schedule};
@@ -56,12 +59,13 @@ pub struct WorkerBuilder {
     gate: Gate,
     probe: Option<Arc<dyn Probe>>,
     planted: Planted,
+    metrics: Arc<Metrics>,
     #[cfg(feature = "health")]
     pub(super) health: Option<super::health::HealthOptions>,
 }
 
 impl WorkerBuilder {
-    pub(crate) fn new(store: Arc<dyn Store>, seed: u64) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, seed: u64, metrics: Arc<Metrics>) -> Self {
         let config = Config {
             name: format!("worker-{}", std::process::id()),
             slots: 10,
@@ -92,6 +96,7 @@ impl WorkerBuilder {
             gate: Gate::default(),
             probe: None,
             planted: Planted::default(),
+            metrics,
             #[cfg(feature = "health")]
             health: None,
         }
@@ -227,12 +232,17 @@ impl WorkerBuilder {
     pub(super) fn spawn_with(self, draining: CancellationToken) -> Result<WorkerHandle, Error> {
         #[cfg(feature = "health")]
         let health = self.health.clone();
+        #[cfg(feature = "health")]
+        let desk = {
+            let scraper = Scraper::new(Arc::clone(&self.store), Arc::clone(&self.metrics));
+            (scraper, self.config.slots)
+        };
         let Config { name, lease, .. } = &self.config;
         let pulse = Arc::new(Pulse::new(name, *lease, self.is_watched()));
         let (gate, run) = self.into_future(draining.clone(), Arc::clone(&pulse))?;
         #[cfg(feature = "health")]
         let (health_address, run) = {
-            let health = health.map(|options| options.open(&pulse, &draining)).transpose()?;
+            let health = health.map(|options| options.open(&pulse, &draining, desk)).transpose()?;
             let address = health.as_ref().map(super::health::Endpoints::address);
             let run = async move {
                 let result = run.await;
@@ -280,6 +290,7 @@ impl WorkerBuilder {
             Some(link) => link,
             None => Arc::clone(&self.store) as Arc<dyn WorkerLink>,
         };
+        let link = Arc::new(Metered::new(link, Arc::clone(&self.metrics)));
         let mut registrations = BTreeMap::new();
         for registration in self.registrations {
             let undo = registration.to_undo()?;
@@ -351,6 +362,7 @@ impl WorkerBuilder {
             // Other numbers than the worker's own.
             seed: self.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15),
             is_led: self.is_led,
+            metrics: Arc::clone(&self.metrics),
         })
     }
 

@@ -27,6 +27,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::pulse::{Condition, Pulse};
 use super::{WorkerBuilder, WorkerHandle};
 use crate::error::{Error, ErrorKind};
+use crate::metrics::{Scraper, WorkerGauges};
 
 /// The most connections at once. A request is answered in less than a millisecond, so the
 /// oldest of so many is one that says nothing; it gives way to the next.
@@ -45,6 +46,9 @@ const HEAD_BYTES_MAX: usize = 8 * 1024;
 /// The pause after a connection could not be accepted, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The type of what Prometheus reads.
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 impl WorkerBuilder {
     /// Lets probes ask how the worker is, over HTTP at an address such as `127.0.0.1:8080`;
     /// with port 0 the system chooses, see [`WorkerHandle::health_address`].
@@ -53,9 +57,10 @@ impl WorkerBuilder {
     /// |---|---|
     /// | `GET /health/live` | 200, or 503 `stuck` if the worker's loop has not turned for three leases and five seconds: restart the process |
     /// | `GET /health/ready` | 200 `ready`, or 503: `joining`, `draining`, `unreachable` (the store, for longer than a lease) or `stuck` |
+    /// | `GET /metrics` | what the worker's engine has done and what is in the queues, for Prometheus; see `docs/metrics.md` |
     /// | `POST /admin/drain` | 202: the worker begins to [drain](WorkerHandle::drain), as after a SIGTERM |
     ///
-    /// Answers are JSON, such as
+    /// The other answers are JSON, such as
     /// `{"state":"draining","worker":"…","name":"mail-1","running":3}`, with a `reason` where
     /// there is one. A drain is only taken from this machine, unless
     /// [`remote_drain`](WorkerBuilder::remote_drain) is called, and never from a web page (a
@@ -98,6 +103,7 @@ impl HealthOptions {
         self,
         pulse: &Arc<Pulse>,
         draining: &CancellationToken,
+        (scraper, slots): (Scraper, usize),
     ) -> Result<Endpoints, Error> {
         let Some(text) = self.address else {
             let text = "remote_drain needs the address of health endpoints";
@@ -115,6 +121,8 @@ impl HealthOptions {
             pulse: Arc::clone(pulse),
             draining: draining.clone(),
             remote_drain: self.remote_drain,
+            scraper: Some(scraper),
+            slots,
         });
         let ended = end.clone();
         let build = || tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -177,8 +185,14 @@ async fn serve(listener: TcpListener, desk: Arc<Desk>, end: CancellationToken) {
 /// Answers one request, and closes the connection.
 async fn answer(stream: TcpStream, peer: SocketAddr, desk: Arc<Desk>) {
     let service = service_fn(|request: Request<Incoming>| {
-        let response = desk.answer(&request, peer);
-        async move { Ok::<_, Infallible>(response) }
+        let desk = &desk;
+        async move {
+            let is_scrape = request.uri().path() == "/metrics" && request.method() == Method::GET;
+            Ok::<_, Infallible>(match is_scrape {
+                true => desk.scrape().await,
+                false => desk.answer(&request, peer),
+            })
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -198,6 +212,9 @@ struct Desk {
     pulse: Arc<Pulse>,
     draining: CancellationToken,
     remote_drain: bool,
+    /// None in tests of the other answers.
+    scraper: Option<Scraper>,
+    slots: usize,
 }
 
 /// The body of every answer.
@@ -213,10 +230,30 @@ struct Body<'a> {
 }
 
 impl Desk {
+    async fn scrape(&self) -> Response<String> {
+        let worker = WorkerGauges {
+            name: self.pulse.name().to_owned(),
+            slots: self.slots,
+            running: self.pulse.running(),
+            is_ready: self.condition() == Condition::Ready,
+        };
+        let text = match &self.scraper {
+            Some(scraper) => scraper.text(Some(&worker)).await,
+            None => String::new(),
+        };
+        let mut response = Response::new(text);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+
     fn answer<B>(&self, request: &Request<B>, peer: SocketAddr) -> Response<String> {
         let (path, method) = (request.uri().path(), request.method());
         let allowed = match path {
-            "/health/live" | "/health/ready" => [Method::GET, Method::HEAD].contains(method),
+            "/health/live" | "/health/ready" | "/metrics" => {
+                [Method::GET, Method::HEAD].contains(method)
+            }
             "/admin/drain" => method == Method::POST,
             _ => return self.response(StatusCode::NOT_FOUND, Some("there is no such path")),
         };
@@ -243,6 +280,8 @@ impl Desk {
                 | Condition::Unreachable(_)
                 | Condition::Stuck(_) => self.response(StatusCode::SERVICE_UNAVAILABLE, None),
             },
+            // The head of a scrape.
+            "/metrics" => self.response(StatusCode::OK, None),
             _ => self.drain(request, peer),
         }
     }
@@ -298,7 +337,7 @@ mod tests {
 
     fn desk(remote_drain: bool) -> Desk {
         let pulse = Arc::new(Pulse::new("w", Duration::from_secs(2), true));
-        Desk { pulse, draining: CancellationToken::new(), remote_drain }
+        Desk { pulse, draining: CancellationToken::new(), remote_drain, scraper: None, slots: 1 }
     }
 
     fn post() -> Request<()> {

@@ -125,7 +125,7 @@ async fn wrong_timers_and_keys_are_found() {
 
 #[tokio::test]
 async fn wrong_turns_rows_and_schemas_are_found() {
-    assert_all_found(&["G18", "rows", "schema"]).await;
+    assert_all_found(&["G18", "queues", "rows", "schema"]).await;
 }
 
 #[tokio::test]
@@ -153,7 +153,10 @@ async fn only_the_newest_runs_are_checked_if_they_are_asked_for() {
     assert_eq!((runs, events), (3, 5));
     let skipped =
         report.checks.iter().filter(|check| check.is_skipped).map(|check| check.id.as_str());
-    assert_eq!(skipped.collect::<Vec<_>>(), ["G5.slots", "G6.first", "rows.without-run"]);
+    assert_eq!(
+        skipped.collect::<Vec<_>>(),
+        ["G5.slots", "G6.first", "queues.counts", "rows.without-run"]
+    );
 
     story.execute("update windlass.runs set created_at = created_at - interval '1 day'").await;
     let minute = story.options().started_within(Duration::from_secs(60));

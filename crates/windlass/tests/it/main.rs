@@ -22,6 +22,8 @@ mod keys;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod killing;
 mod links;
+#[cfg(all(feature = "embedded", feature = "health", feature = "postgres", unix))]
+mod metrics;
 mod owners;
 #[cfg(all(feature = "embedded", unix))]
 mod places;

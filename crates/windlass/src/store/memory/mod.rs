@@ -16,6 +16,7 @@ mod mistakes;
 mod mistakes_in_time;
 mod queries;
 mod queue;
+mod queues;
 mod retention;
 mod run;
 mod schedules;
@@ -42,10 +43,10 @@ use super::{
     Answer, ArchivedRun, Born, Candidacy, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest,
     Claimed, Completion, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded,
     Duty, Finished, Heartbeat, HeartbeatAnswer, Held, Hello, HintSender, Hints, LeaderRecord,
-    LogFilter, LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun, NewSignal, Outlook, Recording,
-    Redrive, Redriven, Release, RetentionRule, RunFilter, RunPage, RunRecord, ScheduleStore,
-    Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies, TaskRecord, ToUndo,
-    WorkerFilter, WorkerLink, WorkerPage, check_batch,
+    LogFilter, LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun, NewSignal, Outlook, QueueStore,
+    Recording, Redrive, Redriven, Release, RetentionRule, RunFilter, RunPage, RunRecord,
+    ScheduleStore, Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies,
+    TaskRecord, ToUndo, WorkerFilter, WorkerLink, WorkerPage, check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -127,6 +128,7 @@ impl MemoryStore {
             // A panic inside a verb is a bug of ours; the data is still the best we have.
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.shared.now = state.shared.now.max(self.clock.now());
+            state.shared.ready.now = Some(state.shared.now);
             state.shared.remember_lanes();
             state.shared.noted.clear();
             let result = verb(&mut state);
@@ -339,6 +341,7 @@ impl Store for MemoryStore {
                 Duty::Reap => self.reap(limit).await,
                 Duty::Prune => self.prune(limit).await,
                 Duty::Schedules => self.fire_schedules(limit).await,
+                Duty::Rollup | Duty::Audit => self.roll_up(limit).await,
             };
         }
         self.transact(|state| {
@@ -351,6 +354,8 @@ impl Store for MemoryStore {
                 Duty::Reap => state.reap(limit),
                 Duty::Prune => Ok(state.prune(limit)),
                 Duty::Schedules => state.fire_schedules(limit),
+                // The queues know what is in them, and the test kit checks the promises.
+                Duty::Rollup | Duty::Audit => Ok(state.nothing_due()),
             }
         })
     }

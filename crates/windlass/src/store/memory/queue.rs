@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use windlass_core::{
-    Bucket, ClaimSeq, Phase, Priority, QueueName, Tag, TaskId, Tenant, Weight, first_priority,
-    next_tag,
+    Bucket, ClaimSeq, Phase, Priority, QueueName, Tag, TaskId, Tenant, Timestamp, Weight,
+    first_priority, next_tag,
 };
 
 use crate::planted::{Planted, PlantedBug};
-use crate::store::HandlerKey;
+use crate::store::{HandlerKey, QUEUES_LISTED_MAX, QueueRecord};
 
 /// Where a task stands in its queue.
 #[derive(Clone, Debug)]
@@ -40,6 +40,10 @@ type Slot = (Tag, u64);
 #[derive(Default)]
 struct Route {
     virtual_time: Tag,
+    came: u64,
+    went: u64,
+    /// Since when tasks are here.
+    since: BTreeMap<Slot, Option<Timestamp>>,
     tenants: HashMap<Tenant, BTreeSet<Slot>>,
     ready: BTreeMap<Station, BTreeMap<Slot, (TaskId, Tenant)>>,
 }
@@ -60,6 +64,8 @@ pub(super) struct ReadyQueues {
     routes: BTreeMap<QueueName, BTreeMap<Reverse<Priority>, Route>>,
     phases: HashMap<Tenant, Phase>,
     age: u64,
+    /// The time of the verb under way.
+    pub(super) now: Option<Timestamp>,
     /// Whether tasks ever had owners.
     pub(super) has_owners: bool,
     planted: Planted,
@@ -101,9 +107,25 @@ impl ReadyQueues {
     pub(super) fn put_back(&mut self, task: TaskId, place: &Place) {
         let route = self.routes.entry(place.queue.clone()).or_default();
         let route = route.entry(Reverse(place.priority)).or_default();
+        route.came += 1;
+        route.since.insert(place.slot, self.now);
         route.tenants.entry(place.tenant.clone()).or_default().insert(place.slot);
         let waiting = (task, place.tenant.clone());
         route.ready.entry(place.station.clone()).or_default().insert(place.slot, waiting);
+    }
+
+    /// What is in the queues, the highest priority of each first.
+    pub(super) fn list(&self) -> Vec<QueueRecord> {
+        let all = self.routes.iter().flat_map(|(queue, routes)| {
+            routes.iter().map(move |(Reverse(priority), route)| QueueRecord {
+                queue: queue.clone(),
+                priority: *priority,
+                came: route.came,
+                went: route.went,
+                oldest_at: route.since.values().flatten().min().copied(),
+            })
+        });
+        all.take(QUEUES_LISTED_MAX).collect()
     }
 
     /// Takes a task off its queue without having served it.
@@ -177,6 +199,7 @@ impl Route {
     }
 
     fn remove(&mut self, tenant: &Tenant, station: &Station, slot: Slot) {
+        self.went += u64::from(self.since.remove(&slot).is_some());
         if let Some(slots) = self.tenants.get_mut(tenant) {
             slots.remove(&slot);
             if slots.is_empty() {

@@ -188,6 +188,8 @@ const fn number(duty: Duty) -> i32 {
         Duty::Reap => 2,
         Duty::Prune => 3,
         Duty::Schedules => 4,
+        Duty::Rollup => 5,
+        Duty::Audit => 6,
     }
 }
 

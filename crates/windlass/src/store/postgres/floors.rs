@@ -36,6 +36,8 @@ pub(super) enum Front {
     Timers,
     /// Runs that wait for their admission, by number.
     Staged,
+    /// Changes of queues, by number.
+    Changes,
 }
 
 /// How much a claim has found so far.
@@ -67,8 +69,8 @@ impl Look {
         let rest = (self.took * SWEEP_REST).min(SWEEP_REST_MAX);
         match self.front {
             Front::Route(_) => rest,
-            Front::Timers | Front::Staged if self.is_dear() => rest,
-            Front::Timers | Front::Staged => Duration::ZERO,
+            Front::Timers | Front::Staged | Front::Changes if self.is_dear() => rest,
+            Front::Timers | Front::Staged | Front::Changes => Duration::ZERO,
         }
     }
 }

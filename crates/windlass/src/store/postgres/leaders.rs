@@ -25,6 +25,8 @@ struct Columns<'a> {
     items: Vec<i64>,
     errors: Vec<i64>,
     last_runs: Vec<Option<At>>,
+    busy: Vec<i64>,
+    last_took: Vec<Option<i64>>,
     last_errors: Vec<Option<&'a str>>,
 }
 
@@ -39,9 +41,15 @@ impl<'a> Columns<'a> {
             items: duties.clone().map(|duty| count(tally(duty).map(|it| it.items))).collect(),
             errors: duties.clone().map(|duty| count(tally(duty).map(|it| it.errors))).collect(),
             last_runs: duties.clone().map(|duty| tally(duty)?.last_run_at.map(At)).collect(),
+            busy: duties.clone().map(|duty| tally(duty).map_or(0, |it| micros(it.busy))).collect(),
+            last_took: duties.clone().map(|duty| tally(duty)?.last_took.map(micros)).collect(),
             last_errors: duties.map(|duty| tally(duty)?.last_error.as_deref()).collect(),
         }
     }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl PostgresStore {
@@ -51,7 +59,6 @@ impl PostgresStore {
         let held: Option<Vec<&str>> = seats.held.as_ref().map(words);
         let gained: Vec<&str> = words(&seats.gained);
         let (now, timers, staged) = self.look_from();
-        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         let (ttl, rotation) = (micros(candidacy.ttl), candidacy.rotation.map(micros));
         let did = Columns::of(&candidacy.tallies);
         let rows = self
@@ -73,6 +80,8 @@ impl PostgresStore {
                     &held,
                     &gained,
                     &rotation,
+                    &did.busy,
+                    &did.last_took,
                 ],
             )
             .await?;
@@ -103,6 +112,8 @@ impl PostgresStore {
                     &did.errors,
                     &did.last_runs,
                     &did.last_errors,
+                    &did.busy,
+                    &did.last_took,
                 ],
             )
             .await?;
@@ -179,6 +190,7 @@ pub(super) fn leaders(rows: &[Row]) -> Result<Vec<LeaderRecord>, Fault> {
 
 fn leader(duty: Duty, row: &Row) -> LeaderRecord {
     let number = |column| row.get::<_, i64>(column).cast_unsigned();
+    let span = |micros: i64| Duration::from_micros(micros.cast_unsigned());
     let time = |column| row.get::<_, Option<At>>(column).map(|at| at.0);
     let holder = || {
         Some(Holder {
@@ -199,6 +211,8 @@ fn leader(duty: Duty, row: &Row) -> LeaderRecord {
         items: number("items"),
         errors: number("errors"),
         last_run_at: time("last_run_at"),
+        busy: span(row.get("busy")),
+        last_took: row.get::<_, Option<i64>>("last_took").map(span),
         last_error: row.get("last_error"),
     }
 }

@@ -43,6 +43,7 @@ mod peek;
 mod plan;
 mod pool;
 mod queries;
+mod queues;
 mod repeat;
 mod retention;
 mod ring;
@@ -77,6 +78,7 @@ use windlass_core::{
     TaskId, TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
 };
 
+use self::address::Target;
 pub use self::audit::{
     AuditOptions, AuditReport, CheckResult, EXAMPLE_CHARS_MAX, EXAMPLES_MAX, Severity, Verdict,
     audit,
@@ -144,6 +146,8 @@ pub struct PostgresStore {
     may_prepare: AtomicBool,
     payload_limit: PayloadLimit,
     election: Box<dyn Election>,
+    /// Where to check the promises.
+    target: Target,
     /// In tests, the clock that stands for the database's.
     clock: Option<Arc<dyn Clock>>,
     notifier: Notifier,
@@ -181,6 +185,7 @@ impl PostgresStore {
             may_prepare: AtomicBool::new(false),
             payload_limit,
             election,
+            target: options.target()?,
             clock: None,
             notifier,
         })
@@ -371,6 +376,8 @@ impl Store for PostgresStore {
             Duty::Schedules => {
                 without_unsound!(self, repeat!(self.fire_once(Some(&mandate), limit)))
             }
+            Duty::Rollup => repeat!(self.roll_up_once(Some(&mandate), limit)),
+            Duty::Audit => self.audit_sample(mandate, limit).await,
         }
     }
 

@@ -32,6 +32,7 @@ use super::options::PostgresOptions;
 use super::tls::Tls;
 use super::writes::Writes;
 use crate::Error;
+use crate::store::Connections;
 
 /// How much longer than the server a client waits for a statement before it takes the
 /// connection for dead.
@@ -174,6 +175,17 @@ impl Pool {
             .build()
             .expect("a runtime is there for the timeouts");
         Ok(Pool { connections, habits: Arc::new(Habits::new(options, target)) })
+    }
+
+    /// How many connections there are.
+    pub(super) fn connections(&self) -> Connections {
+        let status = self.connections.status();
+        Connections {
+            most: status.max_size,
+            open: status.size,
+            idle: status.available,
+            waiting: status.waiting,
+        }
     }
 
     /// A connection, to begin a transaction on.

@@ -19,8 +19,21 @@ sql!(OUTLOOK, "outlook.sql", [TIMESTAMPTZ, TIMESTAMPTZ, INT8]);
 sql!(
     RESIGN,
     "resign.sql",
-    [UUID, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, TEXT_ARRAY]
+    [
+        UUID,
+        TEXT_ARRAY,
+        INT8_ARRAY,
+        INT8_ARRAY,
+        INT8_ARRAY,
+        TIMESTAMPTZ_ARRAY,
+        TEXT_ARRAY,
+        INT8_ARRAY,
+        INT8_ARRAY
+    ]
 );
+sql!(ROLL_UP, "roll_up.sql", [INT8, INT8]);
+sql!(NOTE_OLDEST, "note_oldest.sql", []);
+sql!(LIST_QUEUES, "list_queues.sql", [TIMESTAMPTZ, INT8]);
 sql!(LIST_LEADERS, "list_leaders.sql", []);
 
 sql!(WHY_RUN, "why_run.sql", [UUID]);
@@ -63,6 +76,9 @@ pub(super) const LEAD: Sql = Sql {
         Type::TEXT_ARRAY,
         Type::TEXT_ARRAY,
         Type::TEXT_ARRAY,
+        Type::INT8,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
     ],
 };
 sql!(COUNT_ENDS, "count_ends.sql", [UUID_ARRAY, TIMESTAMPTZ]);

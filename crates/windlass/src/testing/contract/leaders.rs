@@ -208,10 +208,13 @@ pub(crate) async fn a_leader_that_was_replaced_changes_nothing(bench: &Bench<'_>
     for duty in Duty::ALL {
         assert_eq!(second.sweep(duty, Term(1)).await, over(duty, Term(1)));
         let moved = match duty {
-            Duty::PromoteDue | Duty::Reap => 1,
-            Duty::Prune | Duty::Schedules => 0,
+            Duty::PromoteDue | Duty::Reap => Some(1),
+            Duty::Prune | Duty::Schedules => Some(0),
+            // How much there is to add up or to look at is the store's own matter.
+            Duty::Rollup | Duty::Audit => None,
         };
-        assert_eq!(second.sweep(duty, Term(2)).await.map(|sweep| sweep.moved), Ok(moved));
+        let swept = second.sweep(duty, Term(2)).await.expect("its leader sweeps").moved;
+        assert_eq!(moved.unwrap_or(swept), swept, "{duty}");
     }
     assert_eq!(bench.states(run).await, "succeeded");
     assert_eq!(bench.states(held).await, "ready");

@@ -40,6 +40,7 @@ mod macros;
 mod meters;
 mod onward;
 mod owners;
+mod queues;
 mod registers;
 mod releases;
 mod retention;
@@ -454,6 +455,11 @@ macro_rules! store_contract_cases {
                 a_worker_that_leaves_gives_its_tasks_back_at_the_cost_of_an_attempt
                 a_reaper_goes_on_where_its_batch_ended
                 nothing_is_due_when_no_task_is_held
+            }
+            queues {
+                queues_count_what_comes_and_goes
+                queues_are_listed_by_name_and_priority
+                the_oldest_task_of_a_queue_may_be_of_any_tenant
             }
             leaders {
                 a_duty_nobody_ever_did_is_led_by_nobody

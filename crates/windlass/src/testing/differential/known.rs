@@ -193,7 +193,7 @@ impl Known {
             (Verb::Lead(candidacy), Reply::Standing(Ok(standing))) => {
                 let told = |leader: &&LeaderRecord| match leader.duty {
                     Duty::PromoteDue | Duty::Reap => true,
-                    Duty::Prune | Duty::Schedules => false,
+                    Duty::Prune | Duty::Schedules | Duty::Rollup | Duty::Audit => false,
                 };
                 for leader in standing.leaders.iter().filter(told) {
                     let (duty, term) = (leader.duty, leader.term);

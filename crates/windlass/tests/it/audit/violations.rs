@@ -628,6 +628,12 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "update windlass.leaders set is_given_up = true where duty = 'reap'",
     ),
     violation(
+        &["queues.counts"],
+        "are counted",
+        "insert into windlass.queue_changes (level_id, came, went)
+         select min(v.id), 3, 0 from windlass.levels v",
+    ),
+    violation(
         &["G18.turns"],
         "fresh",
         "update windlass.ready q set tag = 1

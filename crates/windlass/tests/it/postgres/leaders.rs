@@ -182,7 +182,8 @@ async fn a_process_that_ends_hands_its_duties_over_at_once() {
     assert!(took < SLACK, "{took:?}, as if nobody had heard of it");
     for leader in store.list_leaders().await.expect("reading works") {
         assert_eq!(leader.term.0, 2);
-        assert!(leader.runs > 0, "{leader:#?}");
+        // An audit takes longer than the others wait for.
+        assert!(leader.runs > 0 || leader.duty == Duty::Audit, "{leader:#?}");
     }
     second.stop().await;
     until(&store, "nobody leads", |leader| name(leader).is_empty()).await;
@@ -202,6 +203,46 @@ async fn a_leader_that_sleeps_is_told_of_an_earlier_timer() {
     let leaders = store.list_leaders().await.expect("reading works");
     let promoted = leaders.iter().find(|leader| leader.duty == Duty::PromoteDue);
     assert!(promoted.is_some_and(|leader| leader.items == 1), "{leaders:#?}");
+}
+
+/// A leader that renews its term and does nothing else: too slow for what there is to do.
+#[tokio::test]
+async fn others_do_what_is_due_for_a_leader_that_is_behind() {
+    let database = TestDatabase::new().await;
+    let store = connect(&database, false).await;
+    let candidate = CandidateId::from_random(1);
+    let lead = async || {
+        let (name, ttl) = ("slow".to_owned(), TTL);
+        let candidacy = Candidacy { candidate, name, ttl, rotation: None, tallies: Tallies::new() };
+        store.lead(candidacy).await.expect("the store is there").leaders
+    };
+    lead().await;
+    let options = DutyOptions::default().name("idle").ttl(TTL);
+    let idle = connect(&database, false).await as Arc<dyn Store>;
+    let idle = Windlass::with_store(idle);
+    let duties = idle.duties(options).expect("the settings are within their limits");
+    let one = workflow("one", &["a"]);
+    store.register(one.clone()).await.expect("it can be registered");
+    let delay = Duration::from_millis(1);
+    let new = || NewRun { delay, ..new_run(&one) };
+    let more = 2 * Duty::PromoteDue.batch() + 1;
+    store.start_runs((0..more).map(|_| new()).collect()).await.expect("the store is there");
+    let count = "select count(*) from windlass.ready";
+    let client = database.client().await;
+    let began = Instant::now();
+    loop {
+        assert!(lead().await.iter().all(|leader| leader.is_led_by(candidate)), "it leads");
+        let ready: i64 = client.query_one(count, &[]).await.expect("it is there").get(0);
+        if ready == more as i64 {
+            break;
+        }
+        assert!(began.elapsed() < 6 * SLACK, "{ready} of {more} became ready");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let text = idle.metrics().await;
+    let helped = "windlass_duty_helped_total{duty=\"promote_due\"} 3";
+    assert!(text.contains(helped), "{text}");
+    duties.stop().await;
 }
 
 #[tokio::test]
@@ -251,7 +292,7 @@ async fn a_lock_decides_whatever_the_times_in_the_rows_and_goes_with_its_connect
         where locktype = 'advisory' and classid = 1464421958 and granted
             and database = (select oid from pg_database where datname = current_database())";
     let cut: i64 = client.query_one(cut, &[]).await.expect("the test may do that").get(0);
-    assert_eq!(cut, 4, "all locks of one session");
+    assert_eq!(cut, Duty::ALL.len() as i64, "all locks of one session");
     let deadline = Instant::now() + SLACK;
     while terms(&there, 2).await != [2; Duty::ALL.len()] {
         assert!(Instant::now() < deadline, "the locks are still held");

@@ -147,7 +147,8 @@ mod tests {
     fn no_function_of_the_migrations_is_overlooked() {
         let texts: Vec<String> = MIGRATIONS.iter().map(Migration::text).collect();
         let all = texts.iter().flat_map(|text| statements(text));
-        let count = all.filter(|it| it.contains("function windlass.") && it.contains("create"));
+        let makes_one = |it: &&str| it.contains("function windlass.") && it.contains("create");
+        let count = all.filter(|it| makes_one(it) && !it.starts_with("create trigger"));
         assert_eq!(functions().len(), count.count());
     }
 }

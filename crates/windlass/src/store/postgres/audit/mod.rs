@@ -13,6 +13,7 @@ mod checks;
 mod functions;
 mod legal;
 mod report;
+mod sample;
 mod schema;
 mod template;
 
@@ -143,8 +144,11 @@ pub async fn audit(
     database: &PostgresOptions,
     options: &AuditOptions,
 ) -> Result<AuditReport, Error> {
-    let target = database.target()?;
-    let mut client = connect(&target).await?;
+    audit_target(&database.target()?, options).await
+}
+
+async fn audit_target(target: &Target, options: &AuditOptions) -> Result<AuditReport, Error> {
+    let mut client = connect(target).await?;
     audit_session(&mut client, &target.name(), options).await
 }
 

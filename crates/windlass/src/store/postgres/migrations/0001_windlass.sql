@@ -432,6 +432,54 @@ create table windlass.ready (
 create index ready_order on windlass.ready (route_id, tag, seq);
 create index ready_turns on windlass.ready (level_id, tenant_id, tag);
 
+-- What came into each level and what left it, a row for each statement that did, until the duty
+-- `rollup` adds it to `queue_counts`. So that nobody ever counts the rows of `ready`, and no two
+-- who change it wait for each other.
+create table windlass.queue_changes (
+    seq bigint generated always as identity primary key,
+    level_id integer not null,
+    came integer not null check (came >= 0),
+    went integer not null check (went >= 0)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- How many tasks became ready in each level since it is there, and how many of them are not any
+-- more, as of the last rollup.
+create table windlass.queue_counts (
+    level_id integer primary key references windlass.levels (id),
+    came bigint not null check (came >= 0),
+    went bigint not null check (went >= 0),
+    -- Since when the task is ready that is so for the longest time; null if there is none.
+    oldest_at timestamptz
+) with (fillfactor = 50);
+
+create function windlass.count_came() returns trigger
+language plpgsql
+as $$
+begin
+    insert into windlass.queue_changes (level_id, came, went)
+    select c.level_id, count(*), 0 from came c group by c.level_id;
+    return null;
+end
+$$;
+
+create function windlass.count_went() returns trigger
+language plpgsql
+as $$
+begin
+    insert into windlass.queue_changes (level_id, came, went)
+    select w.level_id, 0, count(*) from went w group by w.level_id;
+    return null;
+end
+$$;
+
+create trigger ready_came after insert on windlass.ready
+referencing new table as came
+for each statement execute function windlass.count_came();
+
+create trigger ready_went after delete on windlass.ready
+referencing old table as went
+for each statement execute function windlass.count_went();
+
 create table windlass.leases (
     run_id uuid not null,
     worker_id uuid not null,
@@ -552,7 +600,9 @@ create table windlass.pulses (
 -- writes here passes over rows that others have locked. Written about once a second at most:
 -- the row is found behind all its dead versions while an old snapshot keeps them.
 create table windlass.leaders (
-    duty text primary key check (duty in ('promote_due', 'reap', 'prune', 'schedules')),
+    duty text primary key check (
+        duty in ('promote_due', 'reap', 'prune', 'schedules', 'rollup', 'audit')
+    ),
     -- Grows whenever the duty changes hands, and never goes back.
     term bigint not null default 0 check (term >= 0),
     -- Who leads, or led last; null if nobody ever did.
@@ -570,6 +620,9 @@ create table windlass.leaders (
     items bigint not null default 0 check (items >= 0),
     errors bigint not null default 0 check (errors >= 0),
     last_run_at timestamptz,
+    -- How many microseconds all sweeps took, and the last one.
+    busy bigint not null default 0 check (busy >= 0),
+    last_took bigint check (last_took >= 0),
     last_error text check (octet_length(last_error) <= 2000),
     constraint a_term_has_a_holder check (
         (term = 0) = (holder is null)
@@ -581,7 +634,7 @@ create table windlass.leaders (
 ) with (fillfactor = 50);
 
 insert into windlass.leaders (duty) values
-    ('promote_due'), ('reap'), ('prune'), ('schedules');
+    ('promote_due'), ('reap'), ('prune'), ('schedules'), ('rollup'), ('audit');
 
 -- The largest tag that each worker claimed of a level. A level's virtual time is the
 -- largest of them: no row is written by two claimers. A worker that is no more leaves its

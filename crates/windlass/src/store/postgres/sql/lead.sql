@@ -10,6 +10,7 @@
 -- $13 text[]: the duties whose lock the candidate has, null if the times in the rows decide
 -- $14 text[]: those of them whose lock it had not the last time
 -- $15 bigint: after how many microseconds of a term others may have it, null if never
+-- $16, $17 bigint[]: how many microseconds the sweeps took since the last time, and the last one
 may as (
     select l.duty,
         l.holder is not distinct from $4 and not l.is_given_up and l.duty <> all($14) as is_held
@@ -41,24 +42,30 @@ led as (
         items = l.items + t.items,
         errors = l.errors + t.errors,
         last_run_at = coalesce(t.last_run_at, l.last_run_at),
+        busy = l.busy + t.busy,
+        last_took = coalesce(t.last_took, l.last_took),
         last_error = coalesce(t.last_error, l.last_error)
     from may m
-    join unnest($7, $8, $9, $10, $11, $12)
-        t (duty, runs, items, errors, last_run_at, last_error) on t.duty = m.duty
+    join unnest($7, $8, $9, $10, $11, $12, $16, $17)
+        t (duty, runs, items, errors, last_run_at, last_error, busy, last_took)
+        on t.duty = m.duty
     cross join look k
     where l.duty = m.duty
     returning l.duty, l.term, l.holder, l.holder_name, l.since, l.renewed_at, l.until,
-        l.rotates_at, l.is_given_up, l.runs, l.items, l.errors, l.last_run_at, l.last_error
+        l.rotates_at, l.is_given_up, l.runs, l.items, l.errors, l.last_run_at, l.busy, l.last_took,
+        l.last_error
 )
 select k.at, k.promote_at, k.reap_at, k.fire_at, k.may_prepare, l.*
 from look k
 cross join (
     select d.duty, d.term, d.holder, d.holder_name, d.since, d.renewed_at, d.until,
-        d.rotates_at, d.is_given_up, d.runs, d.items, d.errors, d.last_run_at, d.last_error
+        d.rotates_at, d.is_given_up, d.runs, d.items, d.errors, d.last_run_at, d.busy,
+        d.last_took, d.last_error
     from led d
     union all
     select o.duty, o.term, o.holder, o.holder_name, o.since, o.renewed_at, o.until,
-        o.rotates_at, o.is_given_up, o.runs, o.items, o.errors, o.last_run_at, o.last_error
+        o.rotates_at, o.is_given_up, o.runs, o.items, o.errors, o.last_run_at, o.busy,
+        o.last_took, o.last_error
     from windlass.leaders o
     where not exists (select 1 from led d where d.duty = o.duty)
 ) l

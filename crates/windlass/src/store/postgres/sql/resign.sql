@@ -3,6 +3,7 @@
 --
 -- $1 uuid: the candidate   $2 text[]: the duties; $3, $4, $5 bigint[]: sweeps, tasks moved,
 -- errors of each since the last time; $6 timestamptz[], $7 text[]: its last sweep and error
+-- $8, $9 bigint[]: how many microseconds the sweeps took since the last time, and the last one
 with given_up as (
     update windlass.leaders l
     set is_given_up = true,
@@ -10,8 +11,11 @@ with given_up as (
         items = l.items + t.items,
         errors = l.errors + t.errors,
         last_run_at = coalesce(t.last_run_at, l.last_run_at),
+        busy = l.busy + t.busy,
+        last_took = coalesce(t.last_took, l.last_took),
         last_error = coalesce(t.last_error, l.last_error)
-    from unnest($2, $3, $4, $5, $6, $7) t (duty, runs, items, errors, last_run_at, last_error)
+    from unnest($2, $3, $4, $5, $6, $7, $8, $9)
+        t (duty, runs, items, errors, last_run_at, last_error, busy, last_took)
     where l.duty = t.duty and l.holder = $1 and not l.is_given_up
     returning l.duty
 )

@@ -18,12 +18,17 @@ fn candidate(dice: &mut Dice) -> CandidateId {
 const TOLD: [Duty; 2] = [Duty::PromoteDue, Duty::Reap];
 
 fn tallies(dice: &mut Dice, known: &Known) -> Tallies {
-    let tally = |dice: &mut Dice| Tally {
-        runs: dice.count(0..4) as u64,
-        items: dice.count(0..100) as u64,
-        errors: dice.count(0..2) as u64,
-        last_run_at: known.now.filter(|_| dice.chance(50)),
-        last_error: dice.chance(20).then(|| "größer".to_owned()),
+    let tally = |dice: &mut Dice| {
+        let runs = dice.count(0..4) as u64;
+        Tally {
+            runs,
+            items: dice.count(0..100) as u64,
+            busy: Duration::from_micros(7 * runs),
+            last_took: (runs > 0).then_some(Duration::from_micros(7)),
+            errors: dice.count(0..2) as u64,
+            last_run_at: known.now.filter(|_| dice.chance(50)),
+            last_error: dice.chance(20).then(|| "größer".to_owned()),
+        }
     };
     let duties = dice.some(&TOLD, 60);
     duties.into_iter().map(|duty| (duty, tally(dice))).collect()
@@ -56,7 +61,9 @@ pub(super) fn sweep(dice: &mut Dice, known: &Known) -> Option<Verb> {
     }
     let limit = match mandate.duty {
         Duty::PromoteDue => promote_limit(dice, known),
-        Duty::Reap | Duty::Prune | Duty::Schedules => dice.pick(&[0, 1, 2, 100, 100]),
+        Duty::Reap | Duty::Prune | Duty::Schedules | Duty::Rollup | Duty::Audit => {
+            dice.pick(&[0, 1, 2, 100, 100])
+        }
     };
     Some(Verb::Sweep(mandate, limit))
 }

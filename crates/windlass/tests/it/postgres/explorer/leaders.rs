@@ -79,7 +79,7 @@ async fn lead_and_lead() {
         }
     })
     .await;
-    assert_eq!(answers, ["0 | 4", "4 | 0"]);
+    assert_eq!(answers, ["0 | 6", "6 | 0"]);
 }
 
 /// A sweep of the old leader is either refused or committed before the next term begins:
@@ -97,7 +97,7 @@ async fn sweep_and_take_over() {
         }
     })
     .await;
-    assert_eq!(answers, ["1 | 3", "1 | 4", "over | 4"]);
+    assert_eq!(answers, ["1 | 5", "1 | 6", "over | 6"]);
 }
 
 #[tokio::test]

@@ -15,5 +15,7 @@ select
         when l.is_given_up and l.term = 0 then
             format('the duty %s was given up by nobody', l.duty)
     end as problem
-from (values ('promote_due'), ('reap'), ('prune'), ('schedules')) d (duty)
+from (
+    values ('promote_due'), ('reap'), ('prune'), ('schedules'), ('rollup'), ('audit')
+) d (duty)
 left join windlass.leaders l on l.duty = d.duty

@@ -1,7 +1,8 @@
 -- engine.leaders: every duty has a leader that is heard of
 --
 -- Of a database where nothing waits and nobody works none is expected, nor one that deletes old runs
--- where all are kept, nor one for schedules where there is none.
+-- where all are kept, nor one for schedules where there is none. Without
+-- one that counts or checks nothing waits longer.
 select
     'critical' as severity,
     case
@@ -28,6 +29,7 @@ where (
         or l.until < clock_timestamp() - {late_after}
         or l.is_given_up and l.renewed_at < clock_timestamp() - {late_after}
     )
+    and l.duty not in ('rollup', 'audit')
     and (l.duty <> 'prune' or exists (select from windlass.retention))
     and (
         l.duty <> 'schedules'
