@@ -85,7 +85,7 @@ pub use task_error::TaskError;
 pub use windlass_core::why;
 pub use windlass_core::{
     ActionId, CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence,
-    Limit, LimitScope, Operator, Payload, PayloadLimit, Priority, RetryPolicy, RunEvent,
+    Limit, LimitScope, Operator, Payload, PayloadLimit, Priority, QueueName, RetryPolicy, RunEvent,
     RunEventKind, RunId, RunState, ScheduleName, ScheduleOwner, SignalId, TaskEvent, TaskEventKind,
     TaskName, TaskState, Tenant, Term, Timestamp, Trigger, Version, WhenFull, WorkerId, WorkerLost,
     WorkflowName,

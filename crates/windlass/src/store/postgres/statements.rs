@@ -31,7 +31,7 @@ sql!(
         INT8_ARRAY
     ]
 );
-sql!(ROLL_UP, "roll_up.sql", [INT8, INT8]);
+sql!(ROLL_UP, "roll_up.sql", [INT8, INT8, TIMESTAMPTZ]);
 sql!(NOTE_OLDEST, "note_oldest.sql", []);
 sql!(LIST_QUEUES, "list_queues.sql", [TIMESTAMPTZ, INT8]);
 sql!(LIST_LEADERS, "list_leaders.sql", []);

@@ -448,6 +448,7 @@ create table windlass.queue_counts (
     level_id integer primary key references windlass.levels (id),
     came bigint not null check (came >= 0),
     went bigint not null check (went >= 0),
+    changed_at timestamptz not null,
     -- Since when the task is ready that is so for the longest time; null if there is none.
     oldest_at timestamptz
 ) with (fillfactor = 50);
