@@ -50,7 +50,7 @@ pub(crate) async fn live(
 /// Whether a schedule fires again.
 pub(crate) async fn are_over(world: &World) -> bool {
     let all = world.store.list_schedules(ScheduleFilter::default()).await.unwrap_or_default();
-    let is_over = all.iter().all(|record| record.next_at.is_none());
+    let is_over = all.schedules.iter().all(|record| record.next_at.is_none());
     if !is_over {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -234,7 +234,7 @@ async fn read_files(world: &World) -> Result<Vec<RunFile>, Error> {
 async fn read_schedules(world: &World) -> Vec<(SchedulePlan, ScheduleRecord)> {
     let mut made = Vec::new();
     let all = world.store.list_schedules(ScheduleFilter::default()).await.unwrap_or_default();
-    for record in all {
+    for record in all.schedules {
         let is_it = |plan: &&SchedulePlan| plan.name == record.schedule.key.name.as_str();
         if let Some(plan) = world.scenario.schedules.iter().find(is_it) {
             made.push((plan.clone(), record));
