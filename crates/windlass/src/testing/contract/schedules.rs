@@ -21,7 +21,8 @@ use crate::store::{
 
 pub(crate) use self::backfills::{
     a_backfill_has_a_limit, a_backfill_leaves_alone_what_waits_for_its_turn,
-    a_backfill_starts_what_has_no_run, what_is_archived_is_not_backfilled,
+    a_backfill_starts_what_has_no_run, a_run_that_was_pruned_is_no_fault_where_the_rule_is_gone,
+    what_is_archived_is_not_backfilled,
 };
 pub(crate) use self::changes::{
     a_pause_outlasts_being_declared_no_more, a_run_that_is_retried_is_under_way_again,
@@ -66,6 +67,7 @@ macro_rules! schedule_contract_cases {
                 whoever_leads_is_told_when_a_schedule_fires
                 a_sweep_of_schedules_has_a_limit
                 what_is_archived_is_not_backfilled
+                a_run_that_was_pruned_is_no_fault_where_the_rule_is_gone
                 a_pause_outlasts_being_declared_no_more
                 a_time_that_waits_is_skipped_if_its_schedule_is_disabled
                 a_time_that_waits_is_skipped_if_none_waits_any_more

@@ -79,6 +79,31 @@ pub(crate) async fn a_backfill_has_a_limit(bench: &Bench<'_>) {
     assert_eq!(again, Ok(Backfilled { started: 0, existing: BACKFILL_MAX }));
 }
 
+impl Bench<'_> {
+    /// Lets the only run go that has succeeded.
+    async fn prune_succeeded(&self, archives: bool) {
+        let rule = RetentionRule::new(RunState::Succeeded, Duration::ZERO);
+        let rule = RetentionRule { archives, ..rule };
+        self.store.set_retention(rule).await.expect("the rule makes sense");
+        self.may_prune();
+        self.advance(seconds(1)).await;
+        assert_eq!(self.store.prune(10).await.expect("pruning works").moved, 1);
+    }
+}
+
+/// The audit behind each case looks for runs of schedules that are not there.
+pub(crate) async fn a_run_that_was_pruned_is_no_fault_where_the_rule_is_gone(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.put(bench.every_ten("s").await).await;
+    bench.advance(seconds(10)).await;
+    bench.fire().await;
+    bench.succeed(&bench.worker().await.claim_one().await).await;
+    bench.prune_succeeded(false).await;
+    let cleared = bench.store.clear_retention(None, RunState::Succeeded).await;
+    assert_eq!(cleared, Ok(true));
+    assert_eq!(bench.runs_of("s").await, []);
+}
+
 pub(crate) async fn what_is_archived_is_not_backfilled(bench: &Bench<'_>) {
     bench.register("w", "a").await;
     let from = bench.now().await;
@@ -88,15 +113,7 @@ pub(crate) async fn what_is_archived_is_not_backfilled(bench: &Bench<'_>) {
     bench.advance(seconds(10)).await;
     bench.fire().await;
     bench.succeed(&bench.worker().await.claim_one().await).await;
-    let rule = RetentionRule::new(RunState::Succeeded, Duration::ZERO);
-    let rule = RetentionRule { archives: true, ..rule };
-    bench.store.set_retention(rule).await.expect("the rule makes sense");
-    bench.may_prune();
-    bench.advance(seconds(1)).await;
-    assert_eq!(bench.store.prune(10).await.expect("pruning works").moved, 1);
-    // Nobody looks for what is gone, also where no rule says so any more.
-    let cleared = bench.store.clear_retention(None, RunState::Succeeded).await;
-    assert_eq!(cleared, Ok(true));
+    bench.prune_succeeded(true).await;
     bench.store.pause_schedule(key("s")).await.expect("it is there");
     bench.advance(seconds(10) * (FIRES_KEPT as u32)).await;
     let backfill = |count: u32| {
