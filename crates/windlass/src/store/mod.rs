@@ -58,8 +58,8 @@ pub use records::{
 pub use retention::{ArchivedRun, PRUNE_MAX, PRUNE_TASKS_MAX, RETENTION_RULES_MAX, RetentionRule};
 pub use schedules::{
     BACKFILL_MAX, Backfilled, FIRES_KEPT, Fire, FireBy, FireResult, NOMINAL_METADATA, NewSchedule,
-    SCHEDULE_METADATA, SCHEDULES_MAX, ScheduleFilter, ScheduleKey, ScheduleRecord, ScheduleState,
-    ScheduleStore,
+    SCHEDULE_METADATA, SCHEDULES_MAX, ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord,
+    ScheduleState, ScheduleStore, UnreadableSchedule,
 };
 pub use windlass_core::LaneId;
 pub use workers::{

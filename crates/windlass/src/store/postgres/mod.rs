@@ -97,6 +97,7 @@ use self::pool::{Ask, Params, Pool, Sql, Tx};
 use self::repeat::{repeat, without_unsound};
 use self::retention::Pass;
 use self::ring::LastRing;
+use self::schedules::Unfired;
 use self::time::At;
 use self::timers::StagedWatch;
 use self::unsound::Unsound;
@@ -141,6 +142,8 @@ pub struct PostgresStore {
     pass: Pass,
     /// Runs that cannot be deleted.
     undeletable: Unsound,
+    /// Schedules that cannot be fired.
+    unfired: Unfired,
     /// Whether transactions may be prepared for a two-phase commit, in which case nobody is
     /// told of the runs that were started inside of one.
     may_prepare: AtomicBool,
@@ -182,6 +185,7 @@ impl PostgresStore {
             passed_over: AtomicU32::new(0),
             pass: Pass::default(),
             undeletable: Unsound::default(),
+            unfired: Unfired::default(),
             may_prepare: AtomicBool::new(false),
             payload_limit,
             election,

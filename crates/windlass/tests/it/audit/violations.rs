@@ -533,7 +533,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
              )
              values (
                  'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
-                 0, 0, now(), now(), now(), '0'
+                 0, 1000000, now(), now(), now(), '0'
              )
              returning id
          )
@@ -550,7 +550,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
              )
              values (
                  'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
-                 0, 0, now(), now(), now(), now() - interval '1 hour', '0'
+                 0, 1000000, now(), now(), now(), now() - interval '1 hour', '0'
              )
              returning id
          )
@@ -567,7 +567,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
              )
              values (
                  'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
-                 0, 0, now(), now(), now(), now() - interval '1 hour', '0'
+                 0, 1000000, now(), now(), now(), now() - interval '1 hour', '0'
              )
              returning id
          )
@@ -585,7 +585,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
              )
              values (
                  'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
-                 0, 0, now(), now(), now(), now() - interval '1 hour', '0'
+                 0, 1000000, now(), now(), now(), now() - interval '1 hour', '0'
              )
              returning id
          )
