@@ -1,6 +1,7 @@
 //! What a handler knows about the attempt it runs in.
 
 mod checkpoints;
+mod traces;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

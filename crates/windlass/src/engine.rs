@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use windlass_core::retry::WAIT_MAX;
+use windlass_core::trace::{TRACEPARENT, TRACESTATE};
 use windlass_core::{
     ActionId, Definition, IdempotencyKey, Operator, Payload, Priority, RunId, RunState, Tenant,
     Version, Weight, WorkflowName,
@@ -19,6 +20,7 @@ use crate::duties::{Duties, DutyOptions};
 use crate::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use crate::error::{Error, ErrorKind};
 use crate::run::RunHandle;
+use crate::spans;
 use crate::starter::Starter;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresOptions, PostgresStore};
@@ -483,6 +485,21 @@ impl Start {
         self
     }
 
+    /// The trace that the run belongs to, as a W3C `traceparent`: attempts of its tasks are part of
+    /// it. If nothing is said, it is that of the span in which the run is started, if spans are
+    /// exported (see the feature `otlp`). It is kept as the metadata `traceparent`.
+    ///
+    /// One that makes no sense is refused, with the place where it does not, when the run is
+    /// started.
+    pub fn trace_parent(self, traceparent: impl Into<String>) -> Self {
+        self.metadata(TRACEPARENT, traceparent)
+    }
+
+    /// The `tracestate` that came with the [`traceparent`](Start::trace_parent); up to 512 bytes.
+    pub fn trace_state(self, tracestate: impl Into<String>) -> Self {
+        self.metadata(TRACESTATE, tracestate)
+    }
+
     pub(crate) fn prepare(self) -> Result<NewRun, Error> {
         let workflow = self.definition.name();
         let refuse = |text| Error::new(ErrorKind::Argument, text);
@@ -494,7 +511,7 @@ impl Start {
             return Err(refuse(text));
         }
         let priority = Priority::try_from(self.priority).map_err(refuse)?;
-        let run = NewRun {
+        let mut run = NewRun {
             id: self.id.unwrap_or_else(|| self.windlass.new_run_id()),
             workflow: workflow.clone(),
             version: self.definition.version(),
@@ -505,6 +522,7 @@ impl Start {
             priority,
             metadata: self.metadata,
         };
+        run.join_trace(spans::current().as_ref());
         run.check(self.windlass.store.payload_limit()).map_err(refuse)?;
         Ok(run)
     }

@@ -59,6 +59,7 @@ mod process;
 mod run;
 pub mod schedule;
 mod signal;
+mod spans;
 mod starter;
 pub mod store;
 mod task_error;
@@ -86,8 +87,8 @@ pub use windlass_core::{
     ActionId, CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence,
     Limit, LimitScope, Operator, Payload, PayloadLimit, Priority, RetryPolicy, RunEvent,
     RunEventKind, RunId, RunState, ScheduleName, ScheduleOwner, SignalId, TaskEvent, TaskEventKind,
-    TaskName, TaskState, Tenant, Term, Timestamp, Trigger, Version, WhenFull, WorkerId, WorkerLost,
-    WorkflowName,
+    TaskName, TaskState, Tenant, Term, Timestamp, TraceContext, Trigger, Version, WhenFull,
+    WorkerId, WorkerLost, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};
