@@ -28,6 +28,8 @@ pub(crate) async fn every_attempt_is_told_the_trace_of_its_run(bench: &Bench<'_>
     let context = trace(PARENT, Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"));
     let run = bench.start_run(traced(bench, "w", &context)).await;
     assert_eq!(bench.run(run).await.trace(), Some(context.clone()));
+    let why = bench.store.why(run, None).await.expect("reading works").expect("it is there");
+    assert_eq!(why.trace, Some(context.clone()));
     let worker = bench.worker().await;
     let first = worker.claim_one().await;
     assert_eq!(first.trace, Some(context.clone()));
