@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
+use tracing::Instrument as _;
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::trace::{TRACEPARENT, TRACESTATE};
 use windlass_core::{
@@ -228,6 +229,7 @@ impl Windlass {
         &self,
         starts: impl IntoIterator<Item = Start>,
     ) -> Result<Vec<Result<RunHandle, Error>>, Error> {
+        let span = spans::start(None);
         let mut answers = Vec::new();
         let mut batch = Vec::new();
         for start in starts {
@@ -235,7 +237,7 @@ impl Windlass {
                 Err(error) if error.is_retryable() => return Err(error),
                 registered => registered,
             };
-            match registered.and_then(|()| start.prepare()) {
+            match registered.and_then(|()| span.in_scope(|| start.prepare())) {
                 Ok(run) => {
                     answers.push(None);
                     batch.push(run);
@@ -243,11 +245,13 @@ impl Windlass {
                 Err(error) => answers.push(Some(Err(error))),
             }
         }
+        span.record("runs", batch.len());
         let mut started = Vec::with_capacity(batch.len());
         while !batch.is_empty() {
             let bytes = batch.iter().map(|run: &NewRun| run.input.as_str().len());
             let rest = batch.split_off(batch_len(bytes, BATCH_MAX));
-            started.extend(self.store.start_runs(std::mem::replace(&mut batch, rest)).await?);
+            let starting = self.store.start_runs(std::mem::replace(&mut batch, rest));
+            started.extend(starting.instrument(span.clone()).await?);
         }
         let mut started = started.into_iter();
         let answer = |answer: Option<Result<RunHandle, Error>>| match answer {
@@ -526,6 +530,23 @@ impl Start {
         run.check(self.windlass.store.payload_limit()).map_err(refuse)?;
         Ok(run)
     }
+
+    async fn start_one(self, span: &tracing::Span) -> Result<RunHandle, Error> {
+        let windlass = self.windlass.clone();
+        windlass.register(&self.definition).await?;
+        // One with a key, or an id that the caller has chosen, may have to wait for a
+        // transaction that has used it: nobody is to wait along.
+        let is_alone = self.key.is_some() || self.id.is_some();
+        let run = self.prepare()?;
+        span.record("run", tracing::field::display(run.id));
+        let started = match windlass.store.gathers_starts() && !is_alone {
+            true => windlass.starter.start(&windlass.store, run).await?,
+            false => windlass.store.start_runs(vec![run]).await?.pop().ok_or_else(|| {
+                Error::new(ErrorKind::Corrupt, "the store left a start unanswered")
+            })??,
+        };
+        Ok(windlass.run(started.run))
+    }
 }
 
 impl IntoFuture for Start {
@@ -534,19 +555,8 @@ impl IntoFuture for Start {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let windlass = self.windlass.clone();
-            windlass.register(&self.definition).await?;
-            // One with a key, or an id that the caller has chosen, may have to wait for a
-            // transaction that has used it: nobody is to wait along.
-            let is_alone = self.key.is_some() || self.id.is_some();
-            let run = self.prepare()?;
-            let started = match windlass.store.gathers_starts() && !is_alone {
-                true => windlass.starter.start(&windlass.store, run).await?,
-                false => windlass.store.start_runs(vec![run]).await?.pop().ok_or_else(|| {
-                    Error::new(ErrorKind::Corrupt, "the store left a start unanswered")
-                })??,
-            };
-            Ok(windlass.run(started.run))
+            let span = spans::start(Some(self.definition.name().as_str()));
+            self.start_one(&span).instrument(span.clone()).await
         })
     }
 }

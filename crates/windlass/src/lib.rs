@@ -36,6 +36,9 @@
 //!   ([`Start::in_transaction`]).
 //! - `health`: HTTP endpoints of a worker for probes and for drains
 //!   (`WorkerBuilder::health`).
+//! - `logs`: a log of lines, as text or JSON, that says which run and attempt each is of
+//!   (`windlass::telemetry`).
+//! - `otlp`: the same, and the spans of runs for a collector of OpenTelemetry.
 //! - `testing`: the test kit (`windlass::testing`), with virtual time, workers that
 //!   crash where you want, and assertions on histories. For dev-dependencies.
 //! - `embedded`: a private PostgreSQL as a child process (`windlass::embedded`), for
@@ -63,6 +66,8 @@ mod spans;
 mod starter;
 pub mod store;
 mod task_error;
+#[cfg(feature = "logs")]
+pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod worker;
