@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
@@ -207,21 +207,24 @@ impl Line<'_> {
 
     fn json(self) -> String {
         let Line { at, level, target, message, fields } = self;
-        let mut object = Map::new();
-        object.insert("timestamp".to_owned(), at.to_string().into());
-        object.insert("level".to_owned(), level.as_str().into());
-        object.insert("target".to_owned(), target.into());
-        object.insert("message".to_owned(), message.into());
-        for (name, value) in fields.0 {
-            let name = match RESERVED.contains(&name) {
-                true => format!("field.{name}"),
-                false => name.to_owned(),
-            };
-            object.insert(name, value);
-        }
+        let known = [
+            ("timestamp", at.to_string()),
+            ("level", level.to_string()),
+            ("target", target.to_owned()),
+            ("message", message),
+        ];
+        let known = known.into_iter().map(|(name, text)| (name.to_owned(), Value::String(text)));
+        let named = fields.0.into_iter().map(|(name, value)| match RESERVED.contains(&name) {
+            true => (format!("field.{name}"), value),
+            false => (name.to_owned(), value),
+        });
+        // An object of serde_json would forget the order, which people read by.
+        let pair = |(name, value)| format!("{}:{value}", Value::String(name));
+        let pairs: Vec<String> = known.chain(named).map(pair).collect();
+        let object = format!("{{{}}}", pairs.join(","));
         let mut text = String::new();
         // JSON escapes what is below a space, and leaves what else may end a line or turn it.
-        for character in Value::Object(object).to_string().chars() {
+        for character in object.chars() {
             match is_steering(character) {
                 true => drop(write!(text, "\\u{:04x}", u32::from(character))),
                 false => text.push(character),

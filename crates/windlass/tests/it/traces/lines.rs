@@ -70,6 +70,7 @@ async fn log_of_a_run(format: LogFormat) -> (Vec<String>, String) {
 #[tokio::test]
 async fn an_event_is_one_line_of_json_with_run_task_attempt_and_fence() {
     let (lines, run) = log_of_a_run(LogFormat::Json).await;
+    assert!(lines.iter().all(|line| line.starts_with(r#"{"timestamp":""#)), "{lines:#?}");
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let [warned, printed, failed] = &lines[..] else { panic!("{lines:#?}") };
     for line in &lines {
