@@ -189,16 +189,20 @@ impl Line<'_> {
             text.push(' ');
             text.push_str(name);
             text.push('=');
-            match value {
-                Value::String(value) if is_plain(&value) => text.push_str(&value),
+            match &value {
+                Value::String(value) if is_plain(value) => text.push_str(value),
                 Value::String(value) => {
                     text.push('"');
                     escape(&value.replace('\\', "\\\\").replace('"', "\\\""), &mut text);
                     text.push('"');
                 }
-                other => {
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Array(_)
+                | Value::Object(_) => {
                     // Writing to a string cannot fail.
-                    let _ = write!(text, "{other}");
+                    let _ = write!(text, "{value}");
                 }
             }
         }
