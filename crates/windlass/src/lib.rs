@@ -36,6 +36,9 @@
 //!   ([`Start::in_transaction`]).
 //! - `health`: HTTP endpoints of a worker for probes and for drains
 //!   (`WorkerBuilder::health`).
+//! - `logs`: a log of lines, as text or JSON, that says which run and attempt each is of
+//!   (`windlass::telemetry`).
+//! - `otlp`: the same, and the spans of runs for a collector of OpenTelemetry.
 //! - `testing`: the test kit (`windlass::testing`), with virtual time, workers that
 //!   crash where you want, and assertions on histories. For dev-dependencies.
 //! - `embedded`: a private PostgreSQL as a child process (`windlass::embedded`), for
@@ -60,9 +63,12 @@ mod process;
 mod run;
 pub mod schedule;
 mod signal;
+mod spans;
 mod starter;
 pub mod store;
 mod task_error;
+#[cfg(feature = "logs")]
+pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod worker;
@@ -87,8 +93,8 @@ pub use windlass_core::{
     ActionId, CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence,
     Limit, LimitScope, Operator, Payload, PayloadLimit, Priority, QueueName, RetryPolicy, RunEvent,
     RunEventKind, RunId, RunState, ScheduleName, ScheduleOwner, SignalId, TaskEvent, TaskEventKind,
-    TaskName, TaskState, Tenant, Term, Timestamp, Trigger, Version, WhenFull, WorkerId, WorkerLost,
-    WorkflowName,
+    TaskName, TaskState, Tenant, Term, Timestamp, TraceContext, Trigger, Version, WhenFull,
+    WorkerId, WorkerLost, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

@@ -359,7 +359,7 @@ impl Store for PostgresStore {
         runs: Vec<NewRun>,
     ) -> Result<Vec<Result<Started, StoreError>>, StoreError> {
         check_batch(runs.len())?;
-        repeat!(self.start_once(&runs))
+        repeat!(self.start_once(&runs), runs.len())
     }
 
     async fn lead(&self, candidacy: Candidacy) -> Result<Standing, StoreError> {
