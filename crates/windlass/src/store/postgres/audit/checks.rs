@@ -121,6 +121,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::of_little(include_str!("sql/g15_runs.sql")),
     Check::of_little(include_str!("sql/g16_leaders.sql")),
     Check::of_everything(include_str!("sql/queues_counts.sql")),
+    Check::of_little(include_str!("sql/g16_duties.sql")),
     Check::new(include_str!("sql/g18_turns.sql")),
     Check::new(include_str!("sql/g18_marks.sql")),
     Check::new(include_str!("sql/g18_place.sql")),
