@@ -73,7 +73,7 @@ pub(crate) fn json(leader: &LeaderRecord, now: Timestamp) -> Value {
 }
 
 pub(crate) fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
-    let header = ["duty", "leader", "state", "term", "heard", "swept", "took", "items", "errors"];
+    let header = ["duty", "leader", "state", "term", "swept", "took", "items", "errors"];
     let row = |leader: &LeaderRecord| {
         let holder = leader.holder.as_ref();
         vec![
@@ -81,14 +81,13 @@ pub(crate) fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
             holder.map_or_else(|| "-".to_owned(), |holder| shown(&holder.name)),
             state(leader, now).to_owned(),
             leader.term.to_string(),
-            ago(holder.map(|holder| holder.renewed_at), now),
             ago(leader.last_run_at, now),
             leader.last_took.map_or_else(|| "-".to_owned(), took),
             thousands(leader.items),
             thousands(leader.errors),
         ]
     };
-    let mut text = listing(&header, &[3, 6, 7, 8], leaders.iter().map(row));
+    let mut text = listing(&header, &[3, 5, 6, 7], leaders.iter().map(row));
     for leader in leaders {
         text += &rotation(leader, now);
         if let Some(error) = &leader.last_error {
@@ -154,8 +153,7 @@ mod tests {
         let leaders = [leader(Duty::PromoteDue, Some(holder)), leader(Duty::Reap, None)];
         let text = table(&leaders, now + Duration::from_secs(125));
         let lines: Vec<&str> = text.lines().collect();
-        let expected =
-            "promote_due  worker-\\u{1b}[2J  silent    12  2m 5s  2m 5s  12 ms  1,234,567  1";
+        let expected = "promote_due  worker-\\u{1b}[2J  silent    12  2m 5s  12 ms  1,234,567  1";
         assert_eq!(
             lines[1].split_whitespace().collect::<Vec<_>>(),
             expected.split_whitespace().collect::<Vec<_>>()

@@ -73,13 +73,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         "--every is {:?}, the least is {EVERY_MIN:?}",
         arguments.every
     );
-    let screen = Screen::detect(arguments.json);
-    let is_live = screen.is_live && !arguments.once;
+    let is_live = Screen::detect(arguments.json).is_live && !arguments.once;
     let mut rates = Rates::default();
     let mut out = std::io::stdout();
     if arguments.once || (!is_live && !arguments.json) {
         let snapshot = Snapshot::take(&windlass).await?;
-        let page = Page { snapshot: &snapshot, rates: &rates, screen };
+        let page = Page { snapshot: &snapshot, rates: &rates };
         let text =
             if arguments.json { page.json().to_string() + "\n" } else { page.text(usize::MAX) };
         return Ok(out.write_all(text.as_bytes())?);
@@ -91,7 +90,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         loop {
             let snapshot = Snapshot::take(&windlass).await?;
             rates.learn(&snapshot.queues);
-            let page = Page { snapshot: &snapshot, rates: &rates, screen };
+            let page = Page { snapshot: &snapshot, rates: &rates };
             let text = if arguments.json {
                 page.json().to_string() + "\n"
             } else {
@@ -104,13 +103,24 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
     let result = tokio::select! {
         biased;
-        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(anyhow::Error::from),
+        asked = end_asked() => asked.map_err(anyhow::Error::from),
         result = shown => result,
     };
     if is_live {
         std::io::stdout().write_all(LEAVE.as_bytes())?;
     }
     result
+}
+
+/// Waits until somebody asks the command to end.
+async fn end_asked() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        crate::signals::Signals::new()?.next().await;
+        Ok(())
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
 }
 
 /// A text as it is drawn over the one before.

@@ -20,7 +20,20 @@ macro_rules! target {
 /// Verbs that come by themselves, whether there is something to do or not: one that looked for
 /// nothing is no news.
 #[cfg(feature = "postgres")]
-const POLLS: [&str; 8] = ["claim", "extend", "fire", "lead", "outlook", "promote", "prune", "reap"];
+const POLLS: [&str; 12] = [
+    "claim",
+    "claim_duties",
+    "extend",
+    "fire",
+    "lead",
+    "outlook",
+    "promote",
+    "prune",
+    "reap",
+    "renew_duties",
+    "roll_up",
+    "time_of",
+];
 
 /// The start of runs; `run` is said when it is known.
 pub(crate) fn start(workflow: Option<&str>) -> Span {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::Windlass;
+use windlass::store::postgres::{LeaderElection, PostgresStore};
+use windlass::store::{Duty, ScheduleStore as _, Store as _};
 
 use super::ground::Ground;
 use super::meter::Spent;
@@ -17,8 +19,43 @@ pub(crate) struct Arguments {
     seconds: u64,
 
     /// How many idle workers, each with an engine of its own.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=200))]
     workers: u32,
+
+    /// Who does the background duties.
+    #[arg(long, value_enum, default_value = "leader")]
+    duties: Who,
+}
+
+/// Who does the background duties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Who {
+    /// One process, by a row that is a lease: as it is if nothing is said.
+    Leader,
+    /// One process, by an advisory lock.
+    Lock,
+    /// Every process, each second, for comparison: what others have is passed over.
+    Everyone,
+}
+
+/// The store of a worker.
+async fn connect(ground: &Ground, who: Who) -> anyhow::Result<Arc<PostgresStore>> {
+    let election = match who {
+        Who::Leader | Who::Everyone => LeaderElection::LeaseRow,
+        Who::Lock => LeaderElection::AdvisoryLock,
+    };
+    Ok(Arc::new(PostgresStore::connect(ground.options().election(election)).await?))
+}
+
+/// Does all duties every second, whoever else does.
+async fn sweep(store: Arc<PostgresStore>) -> anyhow::Result<()> {
+    loop {
+        store.promote_due(Duty::PromoteDue.batch()).await?;
+        store.reap(Duty::Reap.batch()).await?;
+        store.prune(Duty::Prune.batch()).await?;
+        store.fire_schedules(Duty::Schedules.batch()).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
 
 /// How long workers are there that only join and leave: what that costs is no idling, and is
@@ -35,12 +72,14 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
         report.add(key, label, ((both - joining) / each).max(0.0), unit);
     };
     let (now, before) = (both.statements as f64, joining.statements as f64);
+    let all = ((now - before) / time.as_secs_f64()).max(0.0);
     add("statements_per_second", "statements of an idle worker", now, before, "per second");
     let (both, joining) = (both.spent, joining.spent);
     let (now, before) = (both.transactions, joining.transactions);
     add("transactions_per_second", "transactions of an idle worker", now, before, "per second");
     let (now, before) = (both.wal_bytes, joining.wal_bytes);
     add("wal_bytes_per_second", "WAL of an idle worker", now, before, "bytes per second");
+    report.add("all_statements_per_second", "statements of all workers", all, "per second");
     Ok(report)
 }
 
@@ -56,17 +95,27 @@ async fn watch(arguments: &Arguments, ground: &Ground, time: Duration) -> anyhow
     let workflow = chain("bench-idle", 1, &Counter::expecting(u64::MAX));
     let before = ground.meter().await?;
     let (mut workers, mut stores) = (Vec::new(), Vec::new());
+    let mut sweeps = tokio::task::JoinSet::new();
     for _ in 0..arguments.workers {
-        let store = ground.store().await?;
+        let store = connect(ground, arguments.duties).await?;
         let windlass = Windlass::with_store(Arc::clone(&store) as _);
-        workers.push(windlass.worker().register(&workflow).spawn()?);
+        let mut worker = windlass.worker().register(&workflow);
+        if arguments.duties == Who::Everyone {
+            worker = worker.duties(None);
+            sweeps.spawn(sweep(Arc::clone(&store)));
+        }
+        workers.push(worker.spawn()?);
         stores.push(store);
     }
     let watching = ground.progress.phase("watching", time.as_secs());
     for _ in 0..time.as_secs() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         watching.step();
+        if let Some(ended) = sweeps.try_join_next() {
+            ended??;
+        }
     }
+    sweeps.shutdown().await;
     for worker in workers {
         worker.drain().await?;
     }

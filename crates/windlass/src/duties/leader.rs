@@ -12,6 +12,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
@@ -56,6 +57,8 @@ struct Post {
     sweep_at: Option<Instant>,
     /// What is known to be due first, by the store's clock.
     due: Option<Timestamp>,
+    /// When it was last swept: what was due before and is left is in the hands of others.
+    swept_at: Option<Timestamp>,
     backoff: Backoff,
 }
 
@@ -72,7 +75,14 @@ struct Swept {
 
 impl Post {
     fn new(duty: Duty) -> Self {
-        Post { duty, term: None, sweep_at: None, due: None, backoff: Backoff::default() }
+        Post {
+            duty,
+            term: None,
+            sweep_at: None,
+            due: None,
+            swept_at: None,
+            backoff: Backoff::default(),
+        }
     }
 
     fn expect(&mut self, at: Option<Instant>) {
@@ -87,8 +97,8 @@ pub(super) struct Leader {
     options: DutyOptions,
     rng: fastrand::Rng,
     posts: [Post; Duty::ALL.len()],
-    /// The sweep that is under way beside the others.
-    aside: Option<Aside>,
+    /// The sweeps that are under way beside the others.
+    asides: [Option<Aside>; Duty::ALL.len()],
     /// Whether the leader of what is due needs help.
     is_behind: bool,
     /// What was done and is not written down yet.
@@ -119,7 +129,7 @@ impl Leader {
             options,
             rng,
             posts: Duty::ALL.map(Post::new),
-            aside: None,
+            asides: Duty::ALL.map(|_| None),
             is_behind: false,
             tallies: Tallies::new(),
             lead_at: now,
@@ -156,17 +166,14 @@ impl Leader {
 
     async fn wait(&mut self) {
         let leads = self.leads();
-        let is_free = |post: &&Post| self.aside.is_none() || !takes_long(post.duty);
-        let sweeps = self.posts.iter().filter(|post| post.term.is_some()).filter(is_free);
-        let sweep_at = sweeps.filter_map(|post| post.sweep_at).min();
+        let sweeps = self.posts.iter().zip(&self.asides).filter(|(_, aside)| aside.is_none());
+        let sweeps = sweeps.filter(|(post, _)| post.term.is_some());
+        let sweep_at = sweeps.filter_map(|(post, _)| post.sweep_at).min();
         let look_at = leads.then_some(self.look_at);
         let wake_at = [Some(self.lead_at), look_at, sweep_at].into_iter().flatten().min();
         tokio::select! {
             biased;
-            swept = next(&mut self.aside) => {
-                self.aside = None;
-                self.take(swept);
-            }
+            swept = next(&mut self.asides) => self.take(swept),
             () = self.vacancies.changed() => {
                 // Also if it was this process that gave it up, and would have it back.
                 self.lead_at = self.lead_at.min(Instant::now());
@@ -198,6 +205,8 @@ impl Leader {
                 let pause = self.lead_backoff.next_pause();
                 tracing::warn!(%error, ?pause, "could not campaign for background duties");
                 self.lead_at = Instant::now() + pause;
+                // A look would be another candidacy.
+                self.look_at = self.look_at.max(self.lead_at);
                 return;
             }
         };
@@ -285,7 +294,7 @@ impl Leader {
         for post in &mut self.posts {
             let due = outlook.next_at(post.duty);
             if due.is_some() {
-                post.due = due;
+                post.due = due.max(post.swept_at);
             }
             post.expect(due.map(|at| now + at.since(outlook.at)));
             let late = due.map_or(Duration::ZERO, |due| outlook.at.since(due));
@@ -300,11 +309,13 @@ impl Leader {
         let (duty, mut moved) = (Duty::PromoteDue, 0);
         while Instant::now() < self.lead_at {
             match self.store.promote_due(duty.batch()).await {
+                // What is due and cannot be moved is in the hands of others.
+                Ok(sweep) if sweep.moved == 0 => break,
                 Ok(sweep) => {
                     self.options.metrics.duty(duty).helped.add(1);
                     moved += sweep.moved;
                     let is_behind = |next: Timestamp| sweep.at.since(next) > HELP_AFTER;
-                    if sweep.moved == 0 || !sweep.next_at.is_some_and(is_behind) {
+                    if !sweep.next_at.is_some_and(is_behind) {
                         break;
                     }
                 }
@@ -314,7 +325,9 @@ impl Leader {
                 }
             }
         }
-        tracing::info!(%duty, moved, "helped a leader that was behind");
+        if moved > 0 {
+            tracing::info!(%duty, moved, "helped a leader that was behind");
+        }
     }
 
     /// Does a duty once, if this process leads it and something is due.
@@ -323,7 +336,7 @@ impl Leader {
         let is_due = post.sweep_at.is_some_and(|at| at <= Instant::now());
         let (Some(term), true) = (post.term, is_due) else { return };
         let duty = post.duty;
-        if takes_long(duty) && self.aside.is_some() {
+        if self.asides[place].is_some() {
             return;
         }
         let mandate = Mandate { duty, candidate: self.candidate, term };
@@ -334,7 +347,7 @@ impl Leader {
             Swept { place, term, answer, took: began.elapsed() }
         };
         if takes_long(duty) {
-            self.aside = Some(Box::pin(sweep));
+            self.asides[place] = Some(Box::pin(sweep));
         } else {
             let swept = sweep.await;
             self.take(swept);
@@ -368,6 +381,7 @@ impl Leader {
                     self.options.metrics.note_lateness(sweep.at.since(due));
                 }
                 post.due = sweep.next_at;
+                post.swept_at = Some(sweep.at);
                 post.backoff.reset();
                 // What is due at this very moment may already have been swept.
                 post.sweep_at = sweep.next_at.map(|at| now + at.since(sweep.at));
@@ -388,7 +402,9 @@ impl Leader {
                 // What an audit found does not go away by the next one.
                 let pause = if takes_long(duty) { duty.every().unwrap_or(pause) } else { pause };
                 tracing::warn!(%duty, %error, ?pause, "sweep failed");
-                post.sweep_at = Some(now + pause);
+                if is_current {
+                    post.sweep_at = Some(now + pause);
+                }
             }
         }
     }
@@ -397,6 +413,9 @@ impl Leader {
     pub(super) async fn resign(mut self) {
         if !self.leads() && !self.is_unsure {
             return;
+        }
+        for post in self.posts.iter().filter(|post| post.term.is_some()) {
+            self.options.metrics.duty(post.duty).leads_no_more.add(1);
         }
         let tallies = std::mem::take(&mut self.tallies);
         match timeout(RESIGN_MAX, self.store.resign(self.candidate, tallies)).await {
@@ -415,15 +434,22 @@ impl Leader {
 /// Whether sweeps of a duty may take so long that the others do not wait for them.
 const fn takes_long(duty: Duty) -> bool {
     match duty {
-        Duty::Audit => true,
-        Duty::PromoteDue | Duty::Reap | Duty::Prune | Duty::Schedules | Duty::Rollup => false,
+        Duty::Rollup | Duty::Audit => true,
+        Duty::PromoteDue | Duty::Reap | Duty::Prune | Duty::Schedules => false,
     }
 }
 
-/// The answer of the sweep that is under way beside the others; never, if there is none.
-async fn next(aside: &mut Option<Aside>) -> Swept {
-    match aside {
-        Some(sweep) => sweep.await,
-        None => std::future::pending().await,
-    }
+/// The answer of a sweep that is under way beside the others; never, if there is none.
+async fn next(asides: &mut [Option<Aside>]) -> Swept {
+    std::future::poll_fn(|context| {
+        for aside in asides.iter_mut() {
+            let Some(sweep) = aside else { continue };
+            if let Poll::Ready(swept) = sweep.as_mut().poll(context) {
+                *aside = None;
+                return Poll::Ready(swept);
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }

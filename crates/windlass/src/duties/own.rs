@@ -102,7 +102,9 @@ pub(super) fn declare(
         if !names.insert(name.clone()) {
             return Err(refuse(format!("duty {name:?} is declared twice")));
         }
-        let declaration = DutyDeclaration { name, every: *every, is_new: true };
+        // As it is stored: two that differ by less are one.
+        let every = Duration::from_micros(u64::try_from(every.as_micros()).unwrap_or(u64::MAX));
+        let declaration = DutyDeclaration { name, every, is_new: true };
         declaration.check().map_err(refuse)?;
         declared.push((declaration, Arc::clone(handler)));
     }

@@ -32,6 +32,9 @@ use crate::worker::panicked;
 /// been declared with another interval, or forgotten.
 const ASK_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 
+/// How soon a declaration is made again that was not heard.
+const UNHEARD_PAUSE: Duration = Duration::from_secs(1);
+
 /// How soon a process asks again that could have been given a duty and was not: someone else is
 /// about to have it.
 const RIVAL_PAUSE: Duration = Duration::from_millis(100);
@@ -162,8 +165,14 @@ impl Roster {
     /// Asks and works until `shutdown`, and then lets the handlers come to their end.
     pub(super) async fn run(mut self, shutdown: CancellationToken) {
         while !shutdown.is_cancelled() {
-            self.say_all(false).await;
-            self.renew().await;
+            // Both can be repeated. What is asked for is waited for: it may be given.
+            let speak = async {
+                self.renew().await;
+                self.say_all(false).await;
+            };
+            if shutdown.run_until_cancelled(speak).await.is_none() {
+                break;
+            }
             self.ask().await;
             let wake_at = self.wake_at();
             tokio::select! {
@@ -291,8 +300,11 @@ impl Roster {
     /// Takes note of how a duty is, and begins it if it is this process's to do.
     fn learn(&mut self, place: usize, record: &DutyRecord, at: Timestamp, sent: Instant) {
         let post = &mut self.posts[place];
-        post.declared.is_new = false;
-        if post.every != record.every {
+        // A declaration is not heard while somebody else has the row.
+        let is_heard = record.every == post.declared.every;
+        let is_unheard = post.declared.is_new && !is_heard;
+        post.declared.is_new = is_unheard;
+        if post.every != record.every && !is_unheard {
             let (duty, every, mine) = (&record.name, record.every, post.declared.every);
             tracing::warn!(%duty, ?every, ?mine, "another process declares another interval");
             post.every = record.every;
@@ -308,6 +320,7 @@ impl Roster {
         let spread = (record.every / 10).min(self.settings.spread_max).mul_f64(self.rng.f64());
         let pause = match due_at.since(at) {
             none if none.is_zero() => RIVAL_PAUSE,
+            pause if is_unheard => pause.min(UNHEARD_PAUSE),
             pause => pause.min(ASK_PAUSE_MAX) + spread,
         };
         self.posts[place].stage = Stage::Idle { ask_at: Instant::now() + pause };
@@ -380,7 +393,8 @@ impl Roster {
         let Some(place) = self.posts.iter().position(is_it) else { return };
         match finish {
             Some(Finish::Ended(Ok(()))) => self.finish(place, DutyOutcome::Succeeded),
-            Some(Finish::Ended(Err(_))) if self.is_draining => {
+            // It was told to end, and did: its time is not over.
+            Some(Finish::Ended(Err(_))) if self.is_told(place) => {
                 self.finish(place, DutyOutcome::GivenUp);
             }
             Some(Finish::Ended(Err(error))) => {
@@ -394,6 +408,10 @@ impl Roster {
                 self.posts[place].stage = Stage::Idle { ask_at: Instant::now() + RIVAL_PAUSE };
             }
         }
+    }
+
+    fn is_told(&self, place: usize) -> bool {
+        self.posts[place].work().is_some_and(|work| work.told.is_cancelled())
     }
 
     /// Has the store told how a handler ended.

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{Metrics, Text, WorkerGauges};
 use crate::engine::Windlass;
 use crate::error::Error;
-use crate::store::{QueueList, Store};
+use crate::store::{QueueList, Store, StoreError};
 
 /// How long the store may take to say what is in the queues.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -56,7 +57,15 @@ pub(crate) struct Scraper {
     metrics: Arc<Metrics>,
     /// The runtime of the store: whoever asks may be on another.
     runtime: Handle,
-    last: Mutex<Option<(Instant, Option<QueueList>)>>,
+    looks: Mutex<Looks>,
+}
+
+/// What is known of the looks at the store.
+#[derive(Default)]
+struct Looks {
+    last: Option<(Instant, Option<QueueList>)>,
+    /// The one that nobody has waited for to the end.
+    under_way: Option<JoinHandle<Result<QueueList, StoreError>>>,
 }
 
 impl Scraper {
@@ -64,7 +73,7 @@ impl Scraper {
     ///
     /// Outside a tokio runtime.
     pub(crate) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Self {
-        Scraper { store, metrics, runtime: Handle::current(), last: Mutex::default() }
+        Scraper { store, metrics, runtime: Handle::current(), looks: Mutex::default() }
     }
 
     pub(crate) async fn text(&self, worker: Option<&WorkerGauges>) -> String {
@@ -81,16 +90,24 @@ impl Scraper {
         text.into_string()
     }
 
+    /// What the store says, or has just said. There is one look at a time, however many ask and
+    /// whether they wait for it or not.
     async fn queues(&self) -> Option<QueueList> {
-        let mut last = self.last.lock().await;
-        if let Some((at, queues)) = &*last
+        let mut looks = self.looks.lock().await;
+        if let Some((at, queues)) = &looks.last
             && at.elapsed() < KEPT
         {
             return queues.clone();
         }
-        let store = Arc::clone(&self.store);
-        let mut look = self.runtime.spawn(async move { store.list_queues().await });
-        let queues = match tokio::time::timeout(ANSWER_MAX, &mut look).await {
+        let mut look = match looks.under_way.take() {
+            Some(look) => look,
+            None => {
+                let store = Arc::clone(&self.store);
+                self.runtime.spawn(async move { store.list_queues().await })
+            }
+        };
+        let answer = tokio::time::timeout(ANSWER_MAX, &mut look).await;
+        let queues = match answer {
             Ok(Ok(Ok(queues))) => Some(queues),
             Ok(Ok(Err(error))) => {
                 tracing::debug!(%error, "the queues could not be looked at");
@@ -100,11 +117,11 @@ impl Scraper {
             Ok(Err(_)) => None,
             // Handlers may keep the runtime busy as well as the store may be away.
             Err(_) => {
-                look.abort();
+                looks.under_way = Some(look);
                 None
             }
         };
-        *last = Some((Instant::now(), queues.clone()));
+        looks.last = Some((Instant::now(), queues.clone()));
         queues
     }
 }

@@ -96,7 +96,12 @@ impl Text {
         let age = |since: Option<Timestamp>| {
             since.map_or(Duration::ZERO, |since| list.at.since(since)).as_secs_f64()
         };
-        let queues = &list.queues[..list.queues.len().min(QUEUES_MAX)];
+        let mut queues: Vec<_> = list.queues.iter().collect();
+        // Where there are too many, those with the most ready tasks.
+        queues.sort_by_key(|queue| std::cmp::Reverse(queue.ready()));
+        let untold = queues.len().saturating_sub(QUEUES_MAX);
+        queues.truncate(QUEUES_MAX);
+        queues.sort_by_key(|queue| (&queue.queue, std::cmp::Reverse(queue.priority)));
         let priorities: Vec<String> =
             queues.iter().map(|it| it.priority.get().to_string()).collect();
         let rows: Vec<_> = queues.iter().zip(&priorities).collect();
@@ -119,6 +124,8 @@ impl Text {
         let name = "windlass_queue_went_total";
         let help = "Tasks that are not ready any more: claimed, or cancelled, of all processes.";
         write(name, Kind::Counter, help, &|place| queues[place].went as f64);
+        let help = "Queues and priorities beyond the 100 with the most ready tasks.";
+        self.alone("windlass_queues_untold", Kind::Gauge, help, untold);
         if let Some(counted_at) = list.counted_at {
             let name = "windlass_queue_counted_age_seconds";
             let help = "How long ago the queues were last counted.";

@@ -323,7 +323,8 @@ impl LeaderRecord {
         self.runs += tally.runs;
         self.items += tally.items;
         self.errors += tally.errors;
-        self.last_run_at = tally.last_run_at.or(self.last_run_at);
+        // It may have been kept from a term before.
+        self.last_run_at = self.last_run_at.max(tally.last_run_at);
         self.busy += tally.busy;
         self.last_took = tally.last_took.or(self.last_took);
         if tally.last_error.is_some() {

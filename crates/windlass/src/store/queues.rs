@@ -52,8 +52,8 @@ pub struct QueueRecord {
     pub went: u64,
     /// When that was last brought up to date because something had changed.
     pub changed_at: Timestamp,
-    /// Since when the task is ready that is so for the longest time, of the first 1,000 tenants
-    /// that have one; `None` if there is none.
+    /// Since when the task is ready that came first, of the first 1,000 tenants that have one;
+    /// `None` if there is none. One that was given back keeps its place, and is ready since then.
     pub oldest_at: Option<Timestamp>,
 }
 

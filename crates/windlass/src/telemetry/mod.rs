@@ -24,7 +24,7 @@ mod otlp;
 use std::io::Write;
 
 use tracing::Dispatch;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{Targets, filter_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 
@@ -163,7 +163,14 @@ impl Telemetry {
     pub fn build(self) -> Result<(Dispatch, TelemetryGuard), Error> {
         let sink = self.sink.unwrap_or_else(|| Box::new(std::io::stderr()));
         let lines = self.is_logging.then(|| Lines::new(self.format, sink));
-        let lines = lines.map(|lines| lines.with_filter(self.log_levels));
+        let levels = self.log_levels;
+        // Lines say which attempt they belong to, whatever their level.
+        let is_wanted = move |metadata: &tracing::Metadata<'_>| {
+            let is_ours = metadata.is_span() && metadata.target().starts_with("windlass");
+            let is_ours = is_ours && *metadata.level() <= tracing::Level::INFO;
+            is_ours || levels.would_enable(metadata.target(), metadata.level())
+        };
+        let lines = lines.map(|lines| lines.with_filter(filter_fn(is_wanted)));
         let registry = Registry::default().with(lines);
         #[cfg(feature = "otlp")]
         {

@@ -241,11 +241,7 @@ impl Desk {
             Some(scraper) => scraper.text(Some(&worker)).await,
             None => String::new(),
         };
-        let mut response = Response::new(text);
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
+        scraped(text)
     }
 
     fn answer<B>(&self, request: &Request<B>, peer: SocketAddr) -> Response<String> {
@@ -281,7 +277,7 @@ impl Desk {
                 | Condition::Stuck(_) => self.response(StatusCode::SERVICE_UNAVAILABLE, None),
             },
             // The head of a scrape.
-            "/metrics" => self.response(StatusCode::OK, None),
+            "/metrics" => scraped(String::new()),
             _ => self.drain(request, peer),
         }
     }
@@ -329,6 +325,15 @@ impl Desk {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     }
+}
+
+/// An answer for Prometheus.
+fn scraped(text: String) -> Response<String> {
+    let mut response = Response::new(text);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ impl ReadyQueues {
                 came: route.came,
                 went: route.went,
                 changed_at: self.now.unwrap_or(Timestamp::from_micros(0)),
-                oldest_at: route.since.values().flatten().min().copied(),
+                oldest_at: route.oldest_at(),
             })
         });
         all.take(QUEUES_LISTED_MAX).collect()
@@ -186,6 +186,12 @@ impl ReadyQueues {
 }
 
 impl Route {
+    /// Since when the task is ready that came first.
+    fn oldest_at(&self) -> Option<Timestamp> {
+        let first = self.since.iter().min_by_key(|((_, age), _)| *age);
+        first.and_then(|(_, since)| *since)
+    }
+
     fn pop(&mut self, serves: &mut impl FnMut(&Station) -> bool) -> Option<TaskId> {
         let served = self.ready.iter().filter(|(station, _)| serves(station));
         let first = served.filter_map(|(station, waiting)| {

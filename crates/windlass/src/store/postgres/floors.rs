@@ -23,6 +23,9 @@ const SWEEP_REST: u32 = 20;
 /// No sweep rests longer: what stands in front of a floor waits for the next one.
 const SWEEP_REST_MAX: Duration = Duration::from_secs(5);
 
+/// Changes of queues are looked for more rarely, and what is missed is added up later.
+const CHANGES_REST_MAX: Duration = Duration::from_secs(60);
+
 /// A sweep of timers or staged runs that takes less than it takes to pass some ten thousand
 /// dead rows needs no rest.
 const CHEAP_LOOK: Duration = Duration::from_millis(5);
@@ -66,10 +69,11 @@ impl Look {
 
     /// How long the next sweep must wait after this one.
     fn rest(self) -> Duration {
-        let rest = (self.took * SWEEP_REST).min(SWEEP_REST_MAX);
+        let rest = self.took * SWEEP_REST;
         match self.front {
-            Front::Route(_) => rest,
-            Front::Timers | Front::Staged | Front::Changes if self.is_dear() => rest,
+            Front::Route(_) => rest.min(SWEEP_REST_MAX),
+            Front::Changes if self.is_dear() => rest.min(CHANGES_REST_MAX),
+            Front::Timers | Front::Staged if self.is_dear() => rest.min(SWEEP_REST_MAX),
             Front::Timers | Front::Staged | Front::Changes => Duration::ZERO,
         }
     }

@@ -1,6 +1,6 @@
 //! How much is in the queues: what statements left in `queue_changes`, added up.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use windlass_core::{Priority, QueueName};
@@ -11,10 +11,13 @@ use super::floors::{Found, Front, Look};
 use super::repeat::repeat;
 use super::statements as sql;
 use super::time::At;
-use super::writes::{Writes, params};
+use super::writes::Writes;
 use crate::store::{
     Connections, Mandate, QUEUES_LISTED_MAX, QueueList, QueueRecord, QueueStore, StoreError, Sweep,
 };
+
+/// How long the oldest tasks are looked for.
+const OLDEST_TIME_MAX: Duration = Duration::from_secs(5);
 
 #[async_trait]
 impl QueueStore for PostgresStore {
@@ -48,14 +51,26 @@ impl PostgresStore {
         let row = rows.first();
         let moved: i64 = row.map_or(0, |row| row.get("moved"));
         let last: Option<i64> = row.and_then(|row| row.get("last"));
-        let mut writes = Writes::default();
-        writes.push(&sql::NOTE_OLDEST, params![]);
-        tx.commit(writes).await?;
+        tx.commit(Writes::default()).await?;
         let is_dry = moved < most;
         let look = Look { front: Front::Changes, from, took };
         self.floors.learn(look, last.unwrap_or(from), is_dry);
+        drop(connection);
+        if is_dry {
+            self.note_oldest().await;
+        }
         let moved = usize::try_from(moved).unwrap_or(0);
         Ok(Sweep { at: now, moved, next_at: (!is_dry).then_some(now) })
+    }
+
+    /// Notes how long the oldest tasks are ready. That is an estimate for people, and where dead
+    /// rows are kept by an old snapshot it may take long: then it is left as it was.
+    async fn note_oldest(&self) {
+        match tokio::time::timeout(OLDEST_TIME_MAX, self.read(&sql::NOTE_OLDEST, &[])).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(fault)) => tracing::warn!(?fault, "the oldest tasks were not looked for"),
+            Err(_) => tracing::warn!("the oldest tasks were not found within {OLDEST_TIME_MAX:?}"),
+        }
     }
 
     async fn list_queues_once(&self) -> Result<QueueList, Fault> {

@@ -69,7 +69,7 @@ async fn a_schedule_that_cannot_be_fired_stops_no_other() {
 
 #[tokio::test]
 async fn many_schedules_that_cannot_be_fired_are_told_of_and_block_nothing() {
-    let names: Vec<String> = (0..25).map(|number| format!("bad {number}")).collect();
+    let names: Vec<String> = (0..150).map(|number| format!("bad {number}")).collect();
     let mut all: Vec<&str> = names.iter().map(String::as_str).collect();
     all.push("good");
     let test = with(&all).await;
@@ -82,7 +82,7 @@ async fn many_schedules_that_cannot_be_fired_are_told_of_and_block_nothing() {
         errors += u32::from(test.store.fire_schedules(100).await.is_err());
         assert!(errors < 10, "it gets nowhere");
     }
-    assert_eq!(errors, 2, "ten behind each other are an error");
+    assert_eq!(errors, 1, "a sweep of which nothing could be fired has failed");
 }
 
 #[tokio::test]

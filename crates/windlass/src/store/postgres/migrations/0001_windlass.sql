@@ -473,6 +473,8 @@ begin
 end
 $$;
 
+revoke execute on function windlass.count_came, windlass.count_went from public;
+
 create trigger ready_came after insert on windlass.ready
 referencing new table as came
 for each statement execute function windlass.count_came();

@@ -17,13 +17,14 @@ use super::advance::Advance;
 use super::rows::record_of;
 use super::unfired::Named;
 use crate::store::schedules::{FIRES_MAX, taken};
-use crate::store::{BATCH_BYTES_MAX, Mandate, NewRun, ScheduleRecord, Sweep};
+use crate::store::{BATCH_BYTES_MAX, Mandate, NewRun, ScheduleRecord, StoreError, Sweep};
 
 /// The most schedules that one sweep looks at: of those whose time has come, and of those that wait.
 const LOOK_MAX: usize = 100;
 
-/// How many schedules behind each other are passed over that cannot be fired.
-const FAILED_MAX: usize = 10;
+/// If so many schedules cannot be fired and no other can, they are hardly to blame: the sweep has
+/// failed, though they are passed over.
+const FAILED_MIN: usize = 10;
 
 /// A run of a schedule that may not be over.
 struct Open {
@@ -56,21 +57,24 @@ impl PostgresStore {
         schedules: &[Named],
         limit: usize,
     ) -> Result<Sweep, Fault> {
-        let (mut moved, mut failed) = (0, 0);
+        let (mut moved, mut failed) = (0, Vec::new());
         for schedule in schedules {
             if moved >= limit {
                 break;
             }
             let mut tried = Vec::new();
             match self.fire_in(mandate, Some(schedule), limit - moved, &mut tried).await {
-                Ok(sweep) => (moved, failed) = (moved + sweep.moved, 0),
-                Err(fault) if is_of_one(&fault) && failed < FAILED_MAX => {
-                    failed += 1;
-                    self.unfired.pass_over(schedule, self.now_once().await?, fault.into());
+                Ok(sweep) => moved += sweep.moved,
+                Err(fault) if is_of_one(&fault) => {
+                    let error = StoreError::from(fault);
+                    self.unfired.pass_over(schedule, self.now_once().await?, error.clone());
+                    failed.push(error);
                 }
-                // So many behind each other are not to blame: nothing can be fired.
                 Err(fault) => return Err(fault),
             }
+        }
+        if failed.len() >= FAILED_MIN && failed.len() == schedules.len() {
+            return Err(failed.swap_remove(0).into());
         }
         let at = self.now_once().await?;
         Ok(Sweep { at, moved, next_at: Some(at) })

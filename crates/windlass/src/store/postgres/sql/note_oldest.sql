@@ -2,7 +2,8 @@
 --
 -- One look for each tenant that has something ready, up to 1,000 of a level: the first of a
 -- tenant's own is its oldest, and places are numbered by age. When that task became ready is in
--- the history of its run, as in the view `queue_lag`. Writes only what has changed.
+-- the history of its run, as in the view `queue_lag`; one that was given back keeps its place and
+-- is ready since then. Looks at levels that have something, and writes only what has changed.
 update windlass.queue_counts q
 set oldest_at = o.at
 from (
@@ -45,5 +46,6 @@ from (
         order by e.id desc
         limit 1
     ) h on true
+    where k.came > k.went or k.oldest_at is not null
 ) o
 where q.level_id = o.level_id and q.oldest_at is distinct from o.at;

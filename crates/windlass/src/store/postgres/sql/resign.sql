@@ -10,7 +10,7 @@ with given_up as (
         runs = l.runs + t.runs,
         items = l.items + t.items,
         errors = l.errors + t.errors,
-        last_run_at = coalesce(t.last_run_at, l.last_run_at),
+        last_run_at = greatest(t.last_run_at, l.last_run_at),
         busy = l.busy + t.busy,
         last_took = coalesce(t.last_took, l.last_took),
         last_error = coalesce(t.last_error, l.last_error)
