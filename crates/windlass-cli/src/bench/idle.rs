@@ -71,9 +71,9 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     let mut add = |key: &str, label: &str, both: f64, joining: f64, unit| {
         report.add(key, label, ((both - joining) / each).max(0.0), unit);
     };
-    let (now, before) = (both.statements as f64, joining.statements as f64);
-    let all = ((now - before) / time.as_secs_f64()).max(0.0);
-    add("statements_per_second", "statements of an idle worker", now, before, "per second");
+    let now = both.statements as f64;
+    let all = now / time.as_secs_f64();
+    add("statements_per_second", "statements of an idle worker", now, 0.0, "per second");
     let (both, joining) = (both.spent, joining.spent);
     let (now, before) = (both.transactions, joining.transactions);
     add("transactions_per_second", "transactions of an idle worker", now, before, "per second");
@@ -86,8 +86,12 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
 /// What workers cost.
 struct Cost {
     spent: Spent,
-    /// Those that begin and end transactions among them.
+    /// Of those that have joined, those that begin and end transactions among them.
     statements: u64,
+}
+
+fn statements(stores: &[Arc<PostgresStore>]) -> u64 {
+    stores.iter().map(|store| store.statements()).sum()
 }
 
 /// What workers cost that are there for a time.
@@ -108,7 +112,11 @@ async fn watch(arguments: &Arguments, ground: &Ground, time: Duration) -> anyhow
         stores.push(store);
     }
     let watching = ground.progress.phase("watching", time.as_secs());
-    for _ in 0..time.as_secs() {
+    let mut joined = 0;
+    for second in 0..time.as_secs() {
+        if second == JOINING.as_secs() {
+            joined = statements(&stores);
+        }
         tokio::time::sleep(Duration::from_secs(1)).await;
         watching.step();
         if let Some(ended) = sweeps.try_join_next() {
@@ -116,10 +124,10 @@ async fn watch(arguments: &Arguments, ground: &Ground, time: Duration) -> anyhow
         }
     }
     sweeps.shutdown().await;
+    let statements = statements(&stores) - joined;
     for worker in workers {
         worker.drain().await?;
     }
-    let statements = stores.iter().map(|store| store.statements()).sum();
     drop(stores);
     Ok(Cost { spent: ground.meter().await?.since(&before, time), statements })
 }
