@@ -12,6 +12,7 @@ mod demo;
 #[cfg(unix)]
 mod dev;
 mod doctor;
+mod duties;
 mod leaders;
 mod log;
 mod migrate;
@@ -69,6 +70,9 @@ enum Command {
 
     /// Show who does which background duty.
     Leaders(leaders::Arguments),
+
+    /// Show what programs do once in a while, by one process at a time.
+    Duties(duties::Arguments),
 
     /// Show who works, where, and what it is at.
     Workers(workers::Arguments),
@@ -132,6 +136,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(arguments) => Ok(runtime()?.block_on(doctor::run(arguments))),
         Command::Leaders(arguments) => {
             runtime()?.block_on(leaders::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Duties(arguments) => {
+            runtime()?.block_on(duties::run(arguments)).map(|()| ExitCode::SUCCESS)
         }
         Command::Workers(arguments) => {
             runtime()?.block_on(workers::run(arguments)).map(|()| ExitCode::SUCCESS)

@@ -49,7 +49,7 @@ pub use id::{
 };
 pub use lane::{Bound, LaneId, LaneKeys, LaneLimit, Lanes, Limit, LimitScope, WhenFull};
 pub use name::{
-    IdempotencyKey, LaneKey, LimitName, NameError, Operator, QueueName, ScheduleName,
+    DutyName, IdempotencyKey, LaneKey, LimitName, NameError, Operator, QueueName, ScheduleName,
     ScheduleOwner, SignalKey, StepName, TaskName, Tenant, WorkerName, WorkflowName,
 };
 pub use payload::{Payload, PayloadError, PayloadLimit};

@@ -166,6 +166,10 @@ name! {
     /// Whose code declares a schedule: all workers of one program have the same.
     ScheduleOwner, "owner of schedules", NAME_BYTES_MAX
 }
+name! {
+    /// The name of a duty of a program, in the whole store.
+    DutyName, "name of a duty", NAME_BYTES_MAX
+}
 
 /// The name of the queue and of the tenant where none was given.
 pub const DEFAULT: &str = "default";

@@ -8,6 +8,7 @@ use windlass::worker::LEASE_MIN;
 use windlass::{Error, Windlass, WorkerHandle, Workflow};
 
 use crate::dice::Dice;
+use crate::duties;
 use crate::faults::FaultKind;
 use crate::input::Input;
 use crate::scenario::{DUTY_INTERVAL_MAX, LEADER_TTL_MAX, LEASE_MAX, POLL_MAX, Style};
@@ -133,6 +134,11 @@ impl Member {
             .plant(world.bug);
         for place in &setup.knows {
             worker = worker.register(&workflows[*place]);
+        }
+        for plan in &world.scenario.duties {
+            let (world, told) = (Arc::clone(world), plan.clone());
+            let work = move |ctx| duties::work(Arc::clone(&world), told.clone(), ctx);
+            worker = worker.duty(&plan.name, plan.every, work);
         }
         if let Some(rotation) = setup.leader_rotation {
             worker = worker.leader_rotation(rotation);

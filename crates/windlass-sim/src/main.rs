@@ -19,6 +19,7 @@ mod clients;
 mod cluster;
 mod commands;
 mod dice;
+mod duties;
 mod faults;
 mod functions;
 mod handlers;

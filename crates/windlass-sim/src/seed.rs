@@ -21,7 +21,7 @@ use crate::input::Input;
 use crate::scenario::{Scenario, SchedulePlan, quiet_max};
 use crate::store::FaultyStore;
 use crate::world::{SiteId, World};
-use crate::{checks, clients, handlers, hints, operators, panics, schedules};
+use crate::{checks, clients, duties, handlers, hints, operators, panics, schedules};
 
 /// How often a simulation that is to come to its end is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -143,6 +143,7 @@ async fn live(seed: u64, options: Options) -> Result<Outcome, Error> {
     }
     let staffed_at = world.now();
     settle(&world).await;
+    duties::settle(&world).await;
     tokio::time::sleep(AFTERMATH).await;
     for member in members {
         member.kill(&world).await;

@@ -1,5 +1,6 @@
 //! The store as one process sees it: over a link that loses, delays and repeats.
 
+mod duties;
 mod link;
 mod queues;
 mod schedules;

@@ -42,6 +42,9 @@ fn planted_bugs_are_caught() {
         PlantedBug::FireInTwoSteps,
         PlantedBug::FireSkipsToNow,
         PlantedBug::FireDrifts,
+        PlantedBug::DutyClaimedTwice,
+        PlantedBug::DutyEndedWithoutTerm,
+        PlantedBug::DutyDrifts,
     ] {
         assert!(hunt(bug, 120).is_some(), "{bug:?} was not caught within 120 seeds");
     }

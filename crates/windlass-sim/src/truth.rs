@@ -10,6 +10,7 @@ use windlass::store::{
 };
 use windlass_core::{ActionId, ClaimSeq, Fence, RunId, TaskId, TaskIndex, TaskState, WorkerId};
 
+use crate::duties::Served;
 use crate::journal::Functions;
 use crate::leaders::Terms;
 use crate::world::{SiteId, World};
@@ -59,6 +60,8 @@ pub(crate) struct Truth {
     pub(crate) in_lanes: Vec<(String, Held)>,
     /// When dead letters of runs were discarded, and by which action.
     pub(crate) discards: Vec<(Timestamp, ActionId, RunId)>,
+    /// How often each time of duties of the program was served.
+    pub(crate) duties: Served,
     /// Counts whatever moved a task.
     pub(crate) moves: u64,
 }

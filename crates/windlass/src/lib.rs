@@ -70,7 +70,7 @@ pub mod workflow;
 
 pub use context::Ctx;
 pub use dead::{DeadLetters, DiscardCall, DiscardSummary, RedriveCall, RedriveSummary};
-pub use duties::{Duties, DutyOptions};
+pub use duties::{Duties, DutyCtx, DutyOptions};
 pub use engine::{Start, Windlass};
 pub use error::{Error, ErrorKind};
 pub use function::Function;
@@ -84,8 +84,8 @@ pub use signal::KeySignal;
 pub use task_error::TaskError;
 pub use windlass_core::why;
 pub use windlass_core::{
-    ActionId, CandidateId, Definition, Event, EventBody, EventId, Failure, FailureCode, Fence,
-    Limit, LimitScope, Operator, Payload, PayloadLimit, Priority, RetryPolicy, RunEvent,
+    ActionId, CandidateId, Definition, DutyName, Event, EventBody, EventId, Failure, FailureCode,
+    Fence, Limit, LimitScope, Operator, Payload, PayloadLimit, Priority, RetryPolicy, RunEvent,
     RunEventKind, RunId, RunState, ScheduleName, ScheduleOwner, SignalId, TaskEvent, TaskEventKind,
     TaskName, TaskState, Tenant, Term, Timestamp, Trigger, Version, WhenFull, WorkerId, WorkerLost,
     WorkflowName,

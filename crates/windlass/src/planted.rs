@@ -128,12 +128,18 @@ pub enum PlantedBug {
     FireSkipsToNow,
     /// The next time of a schedule is an interval after it was served.
     FireDrifts,
+    /// A duty is given to whoever asks while another is at it.
+    DutyClaimedTwice,
+    /// A duty is ended by whoever once was at it.
+    DutyEndedWithoutTerm,
+    /// The next time of a duty is an interval after its handler ended.
+    DutyDrifts,
 }
 
 #[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 59] = [
+    pub const ALL: [PlantedBug; 62] = [
         PlantedBug::FinishWithoutFence,
         PlantedBug::ClaimInTwoSteps,
         PlantedBug::FailureWithoutCascade,
@@ -193,6 +199,9 @@ impl PlantedBug {
         PlantedBug::FireInTwoSteps,
         PlantedBug::FireSkipsToNow,
         PlantedBug::FireDrifts,
+        PlantedBug::DutyClaimedTwice,
+        PlantedBug::DutyEndedWithoutTerm,
+        PlantedBug::DutyDrifts,
     ];
 }
 

@@ -41,7 +41,11 @@ async fn who_works_and_who_leads_is_shown_to_people_and_to_programs() {
     builder.task("send").queue("post").run(async |_| Ok::<_, TaskError>(()));
     let workflow = builder.build().expect("the workflow is right");
     let worker = windlass.worker().register(&workflow).name("mail-1").host("node-7");
-    let worker = worker.version("9.9").metadata("colour", "\u{1b}[31m").spawn();
+    let worker = worker.version("9.9").metadata("colour", "\u{1b}[31m");
+    let hour = std::time::Duration::from_secs(3_600);
+    let worker = worker.duty("sweep", hour, async |_| Err::<(), _>(TaskError::new("disk full")));
+    assert_eq!(told(&url, &["duties"]), "no duties of programs\n");
+    let worker = worker.spawn();
     let worker = worker.expect("the settings are within their limits");
     windlass.start(&workflow, ()).await.expect("it is there").wait().await.expect("it ends");
     while !told(&url, &["leaders"]).contains("mail-1") {
@@ -53,7 +57,16 @@ async fn who_works_and_who_leads_is_shown_to_people_and_to_programs() {
     assert_eq!((&leaders[1]["duty"], &leaders[1]["term"]), (&"reap".into(), &1.into()));
     assert_line(&told(&url, &["workers"]), &["mail-1", "live", "node-7", "9.9", "post", "0/10"]);
 
+    while !told(&url, &["duties"]).contains("last error of sweep: disk full\n") {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_line(&told(&url, &["duties"]), &["sweep", "1h", "waits", "mail-1", "1", "1"]);
+    let duties: Value = serde_json::from_str(&told(&url, &["duties", "--json"])).expect("JSON");
+    assert_eq!((&duties[0]["name"], &duties[0]["errors"]), (&"sweep".into(), &1.into()));
     worker.drain().await.expect("nothing is left to do");
+    assert_line(&told(&url, &["duties", "--forget", "sweep"]), &["duty sweep is forgotten"]);
+    let output = ask(&url, &["duties", "--forget", "sweep"]);
+    assert_line(&text(&output.stderr), &["error: duty \"sweep\" does not exist"]);
     assert_line(&told(&url, &["leaders"]), &["reap", "mail-1", "given up"]);
     assert_eq!(told(&url, &["workers"]), "no workers\n");
     assert_line(&told(&url, &["workers", "--all"]), &["mail-1", "dead"]);

@@ -4,6 +4,7 @@
 //! A scenario is only a plan. Faults are drawn as the simulation goes, from
 //! another stream of the same seed.
 
+mod duties;
 mod limits;
 mod programs;
 mod schedules;
@@ -13,6 +14,7 @@ mod starts;
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use duties::{DUTY_TAKES_MAX, DutyPlan};
 pub(crate) use limits::{LIMIT_WAIT_MAX, LimitPlan};
 pub(crate) use programs::{
     DEFERRED, KEY_SIGNAL, KeySignalPlan, Part, RESULT_BITS, SignalPlan, child_input, key_answer,
@@ -50,6 +52,9 @@ const LIMITS: f64 = 0.45;
 
 /// The share of the scenarios with schedules.
 const SCHEDULES: f64 = 0.3;
+
+/// The share of the scenarios with duties of the program.
+const DUTIES: f64 = 0.3;
 
 /// The share of the scenarios in which some workflows have deadlines.
 const DEADLINES: f64 = 0.3;
@@ -134,6 +139,8 @@ pub(crate) struct Scenario {
     pub(crate) operators: Vec<OperatorPlan>,
     /// What starts runs by itself.
     pub(crate) schedules: Vec<SchedulePlan>,
+    /// What processes do by turns.
+    pub(crate) duties: Vec<DutyPlan>,
     /// How many worker processes there are at a time.
     pub(crate) posts: usize,
     /// The most slots of a worker.
@@ -192,6 +199,8 @@ impl Scenario {
             true => schedules::draw(&mut times, &workflows, tenants.len(), horizon),
             false => Vec::new(),
         };
+        let mut turns = Dice::new(seed, "duties");
+        let duties = if turns.chance(DUTIES) { duties::draw(&mut turns) } else { Vec::new() };
         let (posts_max, slots_max, peace) = match style {
             Style::Mixed => (5, dice.pick(&[1, 3, 5, 20]), dice.pick(&[4_000, 10_000, 25_000])),
             Style::Backlog => (2, 2, dice.pick(&[4_000, 10_000, 25_000])),
@@ -213,6 +222,7 @@ impl Scenario {
             key_signals,
             operators,
             schedules,
+            duties,
         };
         if has_functions && functions.chance(0.5) {
             let verbs = [Verb::Record, Verb::Signal, Verb::Finish, Verb::Finish, Verb::Start];
@@ -280,6 +290,9 @@ impl fmt::Display for Scenario {
         }
         for schedule in &self.schedules {
             writeln!(f, "{schedule:?}")?;
+        }
+        for duty in &self.duties {
+            writeln!(f, "{duty:?}")?;
         }
         for signal in &self.key_signals {
             writeln!(f, "{signal:?}")?;

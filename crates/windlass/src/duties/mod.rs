@@ -6,7 +6,10 @@
 //! of the store, which refuses a leader that was replaced.
 
 mod leader;
+mod own;
+mod roster;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +17,18 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::leader::Leader;
+use self::own::declare;
+use self::roster::Roster;
 use crate::backoff::Backoff;
 use crate::error::{Error, ErrorKind};
 use crate::metrics::Metrics;
+use crate::process::Gate;
 use crate::store::{BATCH_MAX, Duty, Hints, Store, StoreError, Sweep};
 use crate::worker::SETTING_MAX;
 use windlass_core::WorkerName;
+
+pub use self::own::DutyCtx;
+pub(crate) use self::own::{OwnDuty, OwnSettings};
 
 /// The longest pause between two looks of a leader, whatever its interval is: a lease that is
 /// longer is seen before it ends, without a hint that it began.
@@ -29,6 +38,10 @@ const _: () = assert!(Duty::PromoteDue.batch() <= BATCH_MAX);
 
 /// The shortest time to live of a leader: below it, a slow answer costs the leadership.
 pub(crate) const TTL_MIN: Duration = Duration::from_secs(2);
+
+/// Processes that wait for the same duty of their program ask within this time of it, and within
+/// a tenth of its interval.
+pub(crate) const SPREAD_MAX: Duration = Duration::from_millis(500);
 
 /// The time to live of a leader if nothing is said.
 const TTL: Duration = Duration::from_secs(10);
@@ -57,6 +70,9 @@ pub struct DutyOptions {
     /// to be renewed would give an idle engine timers to step through.
     pub(crate) is_led: bool,
     pub(crate) metrics: Arc<Metrics>,
+    /// The duties of the program.
+    pub(crate) own: Vec<OwnDuty>,
+    pub(crate) grace: Duration,
 }
 
 impl Default for DutyOptions {
@@ -69,6 +85,8 @@ impl Default for DutyOptions {
             seed: 0,
             is_led: true,
             metrics: Arc::default(),
+            own: Vec::new(),
+            grace: Duration::from_secs(30),
         }
     }
 }
@@ -111,6 +129,54 @@ impl DutyOptions {
         self
     }
 
+    /// Lets this process do a duty of its program, see
+    /// [`WorkerBuilder::duty`](crate::WorkerBuilder::duty).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
+    /// use std::time::Duration;
+    /// use windlass::{DutyCtx, DutyOptions, TaskError, Windlass};
+    ///
+    /// let windlass = Windlass::memory();
+    /// let (done, mut is_done) = tokio::sync::mpsc::channel(1);
+    /// let hour = Duration::from_secs(3_600);
+    /// let options = DutyOptions::default().duty("sweep", hour, move |ctx: DutyCtx| {
+    ///     let done = done.clone();
+    ///     async move { done.send(ctx.term().0).await.map_err(TaskError::new) }
+    /// });
+    /// let duties = windlass.duties(options)?;
+    /// assert_eq!(is_done.recv().await, Some(1));
+    /// duties.stop().await;
+    /// assert_eq!(windlass.program_duties().await?[0].runs, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn duty<F, Fut, E>(mut self, name: impl Into<String>, every: Duration, handler: F) -> Self
+    where
+        F: Fn(DutyCtx) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.own.push(OwnDuty::new(name, every, handler));
+        self
+    }
+
+    /// How long handlers of [duties](DutyOptions::duty) may go on once they are told that the
+    /// process ends; 30 s if not said.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    pub(crate) fn own_settings(&self) -> OwnSettings {
+        OwnSettings {
+            ttl: self.ttl,
+            grace: self.grace,
+            spread_max: if self.is_led { SPREAD_MAX } else { Duration::ZERO },
+            // Other numbers than those of the leader.
+            seed: self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15),
+        }
+    }
+
     /// The time to live that suits workers with this lease: a worker that dies and led is to
     /// be found dead as soon as any other.
     pub(crate) fn ttl_for(lease: Duration) -> Duration {
@@ -138,6 +204,7 @@ impl DutyOptions {
             let text = format!("rotation of duties is {rotation:?}, their ttl is {:?}", self.ttl);
             return refuse(text);
         }
+        declare(&self.own, &self.own_settings())?;
         WorkerName::new(&self.name)?;
         Ok(())
     }
@@ -155,7 +222,8 @@ async fn sweep(duty: Duty, store: &dyn Store) -> Result<Sweep, StoreError> {
     }
 }
 
-/// The background duties of an engine at work, without a worker. Made by
+/// The background duties of an engine and the [duties](DutyOptions::duty) of its program at work,
+/// without a worker. Made by
 /// [`Windlass::duties`](crate::Windlass::duties); dropped, it ends them. A sweep that is
 /// under way is given up and left to whoever does the duties next.
 #[derive(Debug)]
@@ -168,7 +236,17 @@ pub struct Duties {
 impl Duties {
     pub(crate) fn spawn(store: Arc<dyn Store>, options: DutyOptions) -> Self {
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(run(store, options, shutdown.clone()));
+        let own = run_own(
+            (Arc::clone(&store), Gate::default()),
+            options.name.clone(),
+            options.own_settings(),
+            options.own.clone(),
+            shutdown.clone(),
+        );
+        let lead = run(store, options, shutdown.clone());
+        let task = tokio::spawn(async {
+            tokio::join!(lead, own);
+        });
         Duties { task, stop: shutdown.drop_guard() }
     }
 
@@ -201,6 +279,28 @@ pub(crate) async fn run(store: Arc<dyn Store>, options: DutyOptions, shutdown: C
         never = leader.run() => match never {},
     }
     leader.resign().await;
+}
+
+/// Checks the duties of a program.
+pub(crate) fn check_own(duties: &[OwnDuty], settings: &OwnSettings) -> Result<(), Error> {
+    declare(duties, settings).map(drop)
+}
+
+/// Does the duties of a program, those of them that this process is given, until `shutdown`; then
+/// lets their handlers come to their end.
+pub(crate) async fn run_own(
+    link: (Arc<dyn Store>, Gate),
+    process: String,
+    settings: OwnSettings,
+    duties: Vec<OwnDuty>,
+    shutdown: CancellationToken,
+) {
+    match declare(&duties, &settings) {
+        Ok(declared) if declared.is_empty() => {}
+        Ok(declared) => Roster::new(link, process, settings, declared).run(shutdown).await,
+        // It was checked when the process was set up.
+        Err(error) => tracing::error!(%error, "the duties of the program are not done"),
+    }
 }
 
 /// Does one duty for ever, whoever else does. An error of the store is logged and waited out.

@@ -9,6 +9,7 @@
 //! in `windlass-core` and applied here.
 
 pub(crate) mod dead;
+pub(crate) mod duties;
 mod hints;
 mod leaders;
 mod link;
@@ -36,6 +37,10 @@ use windlass_core::{
 pub use dead::{
     DeadLetter, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Pace,
     REDRIVE_MAX, REDRIVE_TASKS_MAX, Redrive, Redriven, RefusedRun,
+};
+pub use duties::{
+    DUTIES_MAX, DutyClaim, DutyDeclaration, DutyEnd, DutyHolder, DutyMandate, DutyOutcome,
+    DutyRecord, DutyStanding, DutyStore, EVERY_MIN, PROCESS_DUTIES_MAX,
 };
 pub use hints::{HintSender, Hints};
 pub use leaders::{
@@ -155,7 +160,7 @@ pub struct Sweep {
 ///
 /// Every verb is atomic, and safe to repeat when its answer was lost.
 #[async_trait]
-pub trait Store: WorkerLink + ScheduleStore + QueueStore {
+pub trait Store: WorkerLink + ScheduleStore + DutyStore + QueueStore {
     /// Makes a definition known, so that runs of it can be started.
     ///
     /// A definition of the same name and version may be registered again with

@@ -1,23 +1,26 @@
 //! An engine for users' tests.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::Instant;
 use windlass_core::retry::WAIT_MAX;
-use windlass_core::{Definition, Timestamp, Version, WorkflowName};
+use windlass_core::{Definition, DutyName, Timestamp, Version, WorkflowName};
 
 use super::crash::{CrashLink, CrashProbe, Places};
 use super::script::{Plot, RecordingLink, Refused, Watch};
 use super::{History, Process, invariants};
 use crate::clock::{Clock, RuntimeClock};
+use crate::duties::{DutyCtx, DutyOptions, OwnDuty, OwnSettings, check_own};
 use crate::engine::{Start, Windlass};
 use crate::run::RunHandle;
 use crate::store::memory::Activity;
-use crate::store::{MemoryStore, RunFilter, Store, WorkerLink};
+use crate::store::{DutyRecord, DutyStore as _, MemoryStore, RunFilter, Store, WorkerLink};
 use crate::worker::{Point, Probe, SETTING_MAX};
 use crate::workflow::{Registration, Workflow};
 
@@ -78,6 +81,7 @@ pub struct TestEngine {
     lease: Duration,
     wanted: usize,
     registrations: Vec<Registration>,
+    duties: Vec<OwnDuty>,
     definitions: HashMap<(WorkflowName, Version), Arc<Definition>>,
     workers: Mutex<Vec<Process>>,
     /// Where a worker is to die by itself.
@@ -106,6 +110,7 @@ impl TestEngine {
             lease: Duration::from_secs(15),
             wanted: 1,
             registrations: Vec::new(),
+            duties: Vec::new(),
             definitions: HashMap::new(),
             workers: Mutex::default(),
             places: None,
@@ -117,6 +122,21 @@ impl TestEngine {
     #[must_use]
     pub fn register<I>(self, workflow: &Workflow<I>) -> Self {
         self.registration(workflow.registration())
+    }
+
+    /// Lets the workers do a duty of the program, as [`WorkerBuilder::duty`] does: by virtual time,
+    /// and when it is due rather than a little later. It needs no workflow.
+    ///
+    /// [`WorkerBuilder::duty`]: crate::WorkerBuilder::duty
+    #[must_use]
+    pub fn duty<F, Fut, E>(mut self, name: &str, every: Duration, handler: F) -> Self
+    where
+        F: Fn(DutyCtx) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.duties.push(OwnDuty::new(name, every, handler));
+        self
     }
 
     pub(super) fn registration(mut self, registration: Registration) -> Self {
@@ -171,7 +191,7 @@ impl TestEngine {
     }
 
     /// Lets everything happen that can happen without waiting for a timer: until
-    /// no task is ready, running or due. Time passes as far as handlers and leases
+    /// no task is ready, running or due, and no [duty](TestEngine::duty) at work or due. Time passes as far as handlers and leases
     /// of dead workers take it.
     ///
     /// # Panics
@@ -180,16 +200,44 @@ impl TestEngine {
     /// a task of a workflow that was not registered.
     pub async fn run_until_idle(&self) {
         self.employ();
-        let mut activity = self.store.activity();
+        let (mut activity, mut duties) = (self.store.activity(), self.store.duty_hints());
+        let mut stuck_at = Instant::now() + STUCK_AFTER;
         loop {
+            duties.take();
             let now_active = *activity.borrow_and_update();
-            if self.is_idle(now_active) {
+            let busy_duty = self.busy_duty().await;
+            if self.is_idle(now_active) && busy_duty.is_none() {
                 return;
             }
-            if tokio::time::timeout(STUCK_AFTER, activity.changed()).await.is_err() {
-                panic!("nothing happens, and yet {}", self.stuck().await);
+            tokio::select! {
+                biased;
+                _ = activity.changed() => stuck_at = Instant::now() + STUCK_AFTER,
+                // A duty that comes again and again does not hide a task that is stuck.
+                () = duties.changed() => {}
+                () = tokio::time::sleep_until(stuck_at) => {
+                    let duty = busy_duty.map(|name| format!(", duty {name:?} is not done"));
+                    let duty = duty.unwrap_or_default();
+                    panic!("nothing happens, and yet {}{duty}", self.stuck().await);
+                }
             }
         }
+    }
+
+    /// A duty of the program that a worker is at, or about to be.
+    async fn busy_duty(&self) -> Option<DutyName> {
+        if self.duties.is_empty() {
+            return None;
+        }
+        let all = self.store.list_duties().await.expect("a store in memory answers");
+        let is_its = |it: &&OwnDuty, name: &DutyName| it.name() == name.as_str();
+        // One that no worker has asked for yet is due.
+        let known = |duty: &&OwnDuty| all.iter().any(|it| is_its(duty, &it.name));
+        if let Some(duty) = self.duties.iter().find(|duty| !known(duty)) {
+            return DutyName::new(duty.name()).ok();
+        }
+        let is_busy = |it: &&DutyRecord| it.held_until().is_some() || it.next_at <= self.now();
+        let own = all.iter().filter(|it| self.duties.iter().any(|duty| is_its(&duty, &it.name)));
+        own.filter(is_busy).map(|it| it.name.clone()).next()
     }
 
     /// Lets time pass until every run has ended.
@@ -374,10 +422,13 @@ impl TestEngine {
     }
 
     fn employ_one(&self) {
+        let process = Process::new();
+        let seed = self.hired.fetch_add(1, Ordering::Relaxed);
+        self.do_duties(&process, seed);
         if self.registrations.is_empty() {
+            self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(process);
             return;
         }
-        let process = Process::new();
         let watch = Watch::new(process.clone(), Arc::clone(&self.plot));
         let link = Arc::clone(&self.link) as Arc<dyn WorkerLink>;
         let (link, probe): (Arc<dyn WorkerLink>, Arc<dyn Probe>) = match &self.places {
@@ -403,11 +454,20 @@ impl TestEngine {
             .through(link)
             .probe(probe)
             .in_process(&process)
-            .seeded(self.hired.fetch_add(1, Ordering::Relaxed))
+            .seeded(seed)
             .spawn();
         // The handle is dropped: the worker goes on until its process is killed.
         worker.expect("the settings of the test engine are within their limits");
         workers.push(process);
+    }
+
+    /// Lets a process do the duties of the program until it is killed.
+    fn do_duties(&self, process: &Process, seed: u64) {
+        let ttl = DutyOptions::ttl_for(self.lease);
+        let settings = OwnSettings { ttl, grace: NEVER, spread_max: Duration::ZERO, seed };
+        check_own(&self.duties, &settings).expect("the duties are within their limits");
+        let store = Arc::clone(&self.store) as Arc<dyn Store>;
+        tokio::spawn(process.run_own(store, settings, self.duties.clone()));
     }
 }
 

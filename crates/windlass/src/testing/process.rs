@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::duties;
+use crate::duties::{self, OwnDuty, OwnSettings};
 use crate::process::{Gate, ProcessState};
 use crate::store::{Store, WorkerLink};
 use crate::worker::WorkerBuilder;
@@ -59,6 +59,20 @@ impl Process {
     pub async fn run_duties(&self, store: Arc<dyn Store>, interval: Duration) {
         let never = tokio_util::sync::CancellationToken::new();
         self.0.wrap(duties::run(store, interval.into(), never)).await;
+    }
+}
+
+impl Process {
+    /// Does the duties of a program in this process until it is killed.
+    pub(super) fn run_own(
+        &self,
+        store: Arc<dyn Store>,
+        settings: OwnSettings,
+        own: Vec<OwnDuty>,
+    ) -> impl Future<Output = Option<()>> + Send + use<> {
+        let never = tokio_util::sync::CancellationToken::new();
+        let link = (store, self.0.clone());
+        self.0.wrap(duties::run_own(link, "test".to_owned(), settings, own, never))
     }
 }
 

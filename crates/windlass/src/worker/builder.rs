@@ -11,7 +11,7 @@ use windlass_core::{Definition, QueueName, TaskKind, WorkerName};
 
 use super::{Config, Parts, Probe, Pulse, Session};
 use crate::backoff::Backoff;
-use crate::duties::{self, DutyOptions};
+use crate::duties::{self, DutyOptions, OwnDuty};
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "health")]
 use crate::metrics::Scraper;
@@ -50,12 +50,13 @@ pub struct WorkerBuilder {
     link: Option<Arc<dyn WorkerLink>>,
     registrations: Vec<Registration>,
     queues: Option<Vec<String>>,
-    config: Config,
+    pub(super) config: Config,
     duty_interval: Option<Duration>,
     leader_ttl: Option<Duration>,
     leader_rotation: Option<Duration>,
     schedules: Option<(String, Vec<Schedule>)>,
-    is_led: bool,
+    pub(super) is_led: bool,
+    pub(super) own_duties: Vec<OwnDuty>,
     gate: Gate,
     probe: Option<Arc<dyn Probe>>,
     planted: Planted,
@@ -93,6 +94,7 @@ impl WorkerBuilder {
             leader_rotation: None,
             schedules: None,
             is_led: true,
+            own_duties: Vec::new(),
             gate: Gate::default(),
             probe: None,
             planted: Planted::default(),
@@ -286,6 +288,9 @@ impl WorkerBuilder {
         if let Some(options) = &duty_options {
             options.check()?;
         }
+        let own_settings = self.own_settings();
+        duties::check_own(&self.own_duties, &own_settings)?;
+        let own_duties = self.own_duties;
         let link: Arc<dyn WorkerLink> = match self.link {
             Some(link) => link,
             None => Arc::clone(&self.store) as Arc<dyn WorkerLink>,
@@ -314,6 +319,7 @@ impl WorkerBuilder {
         let declared = self.schedules.map(|(owner, all)| Declared::new(&owner, all)).transpose()?;
         // A worker that drains hands its duties over at once.
         let shutdown = draining.child_token();
+        let process = config.name.clone();
         let session = Session::new(parts, config, draining);
         let gate = self.gate;
         let duty_gate = gate.clone();
@@ -322,6 +328,11 @@ impl WorkerBuilder {
             let declares = declared.map(|declared| {
                 let (store, shutdown) = (Arc::clone(&store), shutdown.clone());
                 tokio::spawn(duty_gate.wrap(declare(store, declared, shutdown)))
+            });
+            let own = (!own_duties.is_empty()).then(|| {
+                let (link, shutdown) = ((Arc::clone(&store), duty_gate.clone()), shutdown.clone());
+                let run = duties::run_own(link, process, own_settings, own_duties, shutdown);
+                tokio::spawn(duty_gate.wrap(run))
             });
             let duties = duty_options
                 .map(|options| tokio::spawn(duty_gate.wrap(duties::run(store, options, shutdown))));
@@ -334,6 +345,11 @@ impl WorkerBuilder {
                 && declares.await.is_err()
             {
                 tracing::error!("the declaration of schedules panicked");
+            }
+            if let Some(own) = own
+                && own.await.is_err()
+            {
+                tracing::error!("the duties of the program panicked");
             }
             if let Some(duties) = duties
                 && duties.await.is_err()
@@ -353,16 +369,21 @@ impl WorkerBuilder {
         false
     }
 
+    pub(super) fn ttl(&self) -> Duration {
+        self.leader_ttl.unwrap_or_else(|| DutyOptions::ttl_for(self.config.lease))
+    }
+
     fn duty_options(&self) -> Option<DutyOptions> {
         Some(DutyOptions {
             interval: self.duty_interval?,
-            ttl: self.leader_ttl.unwrap_or_else(|| DutyOptions::ttl_for(self.config.lease)),
+            ttl: self.ttl(),
             rotation: self.leader_rotation,
             name: self.config.name.clone(),
             // Other numbers than the worker's own.
             seed: self.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15),
             is_led: self.is_led,
             metrics: Arc::clone(&self.metrics),
+            ..DutyOptions::default()
         })
     }
 

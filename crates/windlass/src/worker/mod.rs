@@ -10,6 +10,7 @@ mod attempt;
 mod builder;
 mod call;
 mod drain;
+mod duties;
 mod gather;
 #[cfg(feature = "health")]
 mod health;

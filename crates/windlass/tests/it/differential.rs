@@ -349,6 +349,10 @@ mod planted {
             PlantedBug::FireInTwoSteps | PlantedBug::FireSkipsToNow | PlantedBug::FireDrifts => {
                 false
             }
+            // Nor have they duties of programs.
+            PlantedBug::DutyClaimedTwice
+            | PlantedBug::DutyEndedWithoutTerm
+            | PlantedBug::DutyDrifts => false,
             // A crash between two steps of the store shows these.
             PlantedBug::ClaimInTwoSteps
             | PlantedBug::TimerConsumedEffectLost

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
 
 mod cases;
+mod duties;
 mod everywhere;
 mod link;
 mod schedules;

@@ -14,6 +14,7 @@ mod database;
 mod differential;
 #[cfg(all(feature = "health", unix))]
 mod draining;
+mod duties;
 #[cfg(all(feature = "embedded", unix))]
 mod embedded;
 mod examples;

@@ -7,6 +7,7 @@
 mod children;
 mod control;
 mod dead;
+mod duties;
 mod finish;
 mod lanes;
 mod leaders;
@@ -72,6 +73,7 @@ pub struct MemoryStore {
     timers: HintSender,
     runs: HintSender,
     leaders: HintSender,
+    duties: HintSender,
     activity: watch::Sender<Activity>,
     planted: Planted,
 }
@@ -118,6 +120,7 @@ impl MemoryStore {
             timers: HintSender::new(),
             runs: HintSender::new(),
             leaders: HintSender::new(),
+            duties: HintSender::new(),
             planted,
         }
     }
@@ -157,13 +160,20 @@ impl MemoryStore {
         self.activity.subscribe()
     }
 
+    /// Hints that a duty of a program was begun or ended.
+    #[cfg(feature = "testing")]
+    pub(crate) fn duty_hints(&self) -> Hints {
+        self.duties.subscribe()
+    }
+
     fn send_hints(&self, wakes: Wakes) {
-        let Wakes { work, timers, runs, leaders } = wakes;
+        let Wakes { work, timers, runs, leaders, duties } = wakes;
         for (is_owed, sender) in [
             (!work.is_empty(), &self.work),
             (timers, &self.timers),
             (runs, &self.runs),
             (leaders, &self.leaders),
+            (duties, &self.duties),
         ] {
             if is_owed {
                 sender.send();

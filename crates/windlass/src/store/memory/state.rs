@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    ClaimSeq, Definition, EventId, Fence, IdempotencyKey, Lanes, PayloadLimit, RunId, RunState,
-    TaskId, TaskIndex, TaskState, Tenant, Timestamp, Version, Weight, WorkerId, WorkflowName,
+    ClaimSeq, Definition, DutyName, EventId, Fence, IdempotencyKey, Lanes, PayloadLimit, RunId,
+    RunState, TaskId, TaskIndex, TaskState, Tenant, Timestamp, Version, Weight, WorkerId,
+    WorkflowName,
 };
 
 use super::children::{Family, Notice};
@@ -18,7 +19,7 @@ use super::run::Run;
 use super::schedules::Schedules;
 use crate::planted::{Planted, PlantedBug};
 use crate::store::ring::{Member, Ring};
-use crate::store::{Duty, LeaderRecord, WorkerRecord, WorkerState};
+use crate::store::{Duty, DutyRecord, LeaderRecord, WorkerRecord, WorkerState};
 
 /// Everything. Runs are apart from what they share, so that a run and the rest can
 /// be changed together.
@@ -33,6 +34,7 @@ pub(super) struct State {
     pub(super) log: Log,
     pub(super) retention: Retention,
     pub(super) schedules: Schedules,
+    pub(super) duties: BTreeMap<DutyName, DutyRecord>,
     pub(super) shared: Shared,
 }
 
@@ -131,6 +133,8 @@ pub(super) struct Wakes {
     pub(super) timers: bool,
     pub(super) runs: bool,
     pub(super) leaders: bool,
+    /// A duty of a program was begun or ended.
+    pub(super) duties: bool,
 }
 
 pub(super) struct Worker {
@@ -165,6 +169,7 @@ impl State {
             log: Log::default(),
             retention: Retention::default(),
             schedules: Schedules::default(),
+            duties: BTreeMap::new(),
             shared: Shared {
                 now,
                 ready: ReadyQueues::new(planted),

@@ -17,6 +17,7 @@ mod control;
 mod dead;
 mod deadlines;
 mod doctor;
+mod duties;
 mod election;
 mod fault;
 pub(crate) mod fenced;

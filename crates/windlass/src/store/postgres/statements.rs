@@ -35,6 +35,33 @@ sql!(ROLL_UP, "roll_up.sql", [INT8, INT8]);
 sql!(NOTE_OLDEST, "note_oldest.sql", []);
 sql!(LIST_QUEUES, "list_queues.sql", [TIMESTAMPTZ, INT8]);
 sql!(LIST_LEADERS, "list_leaders.sql", []);
+sql!(LIST_DUTIES, "list_duties.sql", []);
+sql!(READ_DUTIES, "read_duties.sql", [TEXT_ARRAY]);
+sql!(LOCK_DUTIES, "lock_duties.sql", [TEXT_ARRAY]);
+sql!(LOCK_DUTY, "lock_duty.sql", [TEXT]);
+sql!(INSERT_DUTIES, "insert_duties.sql", [TEXT_ARRAY, INT8_ARRAY, TIMESTAMPTZ]);
+sql!(COUNT_DUTIES, "count_duties.sql", []);
+sql!(
+    PUT_DUTY,
+    "put_duty.sql",
+    [
+        TEXT,
+        INT8,
+        TIMESTAMPTZ,
+        INT8,
+        UUID,
+        TEXT,
+        TIMESTAMPTZ,
+        TIMESTAMPTZ,
+        INT8,
+        INT8,
+        TIMESTAMPTZ,
+        INT8,
+        TEXT
+    ]
+);
+sql!(RENEW_DUTIES, "renew_duties.sql", [TEXT_ARRAY, UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ, INT8]);
+sql!(FORGET_DUTY, "forget_duty.sql", [TEXT]);
 
 sql!(WHY_RUN, "why_run.sql", [UUID]);
 sql!(WHY_ACTIVE, "why_active.sql", [UUID, INT8]);

@@ -29,6 +29,7 @@ mod claims;
 mod continues;
 mod dead;
 mod deadlines;
+mod duties;
 mod fairness;
 mod finishes;
 mod keys;
@@ -89,6 +90,7 @@ macro_rules! store_contract {
     ($make:expr) => {
         $crate::store_contract_cases! { store_contract_tests [$make] }
         $crate::schedule_contract_cases! { store_contract_tests [$make] }
+        $crate::duty_contract_cases! { store_contract_tests [$make] }
     };
 }
 
@@ -581,4 +583,5 @@ macro_rules! store_contract_cases {
 pub mod cases {
     crate::store_contract_cases! { store_contract_functions [] }
     crate::schedule_contract_cases! { store_contract_functions [] }
+    crate::duty_contract_cases! { store_contract_functions [] }
 }

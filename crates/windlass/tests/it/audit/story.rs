@@ -10,17 +10,18 @@ use tokio_postgres::Client;
 use windlass::clock::{Clock, VirtualClock};
 use windlass::store::postgres::{AuditOptions, AuditReport, PostgresOptions, PostgresStore, audit};
 use windlass::store::{
-    Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Held, Hello, Mailbox,
-    NewKeySignal, NewRun, NewSchedule, NewSignal, Recording, Release, ScheduleKey,
-    ScheduleStore as _, Signalled, Store, TakeSignal, Which, WorkerLink,
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, DutyClaim, DutyDeclaration, DutyEnd,
+    DutyMandate, DutyOutcome, DutyStore as _, HandlerKey, Held, Hello, Mailbox, NewKeySignal,
+    NewRun, NewSchedule, NewSignal, Recording, Release, ScheduleKey, ScheduleStore as _, Signalled,
+    Store, TakeSignal, Which, WorkerLink,
 };
 use windlass_core::definition::{DefinitionDraft, TaskDraft};
 use windlass_core::schedule::{Cadence, Timing};
 use windlass_core::{
-    Call, ClaimSeq, Decision, Definition, Failure, FailureCode, IdempotencyKey, Limit, Parking,
-    Payload, Priority, QueueName, RetryPolicy, RunId, ScheduleName, SignalId, SignalKey,
-    StepChange, StepKind, StepName, StepResult, StepWrite, TaskKind, Tenant, Timestamp, Trigger,
-    Version, Wait, WorkerId, WorkflowName,
+    Call, CandidateId, ClaimSeq, Decision, Definition, DutyName, Failure, FailureCode,
+    IdempotencyKey, Limit, Parking, Payload, Priority, QueueName, RetryPolicy, RunId, ScheduleName,
+    SignalId, SignalKey, StepChange, StepKind, StepName, StepResult, StepWrite, TaskKind, Tenant,
+    Timestamp, Trigger, Version, Wait, WorkerId, WorkflowName,
 };
 
 use crate::database::TestDatabase;
@@ -102,6 +103,7 @@ impl Story {
     pub(crate) async fn told() -> Self {
         let mut story = Story::empty().await;
         story.tell_scheduled().await;
+        story.tell_duties().await;
         story.tell_ended_orders().await;
         story.tell_fans().await;
         story.tell_functions().await;
@@ -440,6 +442,31 @@ impl Story {
         for fire in self.store.list_fires(key, 10).await.unwrap() {
             self.store.cancel_run(fire.result.run().unwrap(), None).await.unwrap();
         }
+    }
+
+    /// A duty of a program that failed once, and one that a process is at.
+    async fn tell_duties(&self) {
+        let declared = |name: &str| DutyDeclaration {
+            name: DutyName::new(name).unwrap(),
+            every: MINUTE,
+            is_new: true,
+        };
+        let claim = DutyClaim {
+            candidate: CandidateId::from_random(5),
+            process: "process-5".to_owned(),
+            ttl: MINUTE,
+            duties: vec![declared("failed"), declared("at-work")],
+        };
+        let standing = self.store.claim_duties(claim).await.unwrap();
+        let record = &standing.duties[0];
+        let mandate = DutyMandate {
+            name: record.name.clone(),
+            candidate: CandidateId::from_random(5),
+            term: record.term,
+        };
+        let outcome = DutyOutcome::Failed("disk full".to_owned());
+        let end = DutyEnd { mandate, took: MINUTE, outcome };
+        assert!(self.store.end_duty(end).await.unwrap().is_some());
     }
 
     /// The ids of the runs of a workflow, or the text itself if there are none.

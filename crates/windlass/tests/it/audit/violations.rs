@@ -628,6 +628,45 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "update windlass.leaders set is_given_up = true where duty = 'reap'",
     ),
     violation(
+        &["G16.duties"],
+        "term 1 of duty sweep began",
+        "insert into windlass.duties (name, every_micros, next_at, term, holder, holder_name, since, until)
+         values ('sweep', 1000000, now() + interval '1 hour', 1, gen_random_uuid(), 'one', now(), now())",
+    ),
+    violation(
+        &["G16.duties"],
+        "term 2 of duty sweep began",
+        "insert into windlass.duties (name, every_micros, next_at, term, holder, holder_name, since, until)
+         values ('sweep', 1000000, now() - interval '1 hour', 2, gen_random_uuid(), 'one', now(),
+             now() - interval '1 minute')",
+    ),
+    violation(
+        &["G16.duties"],
+        "duty sweep was begun 1 times and ended 2 times",
+        "insert into windlass.duties (
+             name, every_micros, next_at, term, holder, holder_name, since, runs, last_run_at,
+             last_took_micros
+         )
+         values ('sweep', 1000000, now() + interval '1 hour', 1, gen_random_uuid(), 'one', now(), 2,
+             now(), 0)",
+    ),
+    violation(
+        &["G16.duties"],
+        "duty sweep is due",
+        "insert into windlass.duties (
+             name, every_micros, next_at, term, holder, holder_name, since, runs, last_run_at,
+             last_took_micros
+         )
+         values ('sweep', 1000000, now() - interval '1 hour', 1, gen_random_uuid(), 'one', now(), 1,
+             now(), 0)",
+    ),
+    violation(
+        &["G16.duties"],
+        "duty sweep has 1 errors",
+        "insert into windlass.duties (name, every_micros, next_at, errors)
+         values ('sweep', 1000000, now(), 1)",
+    ),
+    violation(
         &["queues.counts"],
         "are counted",
         "insert into windlass.queue_changes (level_id, came, went)

@@ -120,6 +120,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::of_little(include_str!("sql/g15_times.sql")),
     Check::of_little(include_str!("sql/g15_runs.sql")),
     Check::of_little(include_str!("sql/g16_leaders.sql")),
+    Check::of_little(include_str!("sql/g16_duties.sql")),
     Check::of_everything(include_str!("sql/queues_counts.sql")),
     Check::new(include_str!("sql/g18_turns.sql")),
     Check::new(include_str!("sql/g18_marks.sql")),

@@ -636,6 +636,37 @@ create table windlass.leaders (
 insert into windlass.leaders (duty) values
     ('promote_due'), ('reap'), ('prune'), ('schedules'), ('rollup'), ('audit');
 
+-- Duties of programs: what is done once in a while by one process at a time. Whoever is at one
+-- renews its row three times per time to live; the others read it when it may be theirs, and
+-- write it only then. Whoever claims passes over rows that others have locked.
+create table windlass.duties (
+    name text primary key check (octet_length(name) between 1 and 200),
+    every_micros bigint not null check (every_micros >= 1000000),
+    -- The nominal time that is served next, or now by who is at it.
+    next_at timestamptz not null,
+    -- Grows whenever the duty is begun, and never goes back.
+    term bigint not null default 0 check (term >= 0),
+    -- Who is at it, or was last; null if it was never begun.
+    holder uuid,
+    holder_name text check (octet_length(holder_name) <= 200),
+    since timestamptz,
+    -- From when on anyone may begin the next term; null if nobody is at it.
+    until timestamptz,
+    -- How many times a handler ended, how many of them failed or were lost, and the last of both.
+    runs bigint not null default 0 check (runs >= 0),
+    errors bigint not null default 0 check (errors >= 0),
+    last_run_at timestamptz,
+    last_took_micros bigint check (last_took_micros >= 0),
+    last_error text check (octet_length(last_error) <= 2000),
+    constraint a_term_of_a_duty_has_a_holder check (
+        num_nulls(holder, holder_name, since) = case when term = 0 then 3 else 0 end
+        and (until is null or term > 0)
+    ),
+    constraint a_duty_that_ended_took_a_time check (
+        (runs = 0) = (last_run_at is null) and (last_run_at is null) = (last_took_micros is null)
+    )
+) with (fillfactor = 50);
+
 -- The largest tag that each worker claimed of a level. A level's virtual time is the
 -- largest of them: no row is written by two claimers. A worker that is no more leaves its
 -- mark to the worker 00000000-0000-0000-0000-000000000000.

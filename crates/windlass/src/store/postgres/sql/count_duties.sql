@@ -1,0 +1,2 @@
+-- How many duties of programs there are.
+select count(*) from windlass.duties;

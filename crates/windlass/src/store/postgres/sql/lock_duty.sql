@@ -1,0 +1,8 @@
+-- Locks a duty of a program, and waits for whoever has it.
+--
+-- $1 text: the name
+select d.name, d.every_micros, d.next_at, d.term, d.holder, d.holder_name, d.since, d.until,
+    d.runs, d.errors, d.last_run_at, d.last_took_micros, d.last_error
+from windlass.duties d
+where d.name = $1
+for no key update;
