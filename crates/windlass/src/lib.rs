@@ -36,6 +36,7 @@
 //!   ([`Start::in_transaction`]).
 //! - `health`: HTTP endpoints of a worker for probes and for drains
 //!   (`WorkerBuilder::health`).
+//! - `hooks`: webhooks and commands that are told of what goes wrong (`windlass::hooks`).
 //! - `testing`: the test kit (`windlass::testing`), with virtual time, workers that
 //!   crash where you want, and assertions on histories. For dev-dependencies.
 //! - `embedded`: a private PostgreSQL as a child process (`windlass::embedded`), for
@@ -52,6 +53,8 @@ pub mod embedded;
 mod engine;
 mod error;
 pub mod function;
+#[cfg(feature = "hooks")]
+pub mod hooks;
 mod metrics;
 #[cfg(feature = "postgres")]
 mod once;
