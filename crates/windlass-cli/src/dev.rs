@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use windlass::Windlass;
 use windlass::embedded::{EmbeddedOptions, default_directory};
+use windlass::telemetry::{LOG_VARIABLE, Telemetry, TelemetryGuard};
 
 use crate::server::ServerArguments;
 use crate::signals::Signals;
@@ -31,6 +32,7 @@ pub(crate) struct Arguments {
 
 /// Starts or joins the server, and does the duties until it is told to end.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let _telemetry = listen()?;
     let mut signals = Signals::new()?;
     let directory = match arguments.data {
         Some(directory) => directory,
@@ -66,4 +68,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let what = if is_used { "is still used by others" } else { "was stopped" };
     writeln!(out, "PostgreSQL in {directory} {what}")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Logs to standard error what people should see, or what the environment asks for.
+fn listen() -> anyhow::Result<TelemetryGuard> {
+    let telemetry = Telemetry::from_env()?.service("windlass-dev");
+    let telemetry = match std::env::var_os(LOG_VARIABLE) {
+        Some(_) => telemetry,
+        None => telemetry.log_levels("warn")?,
+    };
+    Ok(telemetry.install()?)
 }

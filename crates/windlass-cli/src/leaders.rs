@@ -46,7 +46,7 @@ fn state(leader: &LeaderRecord, now: Timestamp) -> &'static str {
     }
 }
 
-fn json(leader: &LeaderRecord, now: Timestamp) -> Value {
+pub(crate) fn json(leader: &LeaderRecord, now: Timestamp) -> Value {
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
     let holder = leader.holder.as_ref();
     json!({
@@ -72,7 +72,7 @@ fn json(leader: &LeaderRecord, now: Timestamp) -> Value {
     })
 }
 
-fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
+pub(crate) fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
     let header = ["duty", "leader", "state", "term", "heard", "swept", "took", "items", "errors"];
     let row = |leader: &LeaderRecord| {
         let holder = leader.holder.as_ref();

@@ -26,6 +26,7 @@ mod signal_run;
 mod signals;
 mod steps;
 mod text;
+mod top;
 mod undo;
 mod why;
 mod workers;
@@ -76,6 +77,9 @@ enum Command {
 
     /// Show who works, where, and what it is at.
     Workers(workers::Arguments),
+
+    /// Watch queues, workers and leaders: how much waits, how much comes and goes, who works.
+    Top(top::Arguments),
 
     /// Show what the durable functions of a run remember, and what they wait for.
     Steps(steps::Arguments),
@@ -142,6 +146,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Workers(arguments) => {
             runtime()?.block_on(workers::run(arguments)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Top(arguments) => {
+            runtime()?.block_on(top::run(arguments)).map(|()| ExitCode::SUCCESS)
         }
         Command::Steps(arguments) => {
             runtime()?.block_on(steps::run(arguments)).map(|()| ExitCode::SUCCESS)

@@ -190,6 +190,11 @@ struct Put {
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
     priority: i16,
 
+    /// Take it away from the program that declares it, which does not disable it any more but makes
+    /// it its own again when its next worker starts.
+    #[arg(long)]
+    take_over: bool,
+
     #[command(flatten)]
     operator: OperatorArguments,
 
@@ -216,18 +221,19 @@ async fn list(arguments: List) -> anyhow::Result<()> {
     let (windlass, _) = arguments.database.connect().await?;
     let tenant = arguments.tenant.map(Tenant::new).transpose()?;
     let mut filter = ScheduleFilter { tenant, ..ScheduleFilter::default() };
-    let mut all = Vec::new();
+    let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     loop {
         let page = windlass.schedules(filter.clone()).await?;
-        let Some(last) = page.last() else { break };
-        filter.after = Some(last.schedule.key.clone());
-        all.extend(page);
+        all.extend(page.schedules);
+        unreadable.extend(page.unreadable);
+        let Some(next) = page.next else { break };
+        filter.after = Some(next);
     }
     let text = if arguments.json {
-        let all: Vec<_> = all.iter().map(show::json).collect();
-        serde_json::to_string_pretty(&all)? + "\n"
+        let all = all.iter().map(show::json).chain(unreadable.iter().map(show::unreadable_json));
+        serde_json::to_string_pretty(&all.collect::<Vec<_>>())? + "\n"
     } else {
-        show::table(&all)
+        show::table(&all, &unreadable)
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
@@ -309,6 +315,14 @@ impl Put {
 async fn put(put: Put) -> anyhow::Result<()> {
     let schedule = put.schedule()?;
     let (windlass, store) = put.database.connect().await?;
+    let found = put.which.of(&windlass)?.get().await?;
+    if let Some(owner) = found.and_then(|found| found.schedule.owner).filter(|_| !put.take_over) {
+        bail!(
+            "schedule {} is declared by {}: change it there, or say --take-over",
+            shown(&put.which.name),
+            shown(owner.as_str())
+        );
+    }
     let mut detail = put.which.detail();
     detail["cadence"] = schedule.timing.cadence.to_string().into();
     put.operator.note(&windlass, Action::PutSchedule, None, Some(&detail)).await?;
@@ -360,11 +374,14 @@ async fn backfill(arguments: Backfill) -> anyhow::Result<()> {
 
 async fn delete(named: Named) -> anyhow::Result<()> {
     let (windlass, _) = named.database.connect().await?;
-    let detail = named.which.detail();
-    named.operator.note(&windlass, Action::DeleteSchedule, None, Some(&detail)).await?;
-    if !named.which.of(&windlass)?.delete().await? {
+    let schedule = named.which.of(&windlass)?;
+    // One that cannot be read is there as well.
+    if matches!(schedule.get().await, Ok(None)) {
         bail!("schedule {} does not exist", shown(&named.which.name));
     }
+    let detail = named.which.detail();
+    named.operator.note(&windlass, Action::DeleteSchedule, None, Some(&detail)).await?;
+    schedule.delete().await?;
     writeln!(std::io::stdout(), "schedule {} is gone", shown(&named.which.name))?;
     Ok(())
 }

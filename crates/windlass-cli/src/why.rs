@@ -50,6 +50,7 @@ fn report(why: &Why) -> String {
             None => format!("is {state}, {} open", count(*open_tasks as usize, "task")),
         },
     )];
+    lines.extend(why.trace.as_ref().map(|trace| format!("it belongs to trace {trace}")));
     lines.extend(why.reasons.iter().flat_map(|reason| reason_lines(reason, why)));
     for task in &why.tasks {
         let TaskWhy { name, state, attempt, max_attempts, reasons } = task;
@@ -104,6 +105,7 @@ mod tests {
             state,
             ended_at,
             open_tasks: 1,
+            trace: None,
             reasons: Vec::new(),
             tasks: vec![task],
             has_more_tasks: false,
@@ -140,6 +142,16 @@ mod tests {
         let text = report(&why(RunState::Failed, TaskState::Failed, vec![failed]));
         assert!(text.contains("it failed: error: away\\u{1b}[2J"), "{text}");
         assert!(text.contains("has failed, at 2025-06-15T15:06:40Z"), "{text}");
+    }
+
+    #[test]
+    fn the_trace_of_a_run_is_told() {
+        let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let mut why = why(RunState::Running, TaskState::Ready, Vec::new());
+        why.trace = windlass::TraceContext::parse(traceparent, None).ok();
+        let text = report(&why);
+        assert!(text.contains(&format!("\nit belongs to trace {traceparent}\n")), "{text}");
+        assert_eq!(serde_json::to_value(&why).expect("it has a JSON form")["trace"], traceparent);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn json(worker: &WorkerRecord) -> Value {
+pub(crate) fn json(worker: &WorkerRecord) -> Value {
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
     let workflows = worker.workflows.iter();
     let workflows = workflows.map(|it| json!({ "name": it.workflow, "version": it.version }));

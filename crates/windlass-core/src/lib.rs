@@ -15,6 +15,7 @@
 //! | [`fairness`] | whose turn is it? |
 //! | [`lane`] | how many with the same key may be under way at once? |
 //! | [`schedule`] | when do runs start by themselves? |
+//! | [`trace`] | whose trace does a run belong to? |
 //! | [`undo`] | how is what it did undone? |
 //! | [`why`] | why does a run not go on? |
 //! | [`event`] | how is it written down? |
@@ -34,6 +35,7 @@ pub mod schedule;
 pub mod state;
 pub mod step;
 pub mod time;
+pub mod trace;
 pub mod undo;
 pub mod why;
 
@@ -62,5 +64,6 @@ pub use step::{
     Call, Parking, StepChange, StepKind, StepRecord, StepResult, StepState, StepWrite, Wait,
 };
 pub use time::Timestamp;
+pub use trace::TraceContext;
 pub use undo::Undoing;
 pub use why::{Reason, TaskWhy, Why};

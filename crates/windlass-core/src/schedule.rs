@@ -13,8 +13,8 @@ mod zone;
 pub use cadence::{Cadence, CadenceError, INTERVAL_MIN};
 pub use cron::{CRON_BYTES_MAX, Cron, CronError, CronProblem};
 pub use due::{
-    Due, GRACE, JITTER_MAX, LOOK_MAX, MISSED_MAX, Missed, Overlap, Skipped, Timing, TimingError,
-    Verdict,
+    Due, GRACE, GRACE_MIN, JITTER_MAX, JitterSeed, LOOK_MAX, MISSED_MAX, Missed, Overlap, Skipped,
+    Timing, TimingError, Verdict,
 };
 pub use zone::{Shift, ZONE_BYTES_MAX, Zone, ZoneError};
 

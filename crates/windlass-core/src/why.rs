@@ -22,6 +22,7 @@ use crate::payload::Payload;
 use crate::state::{RunState, TaskState};
 use crate::step::Call;
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 pub use facts::{
     DutyFacts, Facts, HeldFacts, LaneFacts, OpenCall, ParentFacts, QueueFacts, RunFacts, TaskFacts,
@@ -81,6 +82,8 @@ pub struct Why {
     pub ended_at: Option<Timestamp>,
     /// How many of its tasks have not ended.
     pub open_tasks: u32,
+    /// The trace that it belongs to, if its starter said so: in JSON, its `traceparent`.
+    pub trace: Option<TraceContext>,
     /// What holds the run back as a whole, before any of its tasks, or has ended it.
     pub reasons: Vec<Reason>,
     /// The task that was asked about; or those that are neither over nor behind others, up to

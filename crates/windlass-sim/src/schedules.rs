@@ -1,9 +1,9 @@
-//! Programs that make schedules.
+//! Programs that make schedules, and operators that see to them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::schedule::{Cadence, Missed, Schedule};
+use windlass::schedule::{Cadence, CadenceError, Missed, Schedule, ScheduleHandle};
 use windlass::store::{ScheduleFilter, ScheduleStore as _};
 use windlass::{Windlass, Workflow};
 
@@ -12,7 +12,11 @@ use crate::input::Input;
 use crate::scenario::SchedulePlan;
 use crate::world::World;
 
-/// Makes a schedule, and asks again until it is answered or the faults have stopped.
+/// The grace where missed times do not all run: shorter than most outages.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Makes a schedule, and asks again until it is answered or the faults have stopped; then triggers
+/// and pauses it as planned.
 pub(crate) async fn live(
     world: Arc<World>,
     windlass: Windlass,
@@ -21,19 +25,24 @@ pub(crate) async fn live(
     mut dice: Dice,
 ) {
     world.sleep_until(plan.at).await;
-    let Ok(cadence) = Cadence::every(plan.interval) else { return };
+    let Ok(cadence) = cadence(&plan) else { return };
     let ends_at = world.now() + plan.lasts;
+    let tenant = world.scenario.tenants[plan.tenant].name.clone();
     loop {
-        let tenant = &world.scenario.tenants[plan.tenant].name;
-        let schedule = Schedule::new(&plan.name, &workflow, Input(plan.input), cadence.clone())
-            .tenant(tenant)
+        let mut schedule = Schedule::new(&plan.name, &workflow, Input(plan.input), cadence.clone())
+            .tenant(&tenant)
             .ends_at(ends_at)
             .jitter(plan.jitter)
-            .missed(Missed::All(1_000));
+            .missed(plan.missed)
+            .overlap(plan.overlap);
+        match plan.missed {
+            Missed::All(_) => {}
+            Missed::Skip | Missed::Once => schedule = schedule.grace(GRACE),
+        }
         let answer = windlass.schedule(schedule).await;
         world.trace(|| format!("{}: {:?}", plan.name, answer.as_ref().map(|it| it.next_at)));
         match answer {
-            Ok(_) => return,
+            Ok(_) => break,
             Err(error) if error.is_retryable() && !world.is_healed() => {}
             Err(error) if error.is_retryable() => return,
             // It came through when all its times were past.
@@ -45,12 +54,44 @@ pub(crate) async fn live(
         }
         tokio::time::sleep(dice.millis(50..=2_000)).await;
     }
+    let Ok(handle) = windlass.scheduled(&tenant, &plan.name) else { return };
+    for _ in 0..plan.triggers {
+        world.sleep_within_faults(dice.up_to(plan.lasts / 4)).await;
+        let answer = handle.trigger().await;
+        world.trace(|| format!("{} is triggered: {:?}", plan.name, answer.is_ok()));
+    }
+    rest(&world, &handle, &plan, &mut dice).await;
 }
 
-/// Whether a schedule fires again.
+fn cadence(plan: &SchedulePlan) -> Result<Cadence, CadenceError> {
+    match plan.is_cron {
+        true => Cadence::cron(&format!("*/{} * * * * *", plan.interval.as_secs()), "UTC"),
+        false => Cadence::every(plan.interval),
+    }
+}
+
+/// Pauses a schedule for as long as planned.
+async fn rest(world: &World, handle: &ScheduleHandle, plan: &SchedulePlan, dice: &mut Dice) {
+    let Some((after, time)) = plan.rest else { return };
+    world.sleep_within_faults(after).await;
+    let from = world.now();
+    // Until there is an answer: the faults stop some day.
+    while handle.pause().await.is_err() {
+        tokio::time::sleep(dice.millis(50..=2_000)).await;
+    }
+    world.trace(|| format!("{} is paused", plan.name));
+    world.sleep_within_faults(time).await;
+    while handle.resume().await.is_err() {
+        tokio::time::sleep(dice.millis(50..=2_000)).await;
+    }
+    world.trace(|| format!("{} goes on", plan.name));
+    world.rests.lock().push((plan.name.clone(), from, world.now()));
+}
+
+/// Whether no schedule fires again.
 pub(crate) async fn are_over(world: &World) -> bool {
     let all = world.store.list_schedules(ScheduleFilter::default()).await.unwrap_or_default();
-    let is_over = all.iter().all(|record| record.next_at.is_none());
+    let is_over = all.schedules.iter().all(|it| it.next_at.is_none() && it.queued_at.is_none());
     if !is_over {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::store::{
-    PAGE_MAX, RunFilter, RunRecord, ScheduleFilter, ScheduleRecord, ScheduleStore as _, Store,
-    TaskRecord,
+    FIRES_KEPT, Fire, PAGE_MAX, RunFilter, RunRecord, ScheduleFilter, ScheduleRecord,
+    ScheduleStore as _, Store, TaskRecord,
 };
 use windlass::testing::invariants::Violation;
 use windlass::{Error, Event, PlantedBug, RunState, Windlass};
@@ -54,6 +54,16 @@ pub(crate) struct RunFile {
     pub(crate) events: Vec<Event>,
     /// What is known of the calls of each task.
     pub(crate) steps: Vec<Vec<StepRecord>>,
+}
+
+/// A schedule that was made.
+pub(crate) struct MadeSchedule {
+    /// What was planned.
+    pub(crate) plan: SchedulePlan,
+    /// What became of it.
+    pub(crate) record: ScheduleRecord,
+    /// What is kept of its history, the newest line first.
+    pub(crate) fires: Vec<Fire>,
 }
 
 impl RunFile {
@@ -231,14 +241,16 @@ async fn read_files(world: &World) -> Result<Vec<RunFile>, Error> {
     }
 }
 
-/// The schedules that were made, with what was planned.
-async fn read_schedules(world: &World) -> Vec<(SchedulePlan, ScheduleRecord)> {
+/// The schedules that were made, with what was planned and what became of their times.
+async fn read_schedules(world: &World) -> Vec<MadeSchedule> {
     let mut made = Vec::new();
     let all = world.store.list_schedules(ScheduleFilter::default()).await.unwrap_or_default();
-    for record in all {
+    for record in all.schedules {
         let is_it = |plan: &&SchedulePlan| plan.name == record.schedule.key.name.as_str();
         if let Some(plan) = world.scenario.schedules.iter().find(is_it) {
-            made.push((plan.clone(), record));
+            let key = record.schedule.key.clone();
+            let fires = world.store.list_fires(key, FIRES_KEPT).await.unwrap_or_default();
+            made.push(MadeSchedule { plan: plan.clone(), record, fires });
         }
     }
     made
@@ -247,7 +259,7 @@ async fn read_schedules(world: &World) -> Vec<(SchedulePlan, ScheduleRecord)> {
 fn judge(
     world: &World,
     workflows: &[windlass::Workflow<Input>],
-    (files, made): (Vec<RunFile>, Vec<(SchedulePlan, ScheduleRecord)>),
+    (files, made): (Vec<RunFile>, Vec<MadeSchedule>),
     staffed_at: windlass::Timestamp,
     options: Options,
 ) -> Outcome {

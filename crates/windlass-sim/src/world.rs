@@ -98,6 +98,8 @@ pub(crate) struct World {
     pub(crate) truth: Shared<Truth>,
     /// Where requests come from.
     pub(crate) sites: Shared<Vec<Site>>,
+    /// From when until when schedules may have been paused, by their names.
+    pub(crate) rests: Shared<Vec<(String, Timestamp, Timestamp)>>,
     /// Where hints go.
     pub(crate) relays: Relays,
 }
@@ -121,6 +123,7 @@ impl World {
             clients: Shared::default(),
             truth: Shared::default(),
             sites: Shared::new(vec![Site::default()]),
+            rests: Shared::default(),
             relays: Relays::default(),
         })
     }

@@ -1,6 +1,7 @@
 //! What a handler knows about the attempt it runs in.
 
 mod checkpoints;
+mod traces;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -212,8 +213,8 @@ impl Attempt {
             match gather(gathers).tell(parcel.clone()).await {
                 Err(error) if error.is_retryable() && !self.cancelled.is_cancelled() => {
                     let pause = backoff.next_pause();
-                    let task = self.claimed.task;
-                    tracing::warn!(%task, %error, ?pause, "a {} was not kept", P::WHAT);
+                    let (run, task) = (self.claimed.task.run, &self.claimed.spec.name);
+                    tracing::warn!(%run, %task, %error, ?pause, "a {} was not kept", P::WHAT);
                     tokio::select! {
                         biased;
                         () = self.cancelled.cancelled() => {}
@@ -308,7 +309,8 @@ impl Attempt {
                 Err(error) => self.cut_off(&error).await,
             };
             let pause = backoff.next_pause();
-            tracing::warn!(task = %self.claimed.task, %error, ?pause, "no answer");
+            let (run, task) = (self.claimed.task.run, &self.claimed.spec.name);
+            tracing::warn!(%run, %task, %error, ?pause, "no answer");
             tokio::select! {
                 biased;
                 () = self.cancelled.cancelled() => {}
@@ -334,7 +336,8 @@ impl Attempt {
 
     /// Ends an attempt that does not reach the store.
     async fn cut_off(&self, error: &StoreError) -> ! {
-        tracing::warn!(task = %self.claimed.task, %error, "cut off");
+        let (run, task) = (self.claimed.task.run, &self.claimed.spec.name);
+        tracing::warn!(%run, %task, %error, "cut off");
         self.journal.lose();
         never().await
     }

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
+use tracing::Instrument as _;
 use windlass_core::retry::WAIT_MAX;
+use windlass_core::trace::{TRACEPARENT, TRACESTATE};
 use windlass_core::{
     ActionId, Definition, DutyName, IdempotencyKey, Operator, Payload, Priority, RunId, RunState,
     Tenant, Version, Weight, WorkflowName,
@@ -20,6 +22,7 @@ use crate::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use crate::error::{Error, ErrorKind};
 use crate::metrics::Metrics;
 use crate::run::RunHandle;
+use crate::spans;
 use crate::starter::Starter;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresOptions, PostgresStore};
@@ -239,6 +242,7 @@ impl Windlass {
         &self,
         starts: impl IntoIterator<Item = Start>,
     ) -> Result<Vec<Result<RunHandle, Error>>, Error> {
+        let span = spans::start(None);
         let mut answers = Vec::new();
         let mut batch = Vec::new();
         for start in starts {
@@ -246,7 +250,7 @@ impl Windlass {
                 Err(error) if error.is_retryable() => return Err(error),
                 registered => registered,
             };
-            match registered.and_then(|()| start.prepare()) {
+            match registered.and_then(|()| span.in_scope(|| start.prepare())) {
                 Ok(run) => {
                     answers.push(None);
                     batch.push(run);
@@ -254,11 +258,13 @@ impl Windlass {
                 Err(error) => answers.push(Some(Err(error))),
             }
         }
+        span.record("runs", batch.len());
         let mut started = Vec::with_capacity(batch.len());
         while !batch.is_empty() {
             let bytes = batch.iter().map(|run: &NewRun| run.input.as_str().len());
             let rest = batch.split_off(batch_len(bytes, BATCH_MAX));
-            started.extend(self.store.start_runs(std::mem::replace(&mut batch, rest)).await?);
+            let starting = self.store.start_runs(std::mem::replace(&mut batch, rest));
+            started.extend(starting.instrument(span.clone()).await?);
         }
         let mut started = started.into_iter();
         let answer = |answer: Option<Result<RunHandle, Error>>| match answer {
@@ -522,6 +528,21 @@ impl Start {
         self
     }
 
+    /// The trace that the run belongs to, as a W3C `traceparent`: attempts of its tasks are part of
+    /// it. If nothing is said, it is that of the span in which the run is started, if spans are
+    /// exported (see the feature `otlp`). It is kept as the metadata `traceparent`.
+    ///
+    /// One that makes no sense is refused, with the place where it does not, when the run is
+    /// started.
+    pub fn trace_parent(self, traceparent: impl Into<String>) -> Self {
+        self.metadata(TRACEPARENT, traceparent)
+    }
+
+    /// The `tracestate` that came with the [`traceparent`](Start::trace_parent); up to 512 bytes.
+    pub fn trace_state(self, tracestate: impl Into<String>) -> Self {
+        self.metadata(TRACESTATE, tracestate)
+    }
+
     pub(crate) fn prepare(self) -> Result<NewRun, Error> {
         let workflow = self.definition.name();
         let refuse = |text| Error::new(ErrorKind::Argument, text);
@@ -533,7 +554,7 @@ impl Start {
             return Err(refuse(text));
         }
         let priority = Priority::try_from(self.priority).map_err(refuse)?;
-        let run = NewRun {
+        let mut run = NewRun {
             id: self.id.unwrap_or_else(|| self.windlass.new_run_id()),
             workflow: workflow.clone(),
             version: self.definition.version(),
@@ -544,8 +565,27 @@ impl Start {
             priority,
             metadata: self.metadata,
         };
+        run.join_trace(spans::current().as_ref());
         run.check(self.windlass.store.payload_limit()).map_err(refuse)?;
         Ok(run)
+    }
+
+    async fn start_one(self, span: &tracing::Span) -> Result<RunHandle, Error> {
+        let windlass = self.windlass.clone();
+        windlass.register(&self.definition).await?;
+        // One with a key, or an id that the caller has chosen, may have to wait for a
+        // transaction that has used it: nobody is to wait along.
+        let is_alone = self.key.is_some() || self.id.is_some();
+        let run = self.prepare()?;
+        span.record("run", tracing::field::display(run.id));
+        let started = match windlass.store.gathers_starts() && !is_alone {
+            true => windlass.starter.start(&windlass.store, run).await?,
+            false => windlass.store.start_runs(vec![run]).await?.pop().ok_or_else(|| {
+                Error::new(ErrorKind::Corrupt, "the store left a start unanswered")
+            })??,
+        };
+        windlass.note_start(&started);
+        Ok(windlass.run(started.run))
     }
 }
 
@@ -555,20 +595,8 @@ impl IntoFuture for Start {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let windlass = self.windlass.clone();
-            windlass.register(&self.definition).await?;
-            // One with a key, or an id that the caller has chosen, may have to wait for a
-            // transaction that has used it: nobody is to wait along.
-            let is_alone = self.key.is_some() || self.id.is_some();
-            let run = self.prepare()?;
-            let started = match windlass.store.gathers_starts() && !is_alone {
-                true => windlass.starter.start(&windlass.store, run).await?,
-                false => windlass.store.start_runs(vec![run]).await?.pop().ok_or_else(|| {
-                    Error::new(ErrorKind::Corrupt, "the store left a start unanswered")
-                })??,
-            };
-            windlass.note_start(&started);
-            Ok(windlass.run(started.run))
+            let span = spans::start(Some(self.definition.name().as_str()));
+            self.start_one(&span).instrument(span.clone()).await
         })
     }
 }

@@ -37,6 +37,9 @@
 //! - `health`: HTTP endpoints of a worker for probes and for drains
 //!   (`WorkerBuilder::health`).
 //! - `hooks`: webhooks and commands that are told of what goes wrong (`windlass::hooks`).
+//! - `logs`: a log of lines, as text or JSON, that says which run and attempt each is of
+//!   (`windlass::telemetry`).
+//! - `otlp`: the same, and the spans of runs for a collector of OpenTelemetry.
 //! - `testing`: the test kit (`windlass::testing`), with virtual time, workers that
 //!   crash where you want, and assertions on histories. For dev-dependencies.
 //! - `embedded`: a private PostgreSQL as a child process (`windlass::embedded`), for
@@ -63,9 +66,12 @@ mod process;
 mod run;
 pub mod schedule;
 mod signal;
+mod spans;
 mod starter;
 pub mod store;
 mod task_error;
+#[cfg(feature = "logs")]
+pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod worker;
@@ -88,10 +94,10 @@ pub use task_error::TaskError;
 pub use windlass_core::why;
 pub use windlass_core::{
     ActionId, CandidateId, Definition, DutyName, Event, EventBody, EventId, Failure, FailureCode,
-    Fence, Limit, LimitScope, Operator, Payload, PayloadLimit, Priority, RetryPolicy, RunEvent,
-    RunEventKind, RunId, RunState, ScheduleName, ScheduleOwner, SignalId, TaskEvent, TaskEventKind,
-    TaskName, TaskState, Tenant, Term, Timestamp, Trigger, Version, WhenFull, WorkerId, WorkerLost,
-    WorkflowName,
+    Fence, Limit, LimitScope, Operator, Payload, PayloadLimit, Priority, QueueName, RetryPolicy,
+    RunEvent, RunEventKind, RunId, RunState, ScheduleName, ScheduleOwner, SignalId, TaskEvent,
+    TaskEventKind, TaskName, TaskState, Tenant, Term, Timestamp, TraceContext, Trigger, Version,
+    WhenFull, WorkerId, WorkerLost, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

@@ -1,5 +1,6 @@
 //! Schedules, for programs: what starts runs by itself, and what is done to it by hand.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::engine::Windlass;
 use crate::error::{Error, ErrorKind};
 use crate::run::RunHandle;
 use crate::store::{
-    Backfilled, Fire, NewSchedule, ScheduleFilter, ScheduleKey, ScheduleRecord, Store,
+    Backfilled, Fire, NewSchedule, ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord, Store,
 };
 use crate::workflow::Workflow;
 
@@ -110,7 +111,8 @@ impl Schedule {
         self
     }
 
-    /// How late a nominal time may be served and is not missed; a minute if not said.
+    /// How late a nominal time may be served and is not missed, at least a second; a minute if not
+    /// said.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.timing.grace = grace;
         self
@@ -159,35 +161,59 @@ impl From<CadenceError> for Error {
 /// What a program declares: all its schedules, under its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
-    definitions: Vec<Arc<Definition>>,
-    schedules: Vec<NewSchedule>,
+    schedules: Vec<(Arc<Definition>, NewSchedule)>,
     owner: ScheduleOwner,
 }
 
 impl Declared {
     pub(crate) fn new(owner: &str, schedules: Vec<Schedule>) -> Result<Self, Error> {
         let owner = ScheduleOwner::new(owner)?;
-        let definitions = schedules.iter().map(|one| Arc::clone(&one.definition)).collect();
-        let schedules = schedules.into_iter().map(|one| one.build(Some(owner.clone())));
-        let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
-        Ok(Declared { definitions, schedules, owner })
+        let mut names = BTreeSet::new();
+        let mut all = Vec::new();
+        for schedule in schedules {
+            let definition = Arc::clone(&schedule.definition);
+            let schedule = schedule.build(Some(owner.clone()))?;
+            let ScheduleKey { tenant, name } = &schedule.key;
+            if !names.insert(schedule.key.clone()) {
+                let text =
+                    format!("{owner:?} declares schedule {name:?} of tenant {tenant:?} twice");
+                return Err(Error::new(ErrorKind::Argument, text));
+            }
+            all.push((definition, schedule));
+        }
+        Ok(Declared { schedules: all, owner })
     }
 
-    /// Makes the schedules, and disables those that are declared no more.
+    /// Makes the schedules, and disables those that are declared no more. One that cannot be made
+    /// stays what it was and stops no other.
     pub(crate) async fn declare(&self, store: &dyn Store) -> Result<(), Error> {
-        for definition in &self.definitions {
-            store.register(Arc::clone(definition)).await?;
+        for (definition, schedule) in &self.schedules {
+            match declare_one(store, definition, schedule).await {
+                Err(error) if error.is_retryable() => return Err(error),
+                Err(error) => {
+                    let (ScheduleKey { tenant, name }, owner) = (&schedule.key, &self.owner);
+                    tracing::error!(%tenant, %name, %owner, %error, "a schedule is not declared");
+                }
+                Ok(()) => {}
+            }
         }
-        for schedule in &self.schedules {
-            store.put_schedule(schedule.clone()).await?;
-        }
-        let keys = self.schedules.iter().map(|schedule| schedule.key.clone()).collect();
+        let keys = self.schedules.iter().map(|(_, schedule)| schedule.key.clone()).collect();
         for key in store.disable_schedules(self.owner.clone(), keys).await? {
             let (tenant, name, owner) = (&key.tenant, &key.name, &self.owner);
             tracing::info!(%tenant, %name, %owner, "a schedule is declared no more and disabled");
         }
         Ok(())
     }
+}
+
+async fn declare_one(
+    store: &dyn Store,
+    definition: &Arc<Definition>,
+    schedule: &NewSchedule,
+) -> Result<(), Error> {
+    store.register(Arc::clone(definition)).await?;
+    store.put_schedule(schedule.clone()).await?;
+    Ok(())
 }
 
 impl Windlass {
@@ -210,7 +236,7 @@ impl Windlass {
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] if the store does not answer.
-    pub async fn schedules(&self, filter: ScheduleFilter) -> Result<Vec<ScheduleRecord>, Error> {
+    pub async fn schedules(&self, filter: ScheduleFilter) -> Result<SchedulePage, Error> {
         Ok(self.store().list_schedules(filter).await?)
     }
 
@@ -254,7 +280,7 @@ impl ScheduleHandle {
         Ok(self.windlass.store().list_fires(self.key.clone(), limit).await?)
     }
 
-    /// Lets it rest until it is resumed.
+    /// Lets it rest until it is resumed. Times that had come and were not served yet are missed.
     ///
     /// # Errors
     ///
@@ -298,12 +324,12 @@ impl ScheduleHandle {
         Ok(self.windlass.store().backfill_schedule(self.key.clone(), from, until).await?)
     }
 
-    /// Deletes it with its history; its runs stay. Answers whether it was there.
+    /// Deletes it with its history; its runs stay. One that is not there stays so.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] if the store does not answer.
-    pub async fn delete(&self) -> Result<bool, Error> {
+    pub async fn delete(&self) -> Result<(), Error> {
         Ok(self.windlass.store().delete_schedule(self.key.clone()).await?)
     }
 }

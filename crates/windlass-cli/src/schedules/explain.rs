@@ -58,11 +58,20 @@ fn explain(
     let mut text = listing(&header, &[], fires.iter().map(row));
     let is_shifted = |(_, shift): &(Timestamp, Shift)| *shift != Shift::None;
     if !fires.iter().any(is_shifted) {
-        let mut ahead = all.take(LOOK_MAX).take_while(|(at, _)| *at < from + AHEAD);
-        let next = ahead.find(is_shifted);
+        let (mut last, mut looked, mut next) = (from, 0, None);
+        for fire in all.take(LOOK_MAX).take_while(|(at, _)| *at < from + AHEAD) {
+            (last, looked) = (fire.0, looked + 1);
+            if is_shifted(&fire) {
+                next = Some(fire);
+                break;
+            }
+        }
         text.push_str(&match next {
             Some((at, shift)) => {
                 format!("\nshifted clocks matter next at {}: {}\n", zone.shown(at), note(shift))
+            }
+            None if looked == LOOK_MAX => {
+                format!("\nno shifted clocks matter until {}\n", zone.shown(last))
             }
             None => "\nno shifted clocks matter in the next two years\n".to_owned(),
         });
@@ -109,6 +118,10 @@ mod tests {
         assert!(text.contains(said), "{text}");
         let text = explain("0 2 * * MON-FRI", "Europe/Berlin", from, 2).expect("it is one");
         assert!(text.ends_with("no shifted clocks matter in the next two years\n"), "{text}");
+        // So many fires are looked at, and these are of a day and a few hours.
+        let text = explain("* * * * * *", "Europe/Berlin", from, 2).expect("it is one");
+        let said = "no shifted clocks matter until Fri 2026-01-02 04:46:42 +01:00\n";
+        assert!(text.ends_with(said), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use windlass::Timestamp;
-use windlass::store::{Fire, FireResult, ScheduleRecord, ScheduleState};
+use windlass::store::{Fire, FireResult, ScheduleRecord, ScheduleState, UnreadableSchedule};
 
 use crate::text::{listing, shown};
 
@@ -18,8 +18,8 @@ fn next(record: &ScheduleRecord) -> String {
 }
 
 /// One line for each.
-pub(super) fn table(records: &[ScheduleRecord]) -> String {
-    if records.is_empty() {
+pub(super) fn table(records: &[ScheduleRecord], unreadable: &[UnreadableSchedule]) -> String {
+    if records.is_empty() && unreadable.is_empty() {
         return "there are no schedules\n".to_owned();
     }
     let header = ["tenant", "name", "workflow", "state", "times", "last", "next"];
@@ -35,7 +35,12 @@ pub(super) fn table(records: &[ScheduleRecord]) -> String {
             next(record),
         ]
     };
-    listing(&header, &[], records.iter().map(row))
+    let mut text = listing(&header, &[], records.iter().map(row));
+    for one in unreadable {
+        let (tenant, name) = (shown(&one.tenant), shown(&one.name));
+        text.push_str(&format!("unreadable: {name} of {tenant}: {}\n", shown(&one.problem)));
+    }
+    text
 }
 
 /// All that is known of one.
@@ -118,6 +123,16 @@ pub(super) fn json(record: &ScheduleRecord) -> Value {
         "last_at": time(record.last_at),
         "next_at": time(record.next_at),
         "queued_at": time(record.queued_at),
+    })
+}
+
+/// A schedule that cannot be read as JSON.
+pub(super) fn unreadable_json(one: &UnreadableSchedule) -> Value {
+    json!({
+        "tenant": one.tenant,
+        "name": one.name,
+        "state": "unreadable",
+        "problem": one.problem,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use tokio_postgres::NoTls;
 use windlass::embedded::EmbeddedOptions;
 use windlass::store::postgres::PostgresOptions;
 use windlass::{TaskError, Windlass, Workflow};
@@ -36,6 +37,7 @@ async fn who_works_and_who_leads_is_shown_to_people_and_to_programs() {
     let windlass = Windlass::connect(options).await.expect("the server is there");
     assert_line(&told(&url, &["leaders"]), &["reap", "vacant"]);
     assert_eq!(told(&url, &["workers"]), "no workers\n");
+    assert_line(&told(&url, &["top"]), &["queues never counted"]);
 
     let mut builder = Workflow::<()>::builder("mail");
     builder.task("send").queue("post").run(async |_| Ok::<_, TaskError>(()));
@@ -76,4 +78,19 @@ async fn who_works_and_who_leads_is_shown_to_people_and_to_programs() {
     assert_eq!(workers[0]["metadata"]["colour"], "\u{1b}[31m");
     assert_eq!(workers[0]["workflows"][0]["name"], "mail");
     assert_eq!(workers[0]["queues"][0], "post");
+
+    for _ in 0..3 {
+        windlass.start(&workflow, ()).await.expect("it is there");
+    }
+    windlass.store().roll_up(1_000).await.expect("the server is there");
+    let top: Value = serde_json::from_str(&told(&url, &["top", "--once", "--json"])).expect("JSON");
+    let queue = &top["queues"][0];
+    assert_eq!((&queue["queue"], &queue["workers"]), (&"post".into(), &0.into()));
+    assert_eq!((&queue["came"], &queue["went"]), (&4.into(), &1.into()));
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect("it runs");
+    tokio::spawn(connection);
+    let sql = "select count(*) from windlass.ready";
+    let ready: i64 = client.query_one(sql, &[]).await.expect("it is there").get(0);
+    assert_eq!(queue["ready"], ready);
+    assert_line(&told(&url, &["top"]), &["post", "0", "3"]);
 }

@@ -1,13 +1,25 @@
 //! `windlass schedules` on a real server.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 use windlass::embedded::EmbeddedOptions;
+use windlass::schedule::{Cadence, Schedule};
 use windlass::store::postgres::PostgresOptions;
 use windlass::{Ctx, TaskError, Windlass, Workflow};
 
 use super::people::{ask, told};
 use super::place::Place;
 use super::{assert_line, text};
+
+/// Waits until something is so.
+async fn until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it never comes to that");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn schedules_are_made_shown_and_steered_from_the_command_line() {
@@ -21,6 +33,8 @@ async fn schedules_are_made_shown_and_steered_from_the_command_line() {
     let report = report.build().unwrap();
     windlass.store().register(std::sync::Arc::clone(report.definition())).await.unwrap();
     assert_eq!(told(&url, &["schedules", "list"]), "there are no schedules\n");
+    let hourly = Cadence::every(Duration::from_secs(3_600)).unwrap();
+    let declared = Schedule::new("declared", &report, Value::Null, hourly);
     let put = [
         "schedules",
         "put",
@@ -86,12 +100,24 @@ async fn schedules_are_made_shown_and_steered_from_the_command_line() {
         ),
         (vec!["schedules", "put", "s", "--workflow", "x", "--every", "1h"], 1, &["workflow \"x\""]),
         (every[..5].to_vec(), 2, &["--cron"]),
+        ([&every[..], &["1h", "--grace", "0s"]].concat(), 1, &["grace of 0ns is shorter than 1s"]),
         (vec!["schedules", "pause", "x"], 1, &["schedule \"x\"", "does not exist", "[WL-0004]"]),
     ] {
         let output = ask(&url, &arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
         assert_line(&text(&output.stderr), complaint);
     }
+    let declare = windlass.worker().register(&report).schedules("app", [declared]).spawn();
+    let declare = declare.unwrap();
+    let shown = || told(&url, &["schedules", "list", "--json"]);
+    until(|| shown().contains("\"declared\"")).await;
+    declare.drain().await.unwrap();
+    let put = ["schedules", "put", "declared", "--workflow", "report", "--every", "1h"];
+    let output = ask(&url, &put);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_line(&text(&output.stderr), &["declared is declared by app", "--take-over"]);
+    told(&url, &[&put[..], &["--take-over"]].concat());
+    assert_line(&told(&url, &["schedules", "show", "declared"]), &["owner", "-"]);
     assert_line(&told(&url, &["schedules", "delete", "nightly"]), &["nightly is gone"]);
     assert_eq!(ask(&url, &["schedules", "delete", "nightly"]).status.code(), Some(1));
 }

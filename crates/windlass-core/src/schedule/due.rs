@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cadence::Cadence;
 use super::mix;
-use crate::name::ScheduleName;
+use crate::name::{ScheduleName, Tenant};
 use crate::retry::WAIT_MAX;
 use crate::time::Timestamp;
 
@@ -19,6 +19,9 @@ pub const JITTER_MAX: Duration = Duration::from_secs(86_400);
 /// How late a nominal time may be served and is not missed, if nothing else is said: longer than
 /// it takes another process to do the duty of one that died.
 pub const GRACE: Duration = Duration::from_secs(60);
+
+/// The shortest grace: below it, the moments that it takes to serve a time would make it missed.
+pub const GRACE_MIN: Duration = Duration::from_secs(1);
 
 /// The most nominal times that one decision looks at; those behind them wait for the next.
 pub const LOOK_MAX: usize = 10_000;
@@ -141,7 +144,7 @@ pub struct Timing {
     /// None behind this counts.
     pub ends_at: Option<Timestamp>,
     /// Up to how much later than its nominal time each is served; how much is always the same for
-    /// a schedule's name and a nominal time.
+    /// a schedule's tenant and name and a nominal time.
     pub jitter: Duration,
     /// How late a time may be served and is not missed.
     pub grace: Duration,
@@ -172,9 +175,26 @@ pub enum TimingError {
     /// The grace is over the limit.
     #[error("a grace of {0:?} is over the limit of {WAIT_MAX:?}")]
     Grace(Duration),
+    /// The grace is shorter than [`GRACE_MIN`].
+    #[error("a grace of {0:?} is shorter than {GRACE_MIN:?}: every time would be missed")]
+    GraceShort(Duration),
     /// More missed times are to run than may.
     #[error("{0} missed times are not within 1 to {MISSED_MAX}")]
     Missed(u32),
+}
+
+/// From what it follows how much later the times of a schedule are served: those of different
+/// schedules, also of one name of different tenants, are served apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JitterSeed(u64);
+
+impl JitterSeed {
+    /// That of a schedule.
+    pub fn of(tenant: &Tenant, name: &ScheduleName) -> Self {
+        // No name has a zero byte: where the one ends and the other begins is certain.
+        let bytes = tenant.as_str().bytes().chain([0]).chain(name.as_str().bytes());
+        JitterSeed(bytes.fold(0, |state, byte| mix(state ^ u64::from(byte))))
+    }
 }
 
 /// Nominal times that were missed and do not run.
@@ -226,6 +246,9 @@ impl Timing {
         if self.grace > WAIT_MAX {
             return Err(TimingError::Grace(self.grace));
         }
+        if self.grace < GRACE_MIN {
+            return Err(TimingError::GraceShort(self.grace));
+        }
         match self.missed {
             Missed::All(limit) if !(1..=MISSED_MAX).contains(&limit) => {
                 return Err(TimingError::Missed(limit));
@@ -253,28 +276,82 @@ impl Timing {
     }
 
     /// When a nominal time is served.
-    pub fn due_at(&self, name: &ScheduleName, nominal: Timestamp) -> Timestamp {
+    pub fn due_at(&self, seed: JitterSeed, nominal: Timestamp) -> Timestamp {
         let most = u64::try_from(self.jitter.as_micros()).unwrap_or(u64::MAX);
-        let seed = name.as_str().bytes().fold(0, |state, byte| mix(state ^ u64::from(byte)));
-        let number = mix(seed ^ nominal.as_micros().cast_unsigned());
+        let number = mix(seed.0 ^ nominal.as_micros().cast_unsigned());
         nominal + Duration::from_micros(number.checked_rem(most.saturating_add(1)).unwrap_or(0))
+    }
+
+    /// The nominal times from `next` on that have come by now, however many of an interval, and at
+    /// most [`LOOK_MAX`] of a cron expression.
+    pub fn come(&self, next: Timestamp, now: Timestamp) -> Option<Skipped> {
+        if let Some(skipped) = self.leap(next, now + Duration::from_micros(1), 0) {
+            return Some(skipped);
+        }
+        let times = std::iter::successors(Some(next), |at| self.next_after(*at));
+        let times = times.take_while(|at| *at <= now).take(LOOK_MAX);
+        let (last, count) = times.fold((None, 0), |(_, count), at| (Some(at), count + 1));
+        last.map(|last| Skipped { first: next, last, count })
+    }
+
+    /// The nominal times of an interval from `next` on that are before a time, but for the last
+    /// `kept` of them: computed, as they may be very many. None of any other cadence.
+    fn leap(&self, next: Timestamp, before: Timestamp, kept: usize) -> Option<Skipped> {
+        let step = match &self.cadence {
+            Cadence::Every { interval, .. } => i64::try_from(interval.as_micros()).ok()?,
+            Cadence::Cron { .. } | Cadence::Once(_) => return None,
+        };
+        let first = next.as_micros();
+        let end = self.ends_at.map_or(i64::MAX, |end| end.as_micros().saturating_add(1));
+        let span = before.as_micros().min(end).checked_sub(first).filter(|span| *span > 0)?;
+        let all = (span - 1) / step + 1;
+        let count = all.checked_sub(i64::try_from(kept).ok()?).filter(|count| *count > 0)?;
+        let last = Timestamp::from_micros(first + (count - 1) * step);
+        Some(Skipped { first: next, last, count: usize::try_from(count).ok()? })
     }
 
     /// What is to be done at a time for a schedule whose next nominal time is `next`, of which no
     /// more than `limit` fire now.
-    pub fn due(&self, name: &ScheduleName, next: Timestamp, now: Timestamp, limit: usize) -> Due {
-        let is_due = |at: &Timestamp| self.due_at(name, *at) <= now;
+    pub fn due(&self, seed: JitterSeed, next: Timestamp, now: Timestamp, limit: usize) -> Due {
+        let kept = match self.missed {
+            Missed::Skip => 0,
+            Missed::Once => 1,
+            Missed::All(limit) => limit as usize,
+        };
+        let late = self.jitter + self.grace;
+        let late = i64::try_from(late.as_micros()).unwrap_or(i64::MAX);
+        let in_time = Timestamp::from_micros(now.as_micros().saturating_sub(late));
+        let Some(leapt) = self.leap(next, in_time, kept) else {
+            return self.due_near(seed, next, now, limit, kept);
+        };
+        let Some(next) = self.next_after(leapt.last) else {
+            return Due { skipped: Some(leapt), fires: Vec::new(), next: None };
+        };
+        let near = self.due_near(seed, next, now, limit, kept);
+        let skipped = near.skipped.map_or(leapt, |more| Skipped {
+            first: leapt.first,
+            last: more.last,
+            count: leapt.count + more.count,
+        });
+        Due { skipped: Some(skipped), ..near }
+    }
+
+    /// The same by a look at each.
+    fn due_near(
+        &self,
+        seed: JitterSeed,
+        next: Timestamp,
+        now: Timestamp,
+        limit: usize,
+        kept: usize,
+    ) -> Due {
+        let is_due = |at: &Timestamp| self.due_at(seed, *at) <= now;
         let follow = |at: &Timestamp| self.next_after(*at);
         let mut times = std::iter::successors(Some(next), follow).take_while(is_due);
         let mut fires: Vec<Timestamp> = times.by_ref().take(LOOK_MAX).collect();
         let has_more = times.next().is_some();
         let is_missed = |at: &Timestamp| *at + self.jitter + self.grace < now;
         let missed = fires.partition_point(is_missed);
-        let kept = match self.missed {
-            Missed::Skip => 0,
-            Missed::Once => 1,
-            Missed::All(limit) => limit as usize,
-        };
         let late = fires.split_off(missed.saturating_sub(kept));
         let skipped = std::mem::replace(&mut fires, late);
         if has_more && missed == skipped.len() + fires.len() {

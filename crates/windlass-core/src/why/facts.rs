@@ -12,6 +12,7 @@ use crate::ring::Bucket;
 use crate::state::{RunState, TaskState};
 use crate::step::StepRecord;
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 use super::{Count, LaneHolder};
 
@@ -56,6 +57,8 @@ pub struct RunFacts {
     pub cancelled_for: Option<String>,
     /// Whether none of its tasks has been let into the queues yet.
     pub is_staged: bool,
+    /// The trace that it belongs to, if its starter said so.
+    pub trace: Option<TraceContext>,
 }
 
 /// A task.

@@ -42,6 +42,7 @@ impl Facts {
             state: run.state,
             ended_at: run.ended_at,
             open_tasks: run.open_tasks,
+            trace: run.trace,
             reasons,
             tasks,
             has_more_tasks: self.has_more_tasks,

@@ -18,14 +18,13 @@ mod undos;
 
 use std::collections::BTreeMap;
 
-use windlass::store::ScheduleRecord;
 use windlass::testing::invariants::{Violation, check_run};
 use windlass::{Definition, Event, RunId, Timestamp, Workflow};
 use windlass_core::{TaskEvent, TaskIndex};
 
 use crate::input::Input;
-use crate::scenario::{SchedulePlan, WorkflowPlan};
-use crate::seed::RunFile;
+use crate::scenario::WorkflowPlan;
+use crate::seed::{MadeSchedule, RunFile};
 use crate::world::World;
 
 /// All that is known at the end.
@@ -38,8 +37,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) undos: &'a [Definition],
     /// Every run.
     pub(crate) files: &'a [RunFile],
-    /// The schedules that were made, with what was planned.
-    pub(crate) schedules: &'a [(SchedulePlan, ScheduleRecord)],
+    /// The schedules that were made.
+    pub(crate) schedules: &'a [MadeSchedule],
     /// When the faults had stopped and every workflow had a worker and every duty
     /// someone to do it.
     pub(crate) staffed_at: Timestamp,
@@ -49,7 +48,7 @@ impl Evidence<'_> {
     /// Checks every promise.
     pub(crate) fn check(&self) -> Vec<Violation> {
         let mut violations = Vec::new();
-        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 25] = [
+        let checks: [fn(&Evidence<'_>, &mut Vec<Violation>); 26] = [
             ends::acknowledged_starts_exist,
             ends::every_run_has_ended,
             ends::one_run_per_key,
@@ -75,6 +74,7 @@ impl Evidence<'_> {
             undos::what_did_not_succeed_is_undone,
             undos::steps_are_undone_once_and_in_reverse,
             schedules::each_nominal_time_has_one_run,
+            schedules::runs_overlap_as_it_is_said,
         ];
         for check in checks {
             check(self, &mut violations);

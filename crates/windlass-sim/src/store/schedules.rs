@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use windlass::store::{
-    Backfilled, Fire, NewSchedule, ScheduleFilter, ScheduleKey, ScheduleRecord, ScheduleStore,
-    Started, StoreError, Sweep,
+    Backfilled, Fire, NewSchedule, ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord,
+    ScheduleStore, Started, StoreError, Sweep,
 };
 use windlass::{RunId, ScheduleOwner, Timestamp};
 
@@ -31,10 +31,7 @@ impl ScheduleStore for FaultyStore {
         deliver!(self, Read, get_schedule, key)
     }
 
-    async fn list_schedules(
-        &self,
-        filter: ScheduleFilter,
-    ) -> Result<Vec<ScheduleRecord>, StoreError> {
+    async fn list_schedules(&self, filter: ScheduleFilter) -> Result<SchedulePage, StoreError> {
         deliver!(self, Read, list_schedules, filter)
     }
 
@@ -46,7 +43,7 @@ impl ScheduleStore for FaultyStore {
         deliver!(self, Start, resume_schedule, key)
     }
 
-    async fn delete_schedule(&self, key: ScheduleKey) -> Result<bool, StoreError> {
+    async fn delete_schedule(&self, key: ScheduleKey) -> Result<(), StoreError> {
         deliver!(self, Start, delete_schedule, key)
     }
 

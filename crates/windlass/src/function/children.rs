@@ -251,11 +251,9 @@ impl Children {
         let claimed = &attempt.claimed;
         let held = Held { task: claimed.task, fence: claimed.fence };
         let places = (first..self.inputs.len()).take(count);
-        let start = |place: usize| ChildStart {
-            held,
-            call: self.made.call,
-            place: is_awaited.then_some(place as u32),
-            run: NewRun {
+        let trace = attempt.trace();
+        let new_run = |place: usize| {
+            let mut run = NewRun {
                 id: self.id_of(place),
                 workflow: self.definition.name().clone(),
                 version: self.definition.version(),
@@ -265,7 +263,15 @@ impl Children {
                 delay: std::time::Duration::ZERO,
                 priority: Priority::default(),
                 metadata: std::collections::BTreeMap::new(),
-            },
+            };
+            run.join_trace(trace.as_ref());
+            run
+        };
+        let start = |place: usize| ChildStart {
+            held,
+            call: self.made.call,
+            place: is_awaited.then_some(place as u32),
+            run: new_run(place),
             definition: Arc::clone(&self.definition),
         };
         let starts: Vec<ChildStart> = places.map(start).collect();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tracing::Instrument as _;
 use windlass_core::{
     Call, Decision, Failure, FailureCode, Outcome, Payload, RetryPolicy, StepChange, StepKind,
     StepResult, Wait, decide,
@@ -18,6 +19,7 @@ use super::calls::{BoxFuture, mix, read, refused};
 use super::journal::{CallError, Made};
 use super::undo::UndoWork;
 use crate::context::{Attempt, Ctx};
+use crate::spans;
 use crate::task_error::{TaskError, failure_of, is_hand_back};
 
 impl<I> Ctx<I> {
@@ -257,7 +259,11 @@ where
     }
     let busy = made.work();
     let work = Within::new(&made.attempt, made.call).run(run_step);
-    let result = match timed(policy.timeout, work).await {
+    let span = spans::step(made.name.as_str(), made.call.0, failures + 1);
+    let worked = timed(policy.timeout, work).instrument(span.clone()).await;
+    spans::end_step(&span, worked.is_ok());
+    drop(span);
+    let result = match worked {
         Ok(value) => made.attempt.payload_limit.encode(&value).map_err(|error| {
             let text = format!("result of step {:?} {error}", made.name);
             Failure::new(FailureCode::Payload, text).permanent()

@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tracing::Instrument as _;
 use windlass_core::{Call, Failure, FailureCode, Payload, StepChange, StepKind, StepResult, Wait};
 
 use super::calls::read;
 use super::journal::Made;
 use super::step::{Policy, Step, Within, after_failure, timed};
 use crate::context::Ctx;
+use crate::spans;
 use crate::store::postgres::fenced::sealed::Open;
 use crate::store::postgres::fenced::{FIND, Home, LOOK, RECORD, answered};
 use crate::store::postgres::transactional::Refused;
@@ -104,7 +106,7 @@ where
     }
     let busy = made.work();
     let held = Claim::of(&made);
-    match held.run(&made, &policy, &pool, work).await {
+    match held.run(&made, &policy, failures, &pool, work).await {
         End::Recorded => {}
         End::HandBack => {
             drop(busy);
@@ -162,7 +164,14 @@ impl Claim {
     }
 
     /// Runs the work once.
-    async fn run<P, F, Fut, T, E>(&self, made: &Made, policy: &Policy, pool: &P, work: F) -> End
+    async fn run<P, F, Fut, T, E>(
+        &self,
+        made: &Made,
+        policy: &Policy,
+        failures: u32,
+        pool: &P,
+        work: F,
+    ) -> End
     where
         P: TransactionPool,
         F: FnOnce(Transaction<P>) -> Fut,
@@ -179,7 +188,10 @@ impl Claim {
             let transaction = Transaction::new(open, &home);
             Within::new(&made.attempt, made.call).run(|| work(transaction)).await.map(Ok)
         };
-        let value = match timed(policy.timeout, tried).await {
+        let span = spans::step(made.name.as_str(), made.call.0, failures + 1);
+        let worked = timed(policy.timeout, tried).instrument(span.clone()).await;
+        spans::end_step(&span, matches!(worked, Ok(Ok(_))));
+        let value = match worked {
             Ok(Ok(value)) => made.attempt.payload_limit.encode(&value),
             Ok(Err(end)) => return end,
             // What came home is rolled back when it is dropped.

@@ -8,7 +8,7 @@ use windlass_core::{
     Call, ClaimSeq, Decision, Definition, Failure, FailureCode, Fence, Payload, PayloadLimit,
     QueueName, RunId, RunState, SignalId, SignalKey, StepChange, StepName, StepRecord, StepResult,
     StepState, StepWrite, TaskId, TaskIndex, TaskName, TaskSpec, TaskState, Tenant, Timestamp,
-    Version, WorkerId, WorkflowName,
+    TraceContext, Version, WorkerId, WorkflowName,
 };
 
 use super::{Hints, NewRun, Started, StoreError, WorkerInfo};
@@ -230,6 +230,8 @@ pub struct Claimed {
     pub round: u32,
     /// The round in which the function last began afresh, 0 if it never did.
     pub afresh: u32,
+    /// The trace that the run belongs to, if its starter said so.
+    pub trace: Option<TraceContext>,
 }
 
 /// How a parent of a claimed task ended.

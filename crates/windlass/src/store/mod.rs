@@ -63,8 +63,8 @@ pub use records::{
 pub use retention::{ArchivedRun, PRUNE_MAX, PRUNE_TASKS_MAX, RETENTION_RULES_MAX, RetentionRule};
 pub use schedules::{
     BACKFILL_MAX, Backfilled, FIRES_KEPT, Fire, FireBy, FireResult, NOMINAL_METADATA, NewSchedule,
-    SCHEDULE_METADATA, SCHEDULES_MAX, ScheduleFilter, ScheduleKey, ScheduleRecord, ScheduleState,
-    ScheduleStore,
+    SCHEDULE_METADATA, SCHEDULES_MAX, ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord,
+    ScheduleState, ScheduleStore, UnreadableSchedule,
 };
 pub use windlass_core::LaneId;
 pub use workers::{
@@ -160,7 +160,7 @@ pub struct Sweep {
 ///
 /// Every verb is atomic, and safe to repeat when its answer was lost.
 #[async_trait]
-pub trait Store: WorkerLink + ScheduleStore + DutyStore + QueueStore {
+pub trait Store: WorkerLink + ScheduleStore + QueueStore + DutyStore {
     /// Makes a definition known, so that runs of it can be started.
     ///
     /// A definition of the same name and version may be registered again with

@@ -50,6 +50,8 @@ pub struct QueueRecord {
     pub came: u64,
     /// How many of them are not in it any more: claimed, or cancelled.
     pub went: u64,
+    /// When that was last brought up to date because something had changed.
+    pub changed_at: Timestamp,
     /// Since when the task is ready that is so for the longest time, of the first 1,000 tenants
     /// that have one; `None` if there is none.
     pub oldest_at: Option<Timestamp>,

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_core::retry::WAIT_MAX;
+use windlass_core::trace::TRACEPARENT;
 use windlass_core::{
     Failure, Fence, IdempotencyKey, Payload, PayloadLimit, Priority, RunId, RunState, SignalId,
-    SignalKey, StepName, TaskIndex, TaskName, TaskState, Tenant, Timestamp, Version, WorkerId,
-    WorkflowName,
+    SignalKey, StepName, TaskIndex, TaskName, TaskState, Tenant, Timestamp, TraceContext, Version,
+    WorkerId, WorkflowName,
 };
 
 /// The most metadata pairs of a run.
@@ -66,7 +67,18 @@ impl NewRun {
                 }
             }
         }
-        Ok(())
+        TraceContext::check_metadata(&self.metadata).map_err(|error| error.to_string())
+    }
+
+    /// Puts the run into a trace, unless the caller has, or has said so much else that there is
+    /// no room.
+    pub(crate) fn join_trace(&mut self, trace: Option<&TraceContext>) {
+        let has_room = self.metadata.len() + 2 <= METADATA_PAIRS_MAX;
+        if let Some(trace) = trace.filter(|_| has_room)
+            && !self.metadata.contains_key(TRACEPARENT)
+        {
+            trace.put_into(&mut self.metadata);
+        }
     }
 }
 
@@ -173,6 +185,13 @@ pub struct RunRecord {
     pub created_at: Timestamp,
     /// When it ended, if it has.
     pub ended_at: Option<Timestamp>,
+}
+
+impl RunRecord {
+    /// The trace that the run belongs to, if its starter said so.
+    pub fn trace(&self) -> Option<TraceContext> {
+        TraceContext::of_metadata(&self.metadata)
+    }
 }
 
 /// A task as it is.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_core::schedule::{Due, Timing, Verdict};
+use windlass_core::schedule::{Due, JitterSeed, Skipped, Timing, Verdict};
 use windlass_core::{
     Overlap, Payload, PayloadLimit, Priority, RunId, ScheduleId, ScheduleName, ScheduleOwner,
     Tenant, Timestamp, Version, WorkflowName,
@@ -210,6 +210,28 @@ pub struct ScheduleFilter {
     pub limit: usize,
 }
 
+/// A page of schedules.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SchedulePage {
+    /// Those that can be read, by tenant and name.
+    pub schedules: Vec<ScheduleRecord>,
+    /// Those that cannot, as a newer version may have written them. They do not fire here.
+    pub unreadable: Vec<UnreadableSchedule>,
+    /// Behind which one the next page begins, if there may be one.
+    pub next: Option<ScheduleKey>,
+}
+
+/// A schedule that is there and cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableSchedule {
+    /// Whose it is, as it is stored.
+    pub tenant: String,
+    /// Its name, as it is stored.
+    pub name: String,
+    /// Why it cannot be read.
+    pub problem: String,
+}
+
 /// What a backfill did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backfilled {
@@ -234,22 +256,22 @@ pub trait ScheduleStore {
     async fn get_schedule(&self, key: ScheduleKey) -> Result<Option<ScheduleRecord>, StoreError>;
 
     /// A page of schedules, by tenant and name.
-    async fn list_schedules(
-        &self,
-        filter: ScheduleFilter,
-    ) -> Result<Vec<ScheduleRecord>, StoreError>;
+    async fn list_schedules(&self, filter: ScheduleFilter) -> Result<SchedulePage, StoreError>;
 
-    /// Lets a schedule not fire until it is resumed. One that is paused stays so.
+    /// Lets a schedule not fire until it is resumed. One that is paused stays so. Times that had
+    /// come and were not served yet are missed.
     async fn pause_schedule(&self, key: ScheduleKey) -> Result<(), StoreError>;
 
     /// Lets a schedule fire again, from now on: what came meanwhile is neither missed nor run.
     /// One that is active stays so.
     async fn resume_schedule(&self, key: ScheduleKey) -> Result<(), StoreError>;
 
-    /// Deletes a schedule with its history; its runs stay. Answers whether there was one.
-    async fn delete_schedule(&self, key: ScheduleKey) -> Result<bool, StoreError>;
+    /// Deletes a schedule with its history; its runs stay. One that is not there stays so.
+    async fn delete_schedule(&self, key: ScheduleKey) -> Result<(), StoreError>;
 
-    /// Disables those schedules of an owner that are not among these, and answers which.
+    /// Disables those active schedules of an owner that are not among these, and answers which. One
+    /// that is paused stays so, and is paused still when it is declared again. Times that had come
+    /// and were not served yet are missed, and one that waited is skipped.
     async fn disable_schedules(
         &self,
         owner: ScheduleOwner,
@@ -273,8 +295,9 @@ pub trait ScheduleStore {
     /// [`FIRES_KEPT`] that are kept.
     async fn list_fires(&self, key: ScheduleKey, limit: usize) -> Result<Vec<Fire>, StoreError>;
 
-    /// Starts the runs of schedules whose time has come, at most for `limit` nominal times: the
-    /// duty [`Duty::Schedules`](super::Duty::Schedules) by hand, whoever leads it.
+    /// Starts the runs of schedules whose time has come, at most for `limit` nominal times, in the
+    /// order of those: the duty [`Duty::Schedules`](super::Duty::Schedules) by hand, whoever leads
+    /// it.
     async fn fire_schedules(&self, limit: usize) -> Result<Sweep, StoreError>;
 }
 
@@ -282,6 +305,11 @@ impl ScheduleKey {
     /// There is no such schedule.
     pub(crate) fn not_found(&self) -> StoreError {
         StoreError::NotFound(format!("schedule {:?} of tenant {:?}", self.name, self.tenant))
+    }
+
+    /// By what its times are served later.
+    pub(crate) fn jitter_seed(&self) -> JitterSeed {
+        JitterSeed::of(&self.tenant, &self.name)
     }
 }
 
@@ -324,16 +352,30 @@ pub(crate) fn too_many() -> StoreError {
     StoreError::Conflict(format!("there are {SCHEDULES_MAX} schedules, which is the limit"))
 }
 
+/// Why a run is not started whose id another tenant took.
+pub(crate) fn taken(run: RunId) -> String {
+    format!("run {run} is there already, and another tenant's")
+}
+
 /// What is to be done for a schedule at one time.
 pub(crate) struct Firing {
-    /// The runs that start, in order.
-    pub(crate) starts: Vec<NewRun>,
+    /// The runs that start with their nominal times, in order.
+    pub(crate) starts: Vec<(Timestamp, NewRun)>,
     /// Whether what is under way is cancelled first.
     pub(crate) cancels: bool,
     /// What became of the nominal time that waited.
     pub(crate) dequeued: Option<Fire>,
     /// The new lines of the history.
     pub(crate) fires: Vec<Fire>,
+}
+
+/// What is left of times that a schedule does not serve any more when it is changed.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// The line of those that had come.
+    pub(crate) missed: Option<Fire>,
+    /// Whether the one that waited is skipped.
+    pub(crate) is_dequeued: bool,
 }
 
 impl ScheduleRecord {
@@ -353,13 +395,44 @@ impl ScheduleRecord {
     }
 
     /// Makes it another, at a time.
-    pub(crate) fn replace(&mut self, schedule: NewSchedule, now: Timestamp) {
+    pub(crate) fn replace(&mut self, schedule: NewSchedule, now: Timestamp) -> Left {
         let has_place = schedule.timing.has_times_of(&self.schedule.timing);
+        let mut left = Left::default();
+        match self.state {
+            ScheduleState::Active if !has_place => left.missed = self.pass_over(now),
+            ScheduleState::Active | ScheduleState::Paused | ScheduleState::Disabled => {}
+        }
+        if schedule.timing.overlap != Overlap::Queue {
+            left.is_dequeued = self.queued_at.take().is_some();
+        }
         self.schedule = schedule;
         match self.state {
             ScheduleState::Disabled => self.resume(now),
             ScheduleState::Active | ScheduleState::Paused if has_place => {}
             ScheduleState::Active | ScheduleState::Paused => self.begin(now),
+        }
+        left
+    }
+
+    /// Lets it rest until it is resumed.
+    pub(crate) fn pause(&mut self, now: Timestamp) -> Left {
+        let missed = match self.state {
+            ScheduleState::Active => self.pass_over(now),
+            ScheduleState::Paused | ScheduleState::Disabled => None,
+        };
+        self.state = ScheduleState::Paused;
+        Left { missed, is_dequeued: false }
+    }
+
+    /// Lets it rest until it is declared again. One that is paused rests already, and stays so.
+    pub(crate) fn disable(&mut self, now: Timestamp) -> Left {
+        match self.state {
+            ScheduleState::Paused | ScheduleState::Disabled => Left::default(),
+            ScheduleState::Active => {
+                self.state = ScheduleState::Disabled;
+                let missed = self.pass_over(now);
+                Left { missed, is_dequeued: self.queued_at.take().is_some() }
+            }
         }
     }
 
@@ -380,10 +453,20 @@ impl ScheduleRecord {
         self.next_at = self.schedule.timing.next_after(after);
     }
 
+    /// Passes over what has come and was not served, which the history says.
+    fn pass_over(&mut self, now: Timestamp) -> Option<Fire> {
+        let timing = &self.schedule.timing;
+        let Skipped { first, last, count } = timing.come(self.next_at?, now)?;
+        self.last_at = Some(last);
+        self.next_at = timing.next_after(last);
+        let result = FireResult::Missed { first, count };
+        Some(Fire { nominal: last, by: FireBy::Time, result, at: now })
+    }
+
     /// When its next nominal time is served.
     pub(crate) fn due_at(&self) -> Option<Timestamp> {
         let NewSchedule { key, timing, .. } = &self.schedule;
-        self.next_at.map(|next| timing.due_at(&key.name, next))
+        self.next_at.map(|next| timing.due_at(key.jitter_seed(), next))
     }
 
     /// What is to be done for it at a time, of which no more than `limit` nominal times start runs,
@@ -402,7 +485,7 @@ impl ScheduleRecord {
             Some(reason) => FireResult::Refused(reason.to_owned()),
             None => {
                 let run = RunId::of_fire(id, nominal);
-                firing.starts.push(schedule.start(run, nominal));
+                firing.starts.push((nominal, schedule.start(run, nominal)));
                 FireResult::Started(run)
             }
         };
@@ -415,7 +498,7 @@ impl ScheduleRecord {
         }
         let Some(next) = self.next_at else { return firing };
         let timing = &schedule.timing;
-        let Due { skipped, fires, next } = timing.due(&schedule.key.name, next, now, limit);
+        let Due { skipped, fires, next } = timing.due(schedule.key.jitter_seed(), next, now, limit);
         if let Some(skipped) = skipped {
             let result = FireResult::Missed { first: skipped.first, count: skipped.count };
             firing.fires.push(line(skipped.last, result));

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use windlass_core::{Definition, Payload, Priority, RunId, RunState, Tenant, Undoing};
+use windlass_core::{
+    Definition, Payload, Priority, RunId, RunState, Tenant, TraceContext, Undoing,
+};
 
 use super::{NewRun, StoreError};
 
@@ -13,6 +15,7 @@ pub(crate) struct Undone {
     pub(crate) round: u32,
     pub(crate) tenant: Tenant,
     pub(crate) priority: Priority,
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl Undone {
@@ -22,9 +25,9 @@ impl Undone {
         definition: &Definition,
         delay: Duration,
     ) -> Result<NewRun, StoreError> {
-        let Undone { run, round, tenant, priority } = self;
+        let Undone { run, round, tenant, priority, trace } = self;
         let wrong = |error| StoreError::Corrupt(format!("run {run} cannot be undone: {error}"));
-        Ok(NewRun {
+        let mut new = NewRun {
             id: RunId::of_undo(run, round),
             workflow: definition.name().clone(),
             version: definition.version(),
@@ -34,7 +37,9 @@ impl Undone {
             delay,
             priority,
             metadata: BTreeMap::new(),
-        })
+        };
+        new.join_trace(trace.as_ref());
+        Ok(new)
     }
 }
 

@@ -14,6 +14,7 @@ use windlass_core::{Failure, FailureCode, Outcome};
 use super::{Parts, Point};
 use crate::context::Attempt;
 use crate::function::Driven;
+use crate::spans::Ending;
 use crate::workflow::Handler;
 
 /// Runs a handler to its outcome. A panic is not caught here: it ends the tokio
@@ -29,6 +30,7 @@ pub(super) async fn run(
     cancelled: CancellationToken,
     cancel_grace: Duration,
 ) -> Outcome {
+    let ending = Ending::of_current();
     let spec = Arc::clone(&attempt.claimed.spec);
     let name = spec.name.as_str();
     parts.reached(Point::BeforeHandler, name).await;
@@ -65,6 +67,7 @@ pub(super) async fn run(
             Ok(Outcome::Failed(_) | Outcome::Interrupted) | Err(_) => Outcome::Interrupted,
         },
     };
+    ending.tell(&outcome);
     parts.reached(Point::AfterHandler, name).await;
     outcome
 }

@@ -68,7 +68,7 @@ impl HeldTasks {
     pub(super) fn lose(&mut self, lost: &[Lost]) {
         for Lost { held, refusal } in lost {
             if let Some(task) = self.remove(*held) {
-                tracing::warn!(task = %held.task, fence = %held.fence, ?refusal, "task lost");
+                tracing::warn!(task = %held.task, fence = held.fence.0, ?refusal, "task lost");
                 task.cancelled.cancel();
             }
         }

@@ -247,7 +247,9 @@ impl Outbox {
         for (Held { task, fence }, answer) in batch.held().into_iter().zip(&answers) {
             match answer {
                 Answer::Refused(Refusal::Invalid) if is_finish => continue,
-                Answer::Refused(refusal) => tracing::warn!(%task, %fence, ?refusal, "refused"),
+                Answer::Refused(refusal) => {
+                    tracing::warn!(%task, fence = fence.0, ?refusal, "refused")
+                }
                 Answer::Accepted | Answer::AcceptedAlready => {}
             }
             held.remove(Held { task, fence });
@@ -265,7 +267,7 @@ impl Outbox {
     /// counts.
     fn report_invalid(&mut self, completion: Completion) -> Result<(), StoreError> {
         let Completion { task, fence, decision } = completion;
-        tracing::error!(%task, %fence, "the outcome cannot be stored");
+        tracing::error!(%task, fence = fence.0, "the outcome cannot be stored");
         if matches!(decision, Decision::Fail(_)) {
             return Err(StoreError::Corrupt(format!("the failure of task {task} is refused")));
         }

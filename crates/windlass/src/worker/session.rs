@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use windlass_core::{ClaimSeq, Outcome, WorkerId, decide};
 
 use self::claims::CLAIM_MAX;
@@ -25,6 +26,7 @@ use crate::backoff::Backoff;
 use crate::context::Attempt;
 use crate::error::Error;
 use crate::planted::PlantedBug;
+use crate::spans;
 use crate::store::{
     Claimed, Completion, Finished, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Hints,
     ProgressNote, Release, StoreError,
@@ -462,8 +464,9 @@ impl Session {
             return;
         };
         let cancel_grace = self.config.cancel_grace;
+        let span = spans::attempt(&attempt.claimed, self.worker);
         let run = attempt::run(self.parts.clone(), handler, attempt, cancelled, cancel_grace);
-        let task = self.running.spawn(self.parts.gate.wrap(run));
+        let task = self.running.spawn(self.parts.gate.wrap(run.instrument(span)));
         self.by_id.insert(task.id(), held);
     }
 
@@ -480,7 +483,8 @@ impl Session {
         let handler = registration.handlers.get(index)?.clone();
         if spec.name != claimed.spec.name || handler.is_none() {
             tracing::warn!(workflow = %claimed.workflow, version = %claimed.version,
-                task = %claimed.spec.name, "no handler; handed back");
+                run = %claimed.task.run, task = %claimed.spec.name, fence = claimed.fence.0,
+                attempt = claimed.attempt, "no handler; handed back");
             return None;
         }
         handler
@@ -506,12 +510,13 @@ impl Session {
         if outcome == Outcome::Interrupted && task.attempt.is_handed_back() {
             let is_draining = self.draining.is_cancelled();
             let delay = if is_draining { Duration::ZERO } else { HAND_BACK_DELAY };
-            tracing::info!(run = %held.task.run, task = %claimed.spec.name, "handed back");
+            tracing::info!(run = %held.task.run, task = %claimed.spec.name, fence = held.fence.0,
+                attempt = claimed.attempt, "handed back");
             self.outbox.release(Release { task: held.task, fence: held.fence, delay });
             return;
         }
         if let Outcome::Failed(failure) = &outcome {
-            tracing::info!(run = %held.task.run, task = %claimed.spec.name, fence = %held.fence,
+            tracing::info!(run = %held.task.run, task = %claimed.spec.name, fence = held.fence.0,
                 attempt = claimed.attempt, %failure, "attempt failed");
         }
         let decision = decide(&claimed.spec.retry, claimed.attempt, outcome, self.rng.f64());

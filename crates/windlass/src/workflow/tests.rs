@@ -52,6 +52,7 @@ fn claim<I, O>(workflow: &Workflow<I>, task: &Task<O>) -> Claimed {
         at: Timestamp::from_micros(0),
         round: 1,
         afresh: 0,
+        trace: None,
     }
 }
 

@@ -38,6 +38,8 @@ mod runs;
 mod scale;
 mod schedules;
 mod shapes;
+#[cfg(feature = "otlp")]
+mod traces;
 mod undo;
 mod waiting;
 mod worker;

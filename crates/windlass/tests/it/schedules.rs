@@ -68,6 +68,40 @@ async fn what_a_program_declares_is_made_and_what_it_declares_no_more_is_disable
 }
 
 #[tokio::test]
+async fn a_declaration_that_is_refused_stops_none_behind_it_and_disables_nothing() {
+    let windlass = Windlass::memory();
+    let report = report();
+    let worker = windlass.worker().register(&report);
+    let first = worker.schedules("app", [every_minute("b"), every_minute("d")]).spawn().unwrap();
+    until(&windlass, "b", ScheduleState::Active).await;
+    until(&windlass, "d", ScheduleState::Active).await;
+    first.drain().await.unwrap();
+    let worker = windlass.worker().register(&report);
+    let bad = every_minute("b").missed(Missed::All(0));
+    let all = [every_minute("a"), bad, every_minute("c")];
+    let second = worker.schedules("app", all).spawn().unwrap();
+    until(&windlass, "d", ScheduleState::Disabled).await;
+    until(&windlass, "a", ScheduleState::Active).await;
+    until(&windlass, "c", ScheduleState::Active).await;
+    let kept = windlass.scheduled("default", "b").unwrap().get().await.unwrap().unwrap();
+    assert_eq!((kept.state, kept.schedule.timing.missed), (ScheduleState::Active, Missed::Skip));
+    second.drain().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_declared_twice_is_refused() {
+    let windlass = Windlass::memory();
+    let worker = || windlass.worker().register(&report());
+    let twice = [every_minute("a"), every_minute("b"), every_minute("a").priority(1)];
+    let error = worker().schedules("app", twice).spawn().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
+    let text = "\"app\" declares schedule \"a\" of tenant \"default\" twice";
+    assert!(error.to_string().contains(text), "{error}");
+    let apart = [every_minute("a"), every_minute("a").tenant("acme")];
+    worker().schedules("app", apart).spawn().unwrap().drain().await.unwrap();
+}
+
+#[tokio::test]
 async fn schedules_that_cannot_be_are_refused_before_they_are_stored() {
     let windlass = Windlass::memory();
     let kind = |error: windlass::Error| error.kind();

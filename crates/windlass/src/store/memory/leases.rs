@@ -6,7 +6,7 @@ use std::sync::Arc;
 use windlass_core::decide::worker_lost;
 use windlass_core::{
     ClaimSeq, Fence, Priority, QueueName, StepRecord, TaskCommand, TaskEventKind, TaskId,
-    TaskIndex, TaskKind, TaskState, Timestamp, WorkerId, decide_lease_expired,
+    TaskIndex, TaskKind, TaskState, Timestamp, TraceContext, WorkerId, decide_lease_expired,
 };
 
 use super::queue::{Place, Station};
@@ -350,6 +350,7 @@ impl Run {
             at,
             round: self.round,
             afresh,
+            trace: TraceContext::of_metadata(&self.metadata),
         }
     }
 

@@ -122,6 +122,7 @@ impl ReadyQueues {
                 priority: *priority,
                 came: route.came,
                 went: route.went,
+                changed_at: self.now.unwrap_or(Timestamp::from_micros(0)),
                 oldest_at: route.since.values().flatten().min().copied(),
             })
         });

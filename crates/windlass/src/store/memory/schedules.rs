@@ -9,11 +9,11 @@ use windlass_core::{LaneKeys, Overlap, RunId, RunState, ScheduleId, ScheduleOwne
 use super::state::State;
 use super::{MISTAKE_GAP, MemoryStore};
 use crate::planted::PlantedBug;
-use crate::store::schedules::{FIRES_MAX, Firing, QUEUE_PAUSE, too_many};
+use crate::store::schedules::{FIRES_MAX, Firing, Left, QUEUE_PAUSE, taken, too_many};
 use crate::store::{
     Backfilled, FIRES_KEPT, Fire, FireBy, FireResult, NewRun, NewSchedule, PAGE_MAX, SCHEDULES_MAX,
-    ScheduleFilter, ScheduleKey, ScheduleRecord, ScheduleState, ScheduleStore, Started, StoreError,
-    Sweep,
+    ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord, ScheduleState, ScheduleStore,
+    Started, StoreError, Sweep,
 };
 
 /// All schedules.
@@ -41,6 +41,24 @@ impl Kept {
         }
         let surplus = self.fires.len().saturating_sub(FIRES_KEPT);
         self.fires.drain(..surplus);
+    }
+
+    /// Writes what a change of it leaves behind.
+    fn leave(&mut self, left: Left) {
+        if left.is_dequeued {
+            let queued = |fire: &&mut Fire| fire.result == FireResult::Queued;
+            let queued = self.fires.iter_mut().filter(queued);
+            queued.for_each(|fire| fire.result = FireResult::Overlapped);
+        }
+        self.write(left.missed);
+    }
+
+    /// The runs that may be under way, as far as that matters: those that were never over, and those
+    /// of the history, which may be under way again.
+    fn suspects(&self) -> BTreeSet<RunId> {
+        let is_free = self.record.schedule.timing.overlap == Overlap::Allow;
+        let past = self.fires.iter().filter_map(|fire| fire.result.run()).filter(|_| !is_free);
+        self.open.iter().copied().chain(past).collect()
     }
 }
 
@@ -72,7 +90,8 @@ impl State {
         let count = all.all.len();
         let record = match all.all.get_mut(&schedule.key) {
             Some(kept) => {
-                kept.record.replace(schedule, now);
+                let left = kept.record.replace(schedule, now);
+                kept.leave(left);
                 kept.record.clone()
             }
             None if count >= SCHEDULES_MAX => return Err(too_many()),
@@ -102,7 +121,7 @@ impl State {
         self.runs.get(&run).is_some_and(|run| run.state == RunState::Running)
     }
 
-    /// Starts the runs of schedules whose time has come, in the order of their times.
+    /// Starts the runs of schedules whose time has come, in the order of their nominal times.
     pub(super) fn fire_schedules(&mut self, limit: usize) -> Result<Sweep, StoreError> {
         let now = self.shared.now;
         let is_due = |kept: &&Kept| {
@@ -112,30 +131,47 @@ impl State {
         };
         let due = self.schedules.all.values().filter(is_due);
         let mut due: Vec<_> = due
-            .map(|kept| (kept.record.due_at(), kept.record.id, kept.record.schedule.key.clone()))
+            .map(|kept| {
+                let due_at = kept.record.due_at().unwrap_or(Timestamp::MAX);
+                (due_at, kept.record.id, kept.record.schedule.key.clone())
+            })
             .collect();
         due.sort();
-        let mut moved = 0;
+        let (mut moved, mut starts) = (0, Vec::new());
         for (_, _, key) in due {
             if moved < limit {
-                moved += self.fire_schedule(&key, (limit - moved).min(FIRES_MAX))?;
+                let most = (limit - moved).min(FIRES_MAX);
+                moved += self.fire_schedule(&key, most, &mut starts)?;
             }
+        }
+        starts.sort_by_key(|(nominal, _)| *nominal);
+        for (_, start) in starts {
+            self.start(start)?;
         }
         Ok(Sweep { at: now, moved, next_at: self.schedules.next_at(now) })
     }
 
-    /// Does what is due for one schedule; answers how many lines that has in its history.
-    fn fire_schedule(&mut self, key: &ScheduleKey, limit: usize) -> Result<usize, StoreError> {
+    /// Does what is due for one schedule, but for the runs that it starts; answers how many lines
+    /// that has in its history.
+    fn fire_schedule(
+        &mut self,
+        key: &ScheduleKey,
+        limit: usize,
+        all_starts: &mut Vec<(Timestamp, NewRun)>,
+    ) -> Result<usize, StoreError> {
         let now = self.shared.now;
         let kept = self.schedules.get_mut(key)?;
         let mut record = kept.record.clone();
         let open = std::mem::take(&mut kept.open);
+        let suspects = kept.suspects();
+        let is_running = |run: &RunId| self.is_running(*run);
+        let open: BTreeSet<RunId> = open.into_iter().filter(is_running).collect();
         let under_way: BTreeSet<RunId> =
-            open.into_iter().filter(|run| self.is_running(*run)).collect();
+            suspects.union(&open).copied().filter(is_running).collect();
         let nominal = record.queued_at.or(record.next_at).unwrap_or(now);
         let refusal =
             self.refusal(&record.schedule.start(RunId::of_fire(record.id, nominal), nominal));
-        let Firing { starts, cancels, dequeued, fires } =
+        let Firing { starts, cancels, mut dequeued, mut fires } =
             record.fire(now, limit, !under_way.is_empty(), refusal.as_deref());
         if cancels {
             for run in &under_way {
@@ -143,15 +179,22 @@ impl State {
                 self.cancel_run(*run, Some(reason))?;
             }
         }
-        for start in starts {
-            if !self.runs.contains_key(&start.id) {
-                self.start(start)?;
+        for (nominal, start) in starts {
+            match self.runs.get(&start.id) {
+                None => all_starts.push((nominal, start)),
+                Some(run) if run.tenant == start.tenant => {}
+                Some(_) => {
+                    let all = dequeued.iter_mut().chain(&mut fires);
+                    all.filter(|fire| fire.result.run() == Some(start.id)).for_each(|fire| {
+                        fire.result = FireResult::Refused(taken(start.id));
+                    });
+                }
             }
         }
         self.make_mistakes(&mut record);
         let moved = fires.len() + usize::from(dequeued.is_some());
         let kept = self.schedules.get_mut(key)?;
-        kept.open.extend(under_way.into_iter().filter(|_| !cancels));
+        kept.open.extend(open.into_iter().filter(|_| !cancels));
         kept.record = record;
         if let Some(line) = dequeued {
             let queued =
@@ -189,7 +232,7 @@ impl State {
         for mut record in all {
             let is_due = record.due_at().is_some_and(|at| at <= now);
             if is_due && record.state == ScheduleState::Active {
-                for (place, mut start) in
+                for (place, (_, mut start)) in
                     record.fire(now, FIRES_MAX, false, None).starts.into_iter().enumerate()
                 {
                     let number = u128::from(salt) << 32 | place as u128;
@@ -243,18 +286,26 @@ impl State {
         let (known, times): (Vec<_>, Vec<_>) =
             times.into_iter().partition(|nominal| is_started(*nominal));
         let mut backfilled = Backfilled { started: 0, existing: known.len() };
+        let mut starts = Vec::new();
         for nominal in times {
             let id = RunId::of_fire(record.id, nominal);
-            // Also one that was started with another input, before that was changed.
-            if !self.runs.contains_key(&id) {
-                self.start(record.schedule.start(id, nominal))?;
-                let result = FireResult::Started(id);
-                let fire = Fire { nominal, by: FireBy::Backfill, result, at: now };
-                self.schedules.get_mut(key)?.write([fire]);
-                backfilled.started += 1;
-            } else {
-                backfilled.existing += 1;
+            match self.runs.get(&id) {
+                Some(run) if run.tenant != key.tenant => {
+                    return Err(StoreError::Conflict(taken(id)));
+                }
+                // Also one that was started with another input, before that was changed.
+                Some(_) => backfilled.existing += 1,
+                None if self.retention.archived(id).is_some() => backfilled.existing += 1,
+                None => starts.push(nominal),
             }
+        }
+        for nominal in starts {
+            let id = RunId::of_fire(record.id, nominal);
+            self.start(record.schedule.start(id, nominal))?;
+            let result = FireResult::Started(id);
+            let fire = Fire { nominal, by: FireBy::Backfill, result, at: now };
+            self.schedules.get_mut(key)?.write([fire]);
+            backfilled.started += 1;
         }
         Ok(backfilled)
     }
@@ -271,10 +322,7 @@ impl ScheduleStore for MemoryStore {
         Ok(self.transact(record))
     }
 
-    async fn list_schedules(
-        &self,
-        filter: ScheduleFilter,
-    ) -> Result<Vec<ScheduleRecord>, StoreError> {
+    async fn list_schedules(&self, filter: ScheduleFilter) -> Result<SchedulePage, StoreError> {
         let ScheduleFilter { tenant, after, limit } = filter;
         let limit = if limit == 0 { PAGE_MAX } else { limit.min(PAGE_MAX) };
         let is_wanted = |(key, _): &(&ScheduleKey, &Kept)| {
@@ -283,13 +331,19 @@ impl ScheduleStore for MemoryStore {
         };
         Ok(self.transact(|state| {
             let all = state.schedules.all.iter().filter(is_wanted);
-            all.take(limit).map(|(_, kept)| kept.record.clone()).collect()
+            let schedules: Vec<ScheduleRecord> =
+                all.take(limit).map(|(_, kept)| kept.record.clone()).collect();
+            let last = schedules.last().filter(|_| schedules.len() == limit);
+            let next = last.map(|record| record.schedule.key.clone());
+            SchedulePage { schedules, unreadable: Vec::new(), next }
         }))
     }
 
     async fn pause_schedule(&self, key: ScheduleKey) -> Result<(), StoreError> {
         self.transact(|state| {
-            state.schedules.get_mut(&key)?.record.state = ScheduleState::Paused;
+            let kept = state.schedules.get_mut(&key)?;
+            let left = kept.record.pause(state.shared.now);
+            kept.leave(left);
             Ok(())
         })
     }
@@ -302,8 +356,9 @@ impl ScheduleStore for MemoryStore {
         })
     }
 
-    async fn delete_schedule(&self, key: ScheduleKey) -> Result<bool, StoreError> {
-        Ok(self.transact(|state| state.schedules.all.remove(&key).is_some()))
+    async fn delete_schedule(&self, key: ScheduleKey) -> Result<(), StoreError> {
+        self.transact(|state| state.schedules.all.remove(&key));
+        Ok(())
     }
 
     async fn disable_schedules(
@@ -314,11 +369,11 @@ impl ScheduleStore for MemoryStore {
         Ok(self.transact(|state| {
             let mut disabled = Vec::new();
             for (key, kept) in &mut state.schedules.all {
-                let record = &mut kept.record;
-                let is_its = record.schedule.owner.as_ref() == Some(&owner);
-                let is_on = record.state != ScheduleState::Disabled;
-                if is_its && is_on && !declared.contains(key) {
-                    record.state = ScheduleState::Disabled;
+                let is_its = kept.record.schedule.owner.as_ref() == Some(&owner);
+                let is_active = kept.record.state == ScheduleState::Active;
+                if is_its && is_active && !declared.contains(key) {
+                    let left = kept.record.disable(state.shared.now);
+                    kept.leave(left);
                     disabled.push(key.clone());
                 }
             }

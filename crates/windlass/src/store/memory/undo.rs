@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    RunCommand, RunEvent, RunEventKind, RunId, RunState, TaskIndex, TaskState, Undoing,
+    RunCommand, RunEvent, RunEventKind, RunId, RunState, TaskIndex, TaskState, TraceContext,
+    Undoing,
 };
 
 use super::run::Run;
@@ -76,6 +77,7 @@ impl State {
             round: run.round,
             tenant: run.tenant.clone(),
             priority: run.priority,
+            trace: TraceContext::of_metadata(&run.metadata),
         };
         let definition = undo_definition(&run.definition)?;
         let start = undone.start(&definition, delay)?;

@@ -182,6 +182,7 @@ impl State {
 impl Run {
     fn facts(&self) -> RunFacts {
         let record = self.record();
+        let trace = record.trace();
         RunFacts {
             id: record.id,
             workflow: record.workflow,
@@ -192,6 +193,7 @@ impl Run {
             open_tasks: record.open_tasks,
             cancelled_for: self.cancelled_for(),
             is_staged: false,
+            trace,
         }
     }
 

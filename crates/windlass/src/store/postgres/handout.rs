@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
     Definition, EventBody, Failure, Fence, Payload, RunId, StepRecord, TaskEvent, TaskEventKind,
-    TaskId, TaskIndex, TaskKind, TaskSpec, TaskState, Tenant, WorkerId,
+    TaskId, TaskIndex, TaskKind, TaskSpec, TaskState, Tenant, TraceContext, WorkerId,
 };
 
 use super::checkpoint::{Left, read_left};
@@ -17,6 +17,7 @@ use super::fault::Fault;
 use super::journal::step_of;
 use super::run::is_simple;
 use super::statements as sql;
+use super::undo::trace_of;
 use super::work::{pairs, task_id, task_state};
 use super::writes::{Writes, params};
 use crate::store::{Claimed, ParentEnd, StoreError};
@@ -122,10 +123,17 @@ impl Questions {
     }
 }
 
+/// What is known of the run of a task that was taken.
+struct Input {
+    input: Result<Payload, String>,
+    round: u32,
+    trace: Option<TraceContext>,
+}
+
 /// What is known of tasks that were taken.
 pub(super) struct Facts {
     names: Named,
-    inputs: HashMap<RunId, (Result<Payload, String>, u32)>,
+    inputs: HashMap<RunId, Input>,
     ends: HashMap<TaskId, (Result<TaskState, String>, Option<String>)>,
     failures: HashMap<RunId, Vec<(TaskIndex, String)>>,
     left: HashMap<TaskId, Left>,
@@ -143,7 +151,8 @@ impl Facts {
         let input = |row: &Row| {
             let input = Payload::from_json(row.get::<_, &str>(1));
             let round = row.get::<_, i32>(2).cast_unsigned();
-            (RunId::from_uuid(row.get(0)), (input.map_err(|error| error.to_string()), round))
+            let input = input.map_err(|error| error.to_string());
+            (RunId::from_uuid(row.get(0)), Input { input, round, trace: trace_of(row) })
         };
         let inputs = inputs.iter().map(input).collect();
         let end = |row: &Row| {
@@ -223,7 +232,8 @@ impl Facts {
             let failure: Failure = serde_json::from_str(text).map_err(|error| error.to_string())?;
             Ok::<_, String>((definition.task(*index).name.clone(), failure))
         };
-        let (input, round) = self.inputs.get(&id.run).ok_or_else(|| missing("input"))?;
+        let Input { input, round, trace } =
+            self.inputs.get(&id.run).ok_or_else(|| missing("input"))?;
         let mut steps = match self.steps.get(&id).cloned() {
             Some(steps) => steps.map_err(|error| format!("a step of it {error}"))?,
             None => Vec::new(),
@@ -251,6 +261,7 @@ impl Facts {
             at: one.at,
             round: *round,
             afresh,
+            trace: trace.clone(),
         })
     }
 }

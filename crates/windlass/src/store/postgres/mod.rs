@@ -98,6 +98,7 @@ use self::pool::{Ask, Params, Pool, Sql, Tx};
 use self::repeat::{repeat, without_unsound};
 use self::retention::Pass;
 use self::ring::LastRing;
+use self::schedules::Unfired;
 use self::time::At;
 use self::timers::StagedWatch;
 use self::unsound::Unsound;
@@ -142,6 +143,8 @@ pub struct PostgresStore {
     pass: Pass,
     /// Runs that cannot be deleted.
     undeletable: Unsound,
+    /// Schedules that cannot be fired.
+    unfired: Unfired,
     /// Whether transactions may be prepared for a two-phase commit, in which case nobody is
     /// told of the runs that were started inside of one.
     may_prepare: AtomicBool,
@@ -183,6 +186,7 @@ impl PostgresStore {
             passed_over: AtomicU32::new(0),
             pass: Pass::default(),
             undeletable: Unsound::default(),
+            unfired: Unfired::default(),
             may_prepare: AtomicBool::new(false),
             payload_limit,
             election,
@@ -356,7 +360,7 @@ impl Store for PostgresStore {
         runs: Vec<NewRun>,
     ) -> Result<Vec<Result<Started, StoreError>>, StoreError> {
         check_batch(runs.len())?;
-        repeat!(self.start_once(&runs))
+        repeat!(self.start_once(&runs), runs.len())
     }
 
     async fn lead(&self, candidacy: Candidacy) -> Result<Standing, StoreError> {

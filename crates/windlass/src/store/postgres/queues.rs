@@ -43,7 +43,7 @@ impl PostgresStore {
         let from = self.floors.get(Front::Changes, Found::TooLittle);
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let began = Instant::now();
-        let rows = tx.query(&sql::ROLL_UP, &[&from, &most]).await?;
+        let rows = tx.query(&sql::ROLL_UP, &[&from, &most, &At(now)]).await?;
         let took = began.elapsed();
         let row = rows.first();
         let moved: i64 = row.map_or(0, |row| row.get("moved"));
@@ -76,6 +76,7 @@ impl PostgresStore {
                     .ok_or_else(|| corrupt(format!("{queue} has priority {priority}")))?,
                 came: row.get::<_, i64>("came").cast_unsigned(),
                 went: row.get::<_, i64>("went").cast_unsigned(),
+                changed_at: row.get::<_, At>("changed_at").0,
                 oldest_at: row.get::<_, Option<At>>("oldest_at").map(|at| at.0),
             });
         }

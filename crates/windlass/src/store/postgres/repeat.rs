@@ -1,11 +1,17 @@
 //! Verbs that are called again.
 
-/// Calls a verb, and repeats it when the database interrupted it or a name had no number.
+/// Calls a verb, and repeats it when the database interrupted it or a name had no number. Each try
+/// has a span, which says how many items there are: one, if nothing is said.
 macro_rules! repeat {
-    ($store:ident . $once:ident ( $($argument:expr),* )) => {{
+    ($store:ident . $once:ident ( $($argument:expr),* )) => {
+        repeat!($store.$once($($argument),*), 1)
+    };
+    ($store:ident . $once:ident ( $($argument:expr),* ), $items:expr) => {{
         let mut retries = $store.pool.retries(stringify!($once));
         loop {
-            let fault = match $store.$once($($argument),*).await {
+            let span = crate::spans::verb(stringify!($once), $items);
+            let tried = tracing::Instrument::instrument($store.$once($($argument),*), span);
+            let fault = match tried.await {
                 Ok(answer) => return Ok(answer),
                 Err(Fault::Unnamed(unnamed)) => match $store.names.make(&$store.pool, &unnamed).await {
                     Ok(()) => continue,

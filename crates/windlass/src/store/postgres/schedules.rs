@@ -4,14 +4,21 @@
 //! runs of nominal times, writes down what became of them and moves the schedule on: a nominal time
 //! is either decided with its run, or not at all.
 
+mod advance;
 mod fire;
 mod rows;
+mod unfired;
+
+use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use tokio_postgres::Row;
 use windlass_core::{RunId, ScheduleId, ScheduleOwner, Timestamp};
 
-use self::rows::{FireColumns, fire_of, record_of};
+use self::advance::Advance;
+pub(super) use self::rows::record_of;
+use self::rows::{FireColumns, fire_of};
+pub(super) use self::unfired::Unfired;
 use super::PostgresStore;
 use super::fault::Fault;
 use super::notify::Kinds;
@@ -21,11 +28,11 @@ use super::statements as sql;
 use super::time::At;
 use super::work::sorted_ids;
 use super::writes::Writes;
-use crate::store::schedules::too_many;
+use crate::store::schedules::{Left, taken, too_many};
 use crate::store::{
     Backfilled, FIRES_KEPT, Fire, FireBy, FireResult, NewSchedule, PAGE_MAX, SCHEDULES_MAX,
-    ScheduleFilter, ScheduleKey, ScheduleRecord, ScheduleState, ScheduleStore, Started, StoreError,
-    Sweep,
+    ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord, ScheduleStore, Started, StoreError,
+    Sweep, UnreadableSchedule,
 };
 
 impl PostgresStore {
@@ -35,23 +42,21 @@ impl PostgresStore {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let found = lock(&tx, &schedule.key).await?;
+        let is_full = found.is_none() && is_full(&tx).await?;
         let (known, now) = self.newest_definitions(&tx, [key.clone()]).await?;
         if known.is_empty() {
             let what = format!("workflow {:?} version {}", key.0, key.1);
             return Err(StoreError::NotFound(what).into());
         }
-        let record = match found {
+        let (record, left) = match found {
             Some(mut record) => {
-                record.replace(schedule.clone(), now);
-                record
+                let left = record.replace(schedule.clone(), now);
+                (record, left)
             }
+            None if is_full => return Err(too_many().into()),
             None => {
-                let rows = tx.query(&sql::COUNT_SCHEDULES, &[]).await?;
-                let count: i64 = rows.first().map_or(0, |row| row.get(0));
-                if usize::try_from(count).unwrap_or(usize::MAX) >= SCHEDULES_MAX {
-                    return Err(too_many().into());
-                }
-                ScheduleRecord::new(ScheduleId(0), schedule.clone(), now)?
+                let record = ScheduleRecord::new(ScheduleId(0), schedule.clone(), now)?;
+                (record, Left::default())
             }
         };
         let put = rows::Put::of(&record)?;
@@ -62,9 +67,16 @@ impl PostgresStore {
         };
         let id = ScheduleId(row.get::<_, i64>(0).cast_unsigned());
         drop(put);
-        tx.commit(Writes::default()).await?;
+        let record = ScheduleRecord { id, ..record };
+        let mut writes = Writes::default();
+        if left.missed.is_some() || left.is_dequeued {
+            let mut advance = Advance::default();
+            advance.change(&record, &left);
+            advance.write(&mut writes, now);
+        }
+        tx.commit(writes).await?;
         self.notifier.notify(Kinds::TIMERS);
-        Ok(ScheduleRecord { id, ..record })
+        Ok(record)
     }
 
     async fn get_schedule_once(&self, key: &ScheduleKey) -> Result<Option<ScheduleRecord>, Fault> {
@@ -73,10 +85,7 @@ impl PostgresStore {
         Ok(rows.first().map(record_of).transpose()?)
     }
 
-    async fn list_schedules_once(
-        &self,
-        filter: &ScheduleFilter,
-    ) -> Result<Vec<ScheduleRecord>, Fault> {
+    async fn list_schedules_once(&self, filter: &ScheduleFilter) -> Result<SchedulePage, Fault> {
         let limit = if filter.limit == 0 { PAGE_MAX } else { filter.limit.min(PAGE_MAX) };
         let tenant = filter.tenant.as_ref().map(|tenant| tenant.as_str());
         let after = filter.after.as_ref();
@@ -85,31 +94,45 @@ impl PostgresStore {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let params: Params<'_> = &[&tenant, &after_tenant, &after_name, &most];
         let rows = self.read(&sql::LIST_SCHEDULES, params).await?;
-        Ok(rows.iter().map(record_of).collect::<Result<_, _>>()?)
+        let mut page = SchedulePage::default();
+        for row in &rows {
+            match record_of(row) {
+                Ok(record) => page.schedules.push(record),
+                Err(error) => page.unreadable.push(UnreadableSchedule {
+                    tenant: row.get("tenant"),
+                    name: row.get("name"),
+                    problem: error.to_string(),
+                }),
+            }
+        }
+        // One whose name is none cannot be what a page begins behind.
+        let last = rows.iter().rev().find_map(|row| rows::key_of(row).ok());
+        page.next = last.filter(|_| rows.len() >= limit);
+        Ok(page)
     }
 
     /// Changes the state of a schedule.
     async fn change_schedule_once(
         &self,
         key: &ScheduleKey,
-        change: fn(&mut ScheduleRecord, Timestamp),
+        change: fn(&mut ScheduleRecord, Timestamp) -> Left,
     ) -> Result<(), Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let mut record = lock(&tx, key).await?.ok_or_else(|| key.not_found())?;
-        change(&mut record, self.now_in(&tx).await?);
-        let id = record.id.0.cast_signed();
-        let (next, due) = (record.next_at.map(At), record.due_at().map(At));
-        let params: Params<'_> = &[&id, &record.state.word(), &next, &due];
-        tx.query(&sql::SET_SCHEDULE_STATE, params).await?;
-        tx.commit(Writes::default()).await?;
+        let now = self.now_in(&tx).await?;
+        let left = change(&mut record, now);
+        let (mut advance, mut writes) = (Advance::default(), Writes::default());
+        advance.change(&record, &left);
+        advance.write(&mut writes, now);
+        tx.commit(writes).await?;
         self.notifier.notify(Kinds::TIMERS);
         Ok(())
     }
 
-    async fn delete_schedule_once(&self, key: &ScheduleKey) -> Result<bool, Fault> {
+    async fn delete_schedule_once(&self, key: &ScheduleKey) -> Result<(), Fault> {
         let params: Params<'_> = &[&key.tenant.as_str(), &key.name.as_str()];
-        Ok(!self.read(&sql::DELETE_SCHEDULE, params).await?.is_empty())
+        self.read(&sql::DELETE_SCHEDULE, params).await.map(drop)
     }
 
     async fn disable_schedules_once(
@@ -120,8 +143,25 @@ impl PostgresStore {
         let tenants: Vec<&str> = declared.iter().map(|key| key.tenant.as_str()).collect();
         let names: Vec<&str> = declared.iter().map(|key| key.name.as_str()).collect();
         let params: Params<'_> = &[&owner.as_str(), &tenants, &names];
-        let rows = self.read(&sql::DISABLE_SCHEDULES, params).await?;
-        let mut keys = rows.iter().map(rows::key_of).collect::<Result<Vec<_>, _>>()?;
+        let mut connection = self.pool.get().await?;
+        let tx = connection.begin();
+        let rows = tx.query(&sql::LOCK_UNDECLARED, params).await?;
+        let now = self.now_in(&tx).await?;
+        let (mut advance, mut keys) = (Advance::default(), Vec::new());
+        for row in &rows {
+            match record_of(row) {
+                Ok(mut record) => {
+                    let left = record.disable(now);
+                    advance.change(&record, &left);
+                    keys.push(record.schedule.key);
+                }
+                // Whoever wrote it knows whether it is declared.
+                Err(error) => tracing::error!(%owner, %error, "a schedule is not disabled"),
+            }
+        }
+        let mut writes = Writes::default();
+        advance.write(&mut writes, now);
+        tx.commit(writes).await?;
         keys.sort();
         Ok(keys)
     }
@@ -160,11 +200,23 @@ impl PostgresStore {
         let ids = sorted_ids(times.iter().copied().map(run));
         let started: Params<'_> = &[&record.id.0.cast_signed(), &nominal];
         let present: Params<'_> = &[&ids];
-        let all = [(&sql::STARTED_FIRES, started), (&sql::PRESENT_RUNS, present)];
-        let [started, present] = tx.query_all(all).await?;
+        let all = [
+            (&sql::STARTED_FIRES, started),
+            (&sql::PRESENT_RUNS, present),
+            (&sql::ARCHIVED_IDS, present),
+        ];
+        let [started, present, archived] = tx.query_all(all).await?;
         let started: Vec<Timestamp> = started.iter().map(|row| row.get::<_, At>(0).0).collect();
-        let present: Vec<RunId> = present.iter().map(|row| RunId::from_uuid(row.get(0))).collect();
-        times.retain(|time| !started.contains(time) && !present.contains(&run(*time)));
+        let mut there: BTreeSet<RunId> =
+            archived.iter().map(|row| RunId::from_uuid(row.get("id"))).collect();
+        for row in &present {
+            let id = RunId::from_uuid(row.get("id"));
+            if row.get::<_, &str>("tenant") != key.tenant.as_str() {
+                return Err(StoreError::Conflict(taken(id)).into());
+            }
+            there.insert(id);
+        }
+        times.retain(|time| !started.contains(time) && !there.contains(&run(*time)));
         let starts: Vec<_> =
             times.iter().map(|time| record.schedule.start(run(*time), *time)).collect();
         let write = |answers: &[Result<Started, StoreError>]| {
@@ -190,6 +242,14 @@ impl PostgresStore {
         }
         Ok(rows.iter().map(|row| fire_of(row, key)).collect::<Result<_, _>>()?)
     }
+}
+
+/// Whether there may be no more schedules; until the transaction ends nobody else makes one.
+async fn is_full(tx: &Tx<'_>) -> Result<bool, Fault> {
+    let [_, rows] =
+        tx.query_all([(&sql::LOCK_SCHEDULES, &[]), (&sql::COUNT_SCHEDULES, &[])]).await?;
+    let count: i64 = rows.first().map_or(0, |row| row.get(0));
+    Ok(usize::try_from(count).unwrap_or(usize::MAX) >= SCHEDULES_MAX)
 }
 
 /// Locks a schedule.
@@ -218,22 +278,22 @@ impl ScheduleStore for PostgresStore {
         repeat!(self.get_schedule_once(&key))
     }
 
-    async fn list_schedules(
-        &self,
-        filter: ScheduleFilter,
-    ) -> Result<Vec<ScheduleRecord>, StoreError> {
+    async fn list_schedules(&self, filter: ScheduleFilter) -> Result<SchedulePage, StoreError> {
         repeat!(self.list_schedules_once(&filter))
     }
 
     async fn pause_schedule(&self, key: ScheduleKey) -> Result<(), StoreError> {
-        repeat!(self.change_schedule_once(&key, |it, _| it.state = ScheduleState::Paused))
+        repeat!(self.change_schedule_once(&key, ScheduleRecord::pause))
     }
 
     async fn resume_schedule(&self, key: ScheduleKey) -> Result<(), StoreError> {
-        repeat!(self.change_schedule_once(&key, |it, now| it.resume(now)))
+        repeat!(self.change_schedule_once(&key, |it, now| {
+            it.resume(now);
+            Left::default()
+        }))
     }
 
-    async fn delete_schedule(&self, key: ScheduleKey) -> Result<bool, StoreError> {
+    async fn delete_schedule(&self, key: ScheduleKey) -> Result<(), StoreError> {
         repeat!(self.delete_schedule_once(&key))
     }
 

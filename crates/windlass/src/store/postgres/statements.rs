@@ -31,7 +31,7 @@ sql!(
         INT8_ARRAY
     ]
 );
-sql!(ROLL_UP, "roll_up.sql", [INT8, INT8]);
+sql!(ROLL_UP, "roll_up.sql", [INT8, INT8, TIMESTAMPTZ]);
 sql!(NOTE_OLDEST, "note_oldest.sql", []);
 sql!(LIST_QUEUES, "list_queues.sql", [TIMESTAMPTZ, INT8]);
 sql!(LIST_LEADERS, "list_leaders.sql", []);
@@ -528,15 +528,23 @@ sql!(LOCK_SCHEDULE, "lock_schedule.sql", [TEXT, TEXT]);
 sql!(GET_SCHEDULE, "get_schedule.sql", [TEXT, TEXT]);
 sql!(LIST_SCHEDULES, "list_schedules.sql", [TEXT, TEXT, TEXT, INT8]);
 sql!(COUNT_SCHEDULES, "count_schedules.sql", []);
-sql!(SET_SCHEDULE_STATE, "set_schedule_state.sql", [INT8, TEXT, TIMESTAMPTZ, TIMESTAMPTZ]);
+sql!(LOCK_SCHEDULES, "lock_schedules.sql", []);
 sql!(DELETE_SCHEDULE, "delete_schedule.sql", [TEXT, TEXT]);
-sql!(DISABLE_SCHEDULES, "disable_schedules.sql", [TEXT, TEXT_ARRAY, TEXT_ARRAY]);
-sql!(DUE_SCHEDULES, "due_schedules.sql", [TIMESTAMPTZ, INT8]);
-sql!(OPEN_FIRES, "open_fires.sql", [INT8_ARRAY]);
+sql!(LOCK_UNDECLARED, "lock_undeclared.sql", [TEXT, TEXT_ARRAY, TEXT_ARRAY]);
+sql!(DUE_SCHEDULES, "due_schedules.sql", [TIMESTAMPTZ, INT8, INT8_ARRAY]);
+sql!(LOCK_DUE_SCHEDULES, "lock_due_schedules.sql", [TIMESTAMPTZ, INT8_ARRAY]);
+sql!(OPEN_FIRES, "open_fires.sql", [INT8_ARRAY, INT8_ARRAY]);
 sql!(
     ADVANCE_SCHEDULES,
     "advance_schedules.sql",
-    [INT8_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY]
+    [
+        INT8_ARRAY,
+        TEXT_ARRAY,
+        TIMESTAMPTZ_ARRAY,
+        TIMESTAMPTZ_ARRAY,
+        TIMESTAMPTZ_ARRAY,
+        TIMESTAMPTZ_ARRAY
+    ]
 );
 sql!(
     INSERT_FIRES,
@@ -555,8 +563,10 @@ sql!(
     ]
 );
 sql!(DEQUEUE_FIRES, "dequeue_fires.sql", [INT8_ARRAY, TIMESTAMPTZ_ARRAY]);
+sql!(SKIP_QUEUED_FIRES, "skip_queued_fires.sql", [INT8_ARRAY]);
 sql!(CLOSE_FIRES, "close_fires.sql", [INT8_ARRAY]);
 sql!(FORGET_FIRES, "forget_fires.sql", [INT8_ARRAY, INT8]);
+sql!(ARCHIVED_IDS, "archived_ids.sql", [UUID_ARRAY]);
 sql!(STARTED_FIRES, "started_fires.sql", [INT8, TIMESTAMPTZ_ARRAY]);
 sql!(LIST_FIRES, "list_fires.sql", [TEXT, TEXT, INT8]);
-sql!(NEXT_SCHEDULE, "next_schedule.sql", [TIMESTAMPTZ]);
+sql!(NEXT_SCHEDULE, "next_schedule.sql", [TIMESTAMPTZ, INT8_ARRAY]);

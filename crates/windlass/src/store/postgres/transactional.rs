@@ -75,11 +75,13 @@ impl Windlass {
         transaction: &mut E,
         starts: impl IntoIterator<Item = Start>,
     ) -> Result<Vec<RunHandle>, Error> {
+        let span = crate::spans::start(None);
         let mut runs = Vec::new();
         for start in starts {
             self.register(&start.definition).await?;
-            runs.push(start.prepare()?);
+            runs.push(span.in_scope(|| start.prepare())?);
         }
+        span.record("runs", runs.len());
         let mut handles = Vec::with_capacity(runs.len());
         for runs in statements(&runs) {
             let started = transaction.start_runs(&Batch::of(runs)?).await.map_err(Error::from)?;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    EventBody, Fence, RunCommand, RunEvent, RunEventKind, RunId, RunState, TaskState, Undoing,
+    EventBody, Fence, RunCommand, RunEvent, RunEventKind, RunId, RunState, TaskState, TraceContext,
+    Undoing,
 };
 
 use super::PostgresStore;
@@ -50,13 +51,13 @@ impl PostgresStore {
             let delay = Duration::from_micros(row.get::<_, i64>("delay_micros").unsigned_abs());
             let Some(run) = work.runs.get(&id) else { continue };
             if run.state == RunState::Cancelled || !row.get::<_, bool>("keeps_steps") {
-                wanted.push((run.definition.name().clone(), id, delay));
+                wanted.push((run.definition.name().clone(), id, delay, trace_of(row)));
             }
         }
         // Definitions that are new are locked in the order of their names.
-        wanted.sort();
-        for (_, run, delay) in wanted {
-            self.begin_undo(tx, work, run, delay).await?;
+        wanted.sort_by(|(a, one, ..), (b, other, ..)| (a, one).cmp(&(b, other)));
+        for (_, run, delay, trace) in wanted {
+            self.begin_undo(tx, work, run, delay, trace).await?;
         }
         Ok(())
     }
@@ -82,10 +83,8 @@ impl PostgresStore {
                 _ => Ok(by),
             };
         }
-        if undoable.is_empty() {
-            return Err(nothing_to_undo(id).into());
-        }
-        self.begin_undo(&tx, &mut work, id, Duration::ZERO).await?;
+        let Some(undoable) = undoable.first() else { return Err(nothing_to_undo(id).into()) };
+        self.begin_undo(&tx, &mut work, id, Duration::ZERO, trace_of(undoable)).await?;
         self.conclude(tx, &mut work).await?;
         Ok(by)
     }
@@ -97,11 +96,12 @@ impl PostgresStore {
         work: &mut Work,
         id: RunId,
         delay: Duration,
+        trace: Option<TraceContext>,
     ) -> Result<(), Fault> {
         let Some(run) = work.runs.get(&id) else { return Ok(()) };
         let (round, tenant, priority) = (run.round, run.tenant.clone(), run.priority);
         let definition = Arc::new(undo_definition(&run.definition)?);
-        let start = Undone { run: id, round, tenant, priority }.start(&definition, delay)?;
+        let start = Undone { run: id, round, tenant, priority, trace }.start(&definition, delay)?;
         let from = run.state;
         let to = from
             .apply(RunCommand::Undo)
@@ -152,4 +152,10 @@ impl PostgresStore {
         let answers = tx.commit(writes).await?;
         Ok(Ok(Facts::of(names, &questions, &answers).tell_each(&taken)?))
     }
+}
+
+/// The trace of a run whose row has both parts of it.
+pub(super) fn trace_of(row: &Row) -> Option<TraceContext> {
+    let tracestate = row.get::<_, Option<&str>>("tracestate");
+    TraceContext::parse(row.get::<_, Option<&str>>("traceparent")?, tracestate).ok()
 }

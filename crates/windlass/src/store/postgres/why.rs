@@ -23,6 +23,7 @@ use super::names::bucket_of;
 use super::pool::{Params, Tx};
 use super::statements as sql;
 use super::time::At;
+use super::undo::trace_of;
 use super::work::{corrupt, run_state, task_state};
 use crate::store::{Duty, LeaderRecord, StoreError};
 
@@ -139,6 +140,7 @@ fn run_facts(id: RunId, row: &Row) -> Result<RunFacts, Fault> {
         open_tasks: row.get::<_, i32>("open_tasks").cast_unsigned(),
         cancelled_for: None,
         is_staged: false,
+        trace: trace_of(row),
     })
 }
 

@@ -67,7 +67,7 @@ fn tell_unstorable(fault: &Fault, what: &str) {
 impl PostgresStore {
     async fn finish_together(&self, completions: &[Completion]) -> Result<Vec<Answer>, Fault> {
         let finished: Result<Finished, Fault> =
-            async { repeat!(self.finish_once(completions, None)) }.await;
+            async { repeat!(self.finish_once(completions, None), completions.len()) }.await;
         finished.map(|finished| finished.answers)
     }
 
@@ -76,23 +76,23 @@ impl PostgresStore {
         completions: &[Completion],
         next: &Next<'_>,
     ) -> Result<Finished, Fault> {
-        repeat!(self.finish_try(completions, next))
+        repeat!(self.finish_try(completions, next), completions.len())
     }
 
     async fn release_together(&self, releases: &[Release]) -> Result<Vec<Answer>, Fault> {
-        repeat!(self.release_once(releases))
+        repeat!(self.release_once(releases), releases.len())
     }
 
     async fn start_children_together(&self, starts: &[ChildStart]) -> Result<Vec<Born>, Fault> {
-        repeat!(self.start_children_once(starts))
+        repeat!(self.start_children_once(starts), starts.len())
     }
 
     async fn record_together(&self, recordings: &[Recording]) -> Result<Vec<Answer>, Fault> {
-        repeat!(self.record_once(recordings))
+        repeat!(self.record_once(recordings), recordings.len())
     }
 
     async fn checkpoint_together(&self, batch: &[Checkpoint]) -> Result<Vec<Answer>, Fault> {
-        repeat!(self.checkpoint_once(batch))
+        repeat!(self.checkpoint_once(batch), batch.len())
     }
 }
 
@@ -105,7 +105,7 @@ impl WorkerLink for PostgresStore {
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
         check_batch(request.limit)?;
         let tries = AtomicU32::new(0);
-        repeat!(self.claim_try(&request, &tries))
+        repeat!(self.claim_try(&request, &tries), request.limit)
     }
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
@@ -149,7 +149,7 @@ impl WorkerLink for PostgresStore {
 
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
         check_batch(takes.len())?;
-        repeat!(self.take_signals_once(&takes))
+        repeat!(self.take_signals_once(&takes), takes.len())
     }
 
     async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {

@@ -379,10 +379,8 @@ pub(crate) async fn duties_that_make_no_sense_are_refused(bench: &Bench<'_>) {
     };
     let refusal = async |duties| {
         let answer = bench.store.claim_duties(process.claim_of(duties)).await;
-        match answer.expect_err("it makes no sense") {
-            StoreError::Conflict(text) => text,
-            other => panic!("{other}"),
-        }
+        let Err(StoreError::Conflict(text)) = answer else { panic!("{answer:?}") };
+        text
     };
     let text = refusal(vec![of(0, EVERY), of(1, EVERY_MIN - TICK)]).await;
     assert_eq!(text, "duty \"duty-1\": every 999.999ms, the least is 1s");

@@ -50,6 +50,7 @@ mod schedules;
 mod starts;
 mod steps;
 mod timers;
+mod traces;
 mod undo;
 mod why;
 mod workers;
@@ -394,6 +395,13 @@ macro_rules! store_contract_cases {
                 only_a_workflow_of_one_task_can_begin_afresh
                 the_input_of_a_function_that_began_afresh_outlives_failures_and_rests
                 a_start_is_known_again_after_its_run_began_afresh
+            }
+            traces {
+                every_attempt_is_told_the_trace_of_its_run
+                the_trace_of_a_start_that_is_repeated_is_that_of_the_first
+                a_trace_that_makes_no_sense_is_refused_with_its_place
+                a_child_belongs_to_the_trace_that_it_was_given
+                what_undoes_a_run_belongs_to_its_trace
             }
             undo {
                 a_failed_run_with_steps_that_can_be_undone_is_undone

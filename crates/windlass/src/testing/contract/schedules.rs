@@ -1,6 +1,8 @@
 //! Schedules: each nominal time is decided once, and as it was asked for.
 
 mod backfills;
+mod changes;
+mod order;
 
 use std::time::Duration;
 
@@ -13,13 +15,24 @@ use windlass_core::{
 use super::bench::{Bench, TICK, is_hinted, json, payload_of, seconds, tenant, workflow_name};
 use crate::store::{
     Candidacy, Duty, FIRES_KEPT, Fire, FireBy, FireResult, Mandate, NOMINAL_METADATA, NewSchedule,
-    RunFilter, SCHEDULE_METADATA, ScheduleFilter, ScheduleKey, ScheduleRecord, ScheduleState,
-    StoreError, Tallies,
+    RunFilter, SCHEDULE_METADATA, ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord,
+    ScheduleState, StoreError, Tallies,
 };
 
 pub(crate) use self::backfills::{
     a_backfill_has_a_limit, a_backfill_leaves_alone_what_waits_for_its_turn,
-    a_backfill_starts_what_has_no_run,
+    a_backfill_starts_what_has_no_run, a_run_that_was_pruned_is_no_fault_where_the_rule_is_gone,
+    what_is_archived_is_not_backfilled,
+};
+pub(crate) use self::changes::{
+    a_pause_outlasts_being_declared_no_more, a_run_that_is_retried_is_under_way_again,
+    a_time_that_waits_is_skipped_if_its_schedule_is_disabled,
+    a_time_that_waits_is_skipped_if_none_waits_any_more, runs_from_before_it_mattered_are_seen,
+    what_had_come_when_a_schedule_rests_is_missed_and_said_to_be,
+};
+pub(crate) use self::order::{
+    a_run_id_that_another_tenant_took_is_refused, what_is_due_at_once_starts_in_order,
+    what_was_missed_for_years_is_one_line,
 };
 
 /// The list of cases, handed to another macro.
@@ -53,6 +66,17 @@ macro_rules! schedule_contract_cases {
                 schedules_that_make_no_sense_are_refused
                 whoever_leads_is_told_when_a_schedule_fires
                 a_sweep_of_schedules_has_a_limit
+                what_is_archived_is_not_backfilled
+                a_run_that_was_pruned_is_no_fault_where_the_rule_is_gone
+                a_pause_outlasts_being_declared_no_more
+                a_time_that_waits_is_skipped_if_its_schedule_is_disabled
+                a_time_that_waits_is_skipped_if_none_waits_any_more
+                what_had_come_when_a_schedule_rests_is_missed_and_said_to_be
+                runs_from_before_it_mattered_are_seen
+                a_run_that_is_retried_is_under_way_again
+                what_is_due_at_once_starts_in_order
+                what_was_missed_for_years_is_one_line
+                a_run_id_that_another_tenant_took_is_refused
             }
         }
     };
@@ -153,7 +177,7 @@ pub(crate) async fn schedules_are_listed_by_tenant_and_name_in_pages(bench: &Ben
     }
     let list = async |filter: ScheduleFilter| {
         let page = bench.store.list_schedules(filter).await.expect("reading works");
-        page.into_iter().map(|record| record.schedule.key).collect::<Vec<_>>()
+        page.schedules.into_iter().map(|record| record.schedule.key).collect::<Vec<_>>()
     };
     let all = list(ScheduleFilter::default()).await;
     let names: Vec<&str> = all.iter().map(|key| key.name.as_str()).collect();
@@ -344,7 +368,7 @@ pub(crate) async fn jitter_lets_a_time_be_served_later(bench: &Bench<'_>) {
     let from = bench.now().await;
     let mut schedule = bench.every_ten("s").await;
     schedule.timing.jitter = seconds(8);
-    let due_at = schedule.timing.due_at(&schedule.key.name, from + seconds(10));
+    let due_at = schedule.timing.due_at(schedule.key.jitter_seed(), from + seconds(10));
     bench.put(schedule).await;
     bench.advance(due_at.since(from) - TICK).await;
     assert_eq!(bench.fire().await, 0);
@@ -427,8 +451,8 @@ pub(crate) async fn a_schedule_that_was_deleted_and_made_again_starts_other_runs
     let first = bench.put(schedule.clone()).await;
     bench.advance(seconds(10)).await;
     bench.fire().await;
-    assert_eq!(bench.store.delete_schedule(key("s")).await, Ok(true));
-    assert_eq!(bench.store.delete_schedule(key("s")).await, Ok(false));
+    assert_eq!(bench.store.delete_schedule(key("s")).await, Ok(()));
+    assert_eq!(bench.store.delete_schedule(key("s")).await, Ok(()), "its answer was lost");
     assert_eq!(bench.store.get_schedule(key("s")).await, Ok(None));
     let gone = bench.store.list_fires(key("s"), 10).await;
     assert!(matches!(gone, Err(StoreError::NotFound(_))), "{gone:?}");
@@ -519,12 +543,18 @@ pub(crate) async fn schedules_that_make_no_sense_are_refused(bench: &Bench<'_>) 
     assert!(text.starts_with("schedule \"s\" never fires: once at"), "{text}");
     let text = refused(&|bad| bad.timing.missed = Missed::All(0)).await;
     assert_eq!(text, "schedule \"s\": 0 missed times are not within 1 to 1000");
+    let text = refused(&|bad| bad.timing.grace = Duration::ZERO).await;
+    assert_eq!(
+        text,
+        "schedule \"s\": a grace of 0ns is shorter than 1s: every time would be missed"
+    );
     let text = refused(&|bad| bad.timing.ends_at = Some(now)).await;
     assert!(text.contains("never fires"), "{text}");
     let large = bench.store.payload_limit().get() + 1;
     let text = refused(&|bad| bad.input = payload_of(large)).await;
     assert!(text.starts_with("input of schedule \"s\""), "{text}");
-    assert_eq!(bench.store.list_schedules(ScheduleFilter::default()).await, Ok(vec![]));
+    let all = bench.store.list_schedules(ScheduleFilter::default()).await;
+    assert_eq!(all, Ok(SchedulePage::default()));
 }
 
 pub(crate) async fn whoever_leads_is_told_when_a_schedule_fires(bench: &Bench<'_>) {

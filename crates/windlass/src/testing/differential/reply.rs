@@ -65,6 +65,7 @@ impl PartialEq for Leased {
             at: _,
             round,
             afresh,
+            trace,
         } = &self.0;
         let other = &other.0;
         *task == other.task
@@ -82,6 +83,7 @@ impl PartialEq for Leased {
             && *steps == other.steps
             && *round == other.round
             && *afresh == other.afresh
+            && *trace == other.trace
     }
 }
 

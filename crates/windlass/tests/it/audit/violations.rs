@@ -533,7 +533,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
              )
              values (
                  'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
-                 0, 0, now(), now(), now(), '0'
+                 0, 1000000, now(), now(), now(), '0'
              )
              returning id
          )
@@ -550,7 +550,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
              )
              values (
                  'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
-                 0, 0, now(), now(), now(), now() - interval '1 hour', '0'
+                 0, 1000000, now(), now(), now(), now() - interval '1 hour', '0'
              )
              returning id
          )
@@ -567,7 +567,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
              )
              values (
                  'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
-                 0, 0, now(), now(), now(), now() - interval '1 hour', '0'
+                 0, 1000000, now(), now(), now(), now() - interval '1 hour', '0'
              )
              returning id
          )
@@ -585,7 +585,7 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
              )
              values (
                  'acme', 'nightly', 'w', 1, 0, 'active', '{\"every_micros\":1000000}', 'skip', 'allow',
-                 0, 0, now(), now(), now(), now() - interval '1 hour', '0'
+                 0, 1000000, now(), now(), now(), now() - interval '1 hour', '0'
              )
              returning id
          )
@@ -628,6 +628,12 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "update windlass.leaders set is_given_up = true where duty = 'reap'",
     ),
     violation(
+        &["queues.counts"],
+        "are counted",
+        "insert into windlass.queue_changes (level_id, came, went)
+         select min(v.id), 3, 0 from windlass.levels v",
+    ),
+    violation(
         &["G16.duties"],
         "term 1 of duty sweep began",
         "insert into windlass.duties (name, every_micros, next_at, term, holder, holder_name, since, until)
@@ -665,12 +671,6 @@ pub(crate) const VIOLATIONS: &[Violation] = &[
         "duty sweep has 1 errors",
         "insert into windlass.duties (name, every_micros, next_at, errors)
          values ('sweep', 1000000, now(), 1)",
-    ),
-    violation(
-        &["queues.counts"],
-        "are counted",
-        "insert into windlass.queue_changes (level_id, came, went)
-         select min(v.id), 3, 0 from windlass.levels v",
     ),
     violation(
         &["G18.turns"],

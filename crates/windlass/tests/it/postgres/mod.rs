@@ -35,6 +35,7 @@ mod pooled;
 mod pooler;
 mod retention;
 mod role;
+mod schedules;
 mod server;
 mod tls;
 mod transactional;

@@ -179,6 +179,26 @@ const PLANS: &[(&str, &[&str])] = &[
         ],
     ),
     ("leader_clock", &["leaders by leaders_pkey: duty"]),
+    (
+        "due_schedules",
+        &[
+            "runs by runs_pkey: id",
+            "schedule_fires by schedule_fires_open: schedule_id",
+            "schedules by schedules_due: due_at",
+            "schedules by schedules_queued:",
+        ],
+    ),
+    ("lock_due_schedules", &["schedules by schedules_pkey: id", "sort"]),
+    ("next_schedule", &["schedules by schedules_due:", "schedules by schedules_queued:"]),
+    (
+        "open_fires",
+        &[
+            "runs by runs_pkey: id",
+            "schedule_fires by schedule_fires_newest: schedule_id",
+            "schedule_fires by schedule_fires_open: schedule_id",
+            "sort",
+        ],
+    ),
     ("note_progress", &["leases by leases_pkey: idx run_id", "sort"]),
     ("due_timers", &["timers by timers_due: due"]),
     ("next_due", &["deadlines by deadlines_due:", "timers by timers_due: due"]),
@@ -520,6 +540,16 @@ async fn full() -> (TestDatabase, Client) {
         insert into windlass.operator_log (id, at, operator, action, runs)
         select gen_random_uuid(), now(), 'anna', 'redrive', array[gen_random_uuid()]
         from generate_series(1, 5000) n;
+        insert into windlass.schedules (tenant, name, workflow, version, priority, state, cadence,
+            missed, overlap, jitter_micros, grace_micros, created_at, next_at, due_at, queued_at,
+            input)
+        select 'filled ' || n % 9, 'schedule ' || n, 'one', 1, 0, 'active', '{}', 'skip', 'queue', 0,
+            1000000, now(), now() + n * interval '1 s', now() + n * interval '1 s',
+            case n % 99 when 0 then now() end, '1'
+        from generate_series(1, 5000) n;
+        insert into windlass.schedule_fires (schedule_id, nominal_at, at, by, result, run_id, is_open)
+        select s.id, now() - n * interval '1 s', now(), 'time', 'started', gen_random_uuid(), n = 1
+        from windlass.schedules s, generate_series(1, 10) n;
         insert into windlass.key_waiters (run_id, idx, call, tenant, key, name)
         select r.id, 0, 1, r.tenant, 'key ' || n % 999, 'name ' || n % 3
         from (select r.*, row_number() over () as n from windlass.runs r) r

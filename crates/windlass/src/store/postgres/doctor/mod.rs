@@ -12,6 +12,7 @@
 mod checks;
 mod remedies;
 mod report;
+mod schedules;
 mod session;
 
 use std::sync::Arc;
@@ -187,6 +188,7 @@ pub async fn doctor(
         }
         checks.push(run(&mut client, check, &limits, options, &scene).await.map_err(lost)?);
     }
+    checks.push(schedules::look(&mut client, options, &scene).await.map_err(lost)?);
     Ok(DoctorReport { at: scene.at, database: name, server: scene.server, checks })
 }
 

@@ -448,6 +448,7 @@ create table windlass.queue_counts (
     level_id integer primary key references windlass.levels (id),
     came bigint not null check (came >= 0),
     went bigint not null check (went >= 0),
+    changed_at timestamptz not null,
     -- Since when the task is ready that is so for the longest time; null if there is none.
     oldest_at timestamptz
 ) with (fillfactor = 50);
@@ -718,7 +719,10 @@ create table windlass.settings (
     is_only boolean primary key default true check (is_only),
     -- The largest input, output or note on progress, in bytes of JSON text.
     payload_limit integer not null default 1048576
-        check (payload_limit between 1024 and 67108864)
+        check (payload_limit between 1024 and 67108864),
+    -- Whether there was a rule of retention once that is gone: then a run that is gone may have been
+    -- deleted by it.
+    had_retention boolean not null default false
 );
 
 insert into windlass.settings default values;
@@ -783,7 +787,7 @@ create table windlass.schedules (
     missed text not null check (missed ~ '^(skip|once|all:[0-9]{1,4})$'),
     overlap text not null check (overlap in ('allow', 'skip', 'queue', 'cancel')),
     jitter_micros bigint not null check (jitter_micros >= 0),
-    grace_micros bigint not null check (grace_micros >= 0),
+    grace_micros bigint not null check (grace_micros >= 1000000),
     starts_at timestamptz,
     ends_at timestamptz,
     created_at timestamptz not null,

@@ -201,6 +201,57 @@ select case
 end
 $$;
 
+-- What is wrong with the trace context in the metadata of a run: the same words as in
+-- `windlass_core::trace`, and places from 0 as there.
+create function windlass.trace_problem(traceparent text, tracestate text)
+returns text language plpgsql stable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    shown constant text := 'traceparent ' || to_json(left(traceparent, 64));
+    place integer;
+begin
+    if traceparent is not null then
+        if octet_length(traceparent) <> 55 then
+            return format('%s has %s bytes, not 55', shown, octet_length(traceparent));
+        end if;
+        select p.place
+        into place
+        from generate_series(0, 54) as p (place)
+        where substr(traceparent, p.place + 1, 1)
+            !~ case when p.place in (2, 35, 52) then '-' else '[0-9a-f]' end
+        order by p.place
+        limit 1;
+        if found then
+            return format(
+                '%s has %s at byte %s, not %s', shown, to_json(substr(traceparent, place + 1, 1)), place,
+                case when place in (2, 35, 52) then 'a dash' else 'a digit of 0-9a-f' end
+            );
+        end if;
+        if left(traceparent, 2) = 'ff' then
+            return format('%s has the version ff at byte 0, which is none', shown);
+        end if;
+        if substr(traceparent, 4, 32) = repeat('0', 32) then
+            return format('%s has a trace id of zeros at byte 3', shown);
+        end if;
+        if substr(traceparent, 37, 16) = repeat('0', 16) then
+            return format('%s has a parent id of zeros at byte 36', shown);
+        end if;
+    end if;
+    if octet_length(tracestate) > 512 then
+        return format('tracestate has %s bytes, the limit is 512', octet_length(tracestate));
+    end if;
+    if tracestate ~ '[^ -~]' then
+        return format(
+            'tracestate has %s at byte %s, not a printable character of ASCII',
+            to_json(substring(tracestate from '[^ -~]')),
+            octet_length(substring(tracestate from '^[ -~]*'))
+        );
+    end if;
+    return null;
+end
+$$;
+
 -- What is wrong with the metadata of a run.
 create function windlass.metadata_problem(metadata jsonb)
 returns text language plpgsql stable parallel safe
@@ -235,6 +286,9 @@ begin
     limit 1;
     if pairs > 64 then
         return format('metadata has %s pairs, the limit is 64', pairs);
+    end if;
+    if problem is null and metadata ?| array['traceparent', 'tracestate'] then
+        return windlass.trace_problem(metadata ->> 'traceparent', metadata ->> 'tracestate');
     end if;
     return problem;
 end
@@ -818,6 +872,6 @@ revoke execute on function
     ),
     windlass.refuse, windlass.new_run_id, windlass.name_problem, windlass.without_strings,
     windlass.json_depth, windlass.has_half_character, windlass.large_number,
-    windlass.input_problem, windlass.metadata_problem, windlass.start_problem, windlass.which,
+    windlass.input_problem, windlass.trace_problem, windlass.metadata_problem, windlass.start_problem, windlass.which,
     windlass.refuse_start, windlass.match_starts, windlass.tell_of_starts, windlass.refuse_field
 from public;

@@ -12,32 +12,26 @@ use super::super::start::{Definitions, begin_one};
 use super::super::statements as sql;
 use super::super::time::At;
 use super::super::work::{Work, sorted_ids};
-use super::super::writes::{Writes, params};
-use super::rows::{FireColumns, record_of};
-use crate::store::schedules::{FIRES_MAX, Firing};
+use super::super::writes::params;
+use super::advance::Advance;
+use super::rows::record_of;
+use super::unfired::Named;
+use crate::store::schedules::{FIRES_MAX, taken};
 use crate::store::{BATCH_BYTES_MAX, Mandate, NewRun, ScheduleRecord, Sweep};
 
-/// The most schedules that one sweep looks at.
+/// The most schedules that one sweep looks at: of those whose time has come, and of those that wait.
 const LOOK_MAX: usize = 100;
+
+/// How many schedules behind each other are passed over that cannot be fired.
+const FAILED_MAX: usize = 10;
 
 /// A run of a schedule that may not be over.
 struct Open {
     seq: i64,
     run: RunId,
+    /// Whether it may never have been over.
+    is_open: bool,
     is_running: bool,
-}
-
-/// What a sweep writes of schedules.
-#[derive(Default)]
-struct Advance {
-    ids: Vec<i64>,
-    nexts: Vec<Option<At>>,
-    dues: Vec<Option<At>>,
-    lasts: Vec<Option<At>>,
-    queued: Vec<Option<At>>,
-    fires: FireColumns,
-    dequeued: (Vec<i64>, Vec<At>),
-    closed: Vec<i64>,
 }
 
 impl PostgresStore {
@@ -46,13 +40,65 @@ impl PostgresStore {
         mandate: Option<&Mandate>,
         limit: usize,
     ) -> Result<Sweep, Fault> {
+        let mut tried = Vec::new();
+        match self.fire_in(mandate, None, limit, &mut tried).await {
+            Err(fault) if is_of_one(&fault) && !tried.is_empty() => {
+                self.fire_each(mandate, &tried, limit).await
+            }
+            other => other,
+        }
+    }
+
+    /// Fires schedules one by one, of which at least one cannot be fired, and passes over that.
+    async fn fire_each(
+        &self,
+        mandate: Option<&Mandate>,
+        schedules: &[Named],
+        limit: usize,
+    ) -> Result<Sweep, Fault> {
+        let (mut moved, mut failed) = (0, 0);
+        for schedule in schedules {
+            if moved >= limit {
+                break;
+            }
+            let mut tried = Vec::new();
+            match self.fire_in(mandate, Some(schedule), limit - moved, &mut tried).await {
+                Ok(sweep) => (moved, failed) = (moved + sweep.moved, 0),
+                Err(fault) if is_of_one(&fault) && failed < FAILED_MAX => {
+                    failed += 1;
+                    self.unfired.pass_over(schedule, self.now_once().await?, fault.into());
+                }
+                // So many behind each other are not to blame: nothing can be fired.
+                Err(fault) => return Err(fault),
+            }
+        }
+        let at = self.now_once().await?;
+        Ok(Sweep { at, moved, next_at: Some(at) })
+    }
+
+    /// Fires what is due, or one of it, in one transaction; `tried` are those that it looked at.
+    async fn fire_in(
+        &self,
+        mandate: Option<&Mandate>,
+        only: Option<&Named>,
+        limit: usize,
+        tried: &mut Vec<Named>,
+    ) -> Result<Sweep, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let now = self.now_of_sweep(&tx, mandate).await?;
-        let most = i64::try_from(limit.min(LOOK_MAX)).unwrap_or(i64::MAX);
-        let rows = tx.query(&sql::DUE_SCHEDULES, &[&At(now), &most]).await?;
-        let found = rows.len();
-        let records: Vec<ScheduleRecord> = rows.iter().filter_map(readable).collect();
+        match only {
+            Some(one) => tried.push(one.clone()),
+            None => {
+                let most = i64::try_from(limit.min(LOOK_MAX)).unwrap_or(i64::MAX);
+                let left_out = self.unfired.ids(now);
+                let due: Params<'_> = &[&At(now), &most, &left_out];
+                let rows = tx.query(&sql::DUE_SCHEDULES, due).await?;
+                tried.extend(rows.iter().map(Named::of));
+            }
+        }
+        let records = self.lock_due(&tx, now, tried).await?;
+        let found = tried.len();
         let mut open = open_of(&tx, &records).await?;
         let keys: BTreeSet<_> = records
             .iter()
@@ -85,18 +131,23 @@ impl PostgresStore {
                     self.cancel_in(&tx, &mut work, *run, Some(&reason)).await?;
                 }
             }
-            let over = of_it.iter().filter(|one| !one.is_running || firing.cancels);
+            let over = of_it.iter().filter(|one| one.is_open);
+            let over = over.filter(|one| !one.is_running || firing.cancels);
             advance.closed.extend(over.map(|one| one.seq));
             bytes_left = bytes_left.saturating_sub(bytes * firing.starts.len());
             moved += firing.fires.len() + usize::from(firing.dequeued.is_some());
             served += 1;
-            starts.extend(advance.add(&record, firing));
+            starts.extend(advance.fire(&record, firing));
         }
-        self.begin_all(&tx, &mut work, starts, &known).await?;
+        starts.sort_by_key(|(nominal, _)| *nominal);
+        let starts = starts.into_iter().map(|(_, start)| start).collect();
+        for run in self.begin_all(&tx, &mut work, starts, &known).await? {
+            advance.fires.refuse(run, &taken(run));
+        }
         self.settle(&tx, &mut work).await?;
         let mut writes = work.writes(&self.names)?;
         advance.write(&mut writes, now);
-        writes.push(&sql::NEXT_SCHEDULE, params![At(now)]);
+        writes.push(&sql::NEXT_SCHEDULE, params![At(now), self.unfired.ids(now)]);
         let rows = self.conclude_with(tx, &work, writes).await?;
         let next = rows.last().map(Vec::as_slice).unwrap_or_default();
         let next_at = next.first().and_then(|row| row.get::<_, Option<At>>(0)).map(|at| at.0);
@@ -107,6 +158,32 @@ impl PostgresStore {
             false => at,
         });
         Ok(Sweep { at: now, moved, next_at })
+    }
+
+    /// Locks schedules that are due and that nobody else has, the earliest first. Those that cannot
+    /// be read are passed over, and are not among `due` any more.
+    async fn lock_due(
+        &self,
+        tx: &Tx<'_>,
+        now: Timestamp,
+        due: &mut Vec<Named>,
+    ) -> Result<Vec<ScheduleRecord>, Fault> {
+        let ids: Vec<i64> = due.iter().map(|one| one.id).collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut records = Vec::new();
+        for row in tx.query(&sql::LOCK_DUE_SCHEDULES, &[&At(now), &ids]).await? {
+            match record_of(&row) {
+                Ok(record) => records.push(record),
+                Err(error) => {
+                    let unreadable = Named::of(&row);
+                    due.retain(|one| one.id != unreadable.id);
+                    self.unfired.pass_over(&unreadable, now, error);
+                }
+            }
+        }
+        Ok(records)
     }
 
     /// Locks the runs that schedules may cancel, as far as nobody else has them. What is over by
@@ -153,39 +230,42 @@ impl PostgresStore {
         start.check(self.payload_limit).err().or(lanes.map(|error| error.to_string()))
     }
 
-    /// Begins runs, but for those that are there already.
+    /// Begins runs, but for those that are there already; answers those that are another tenant's.
     async fn begin_all(
         &self,
         tx: &Tx<'_>,
         work: &mut Work,
         starts: Vec<NewRun>,
         known: &Definitions,
-    ) -> Result<(), Fault> {
+    ) -> Result<Vec<RunId>, Fault> {
         if starts.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let ids = sorted_ids(starts.iter().map(|start| start.id));
         let present = tx.query(&sql::PRESENT_RUNS, &[&ids]).await?;
-        let present: BTreeSet<RunId> =
-            present.iter().map(|row| RunId::from_uuid(row.get(0))).collect();
-        for start in starts.into_iter().filter(|start| !present.contains(&start.id)) {
-            let Some(known) = known.get(&(start.workflow.clone(), start.version)) else { continue };
-            begin_one(work, &start, known)?;
-            work.born.push((start, known.clone()));
+        let whose = |row: &Row| (RunId::from_uuid(row.get("id")), row.get("tenant"));
+        let present: BTreeMap<RunId, String> = present.iter().map(whose).collect();
+        let mut taken = Vec::new();
+        for start in starts {
+            match present.get(&start.id) {
+                Some(whose) if *whose == start.tenant.as_str() => continue,
+                Some(_) => taken.push(start.id),
+                None => {
+                    let known = known.get(&(start.workflow.clone(), start.version));
+                    let Some(known) = known else { continue };
+                    begin_one(work, &start, known)?;
+                    work.born.push((start, known.clone()));
+                }
+            }
         }
-        Ok(())
+        Ok(taken)
     }
 }
 
-/// The schedule of a row, if it can be read: one that cannot must not stop the others.
-fn readable(row: &Row) -> Option<ScheduleRecord> {
-    match record_of(row) {
-        Ok(record) => Some(record),
-        Err(error) => {
-            tracing::error!(%error, "a schedule does not fire");
-            None
-        }
-    }
+/// Whether a fault may be that of one schedule. A run that contradicts itself is left out instead,
+/// and the sweep repeated.
+fn is_of_one(fault: &Fault) -> bool {
+    fault.may_be_of_one() && !matches!(fault, Fault::Unsound { .. })
 }
 
 /// The runs of schedules that may not be over, by the numbers of the schedules.
@@ -198,48 +278,17 @@ async fn open_of(
     if ids.is_empty() {
         return Ok(open);
     }
-    let params: Params<'_> = &[&ids];
+    let minds = |record: &&ScheduleRecord| record.schedule.timing.overlap != Overlap::Allow;
+    let minding: Vec<i64> =
+        records.iter().filter(minds).map(|record| record.id.0.cast_signed()).collect();
+    let params: Params<'_> = &[&ids, &minding];
     for row in tx.query(&sql::OPEN_FIRES, params).await? {
         open.entry(row.get("schedule_id")).or_default().push(Open {
             seq: row.get("seq"),
             run: RunId::from_uuid(row.get("run_id")),
+            is_open: row.get("is_open"),
             is_running: row.get("is_running"),
         });
     }
     Ok(open)
-}
-
-impl Advance {
-    /// Notes what was decided for a schedule; answers the runs that start.
-    fn add(&mut self, record: &ScheduleRecord, firing: Firing) -> Vec<NewRun> {
-        let id = record.id.0.cast_signed();
-        self.ids.push(id);
-        self.nexts.push(record.next_at.map(At));
-        self.dues.push(record.due_at().map(At));
-        self.lasts.push(record.last_at.map(At));
-        self.queued.push(record.queued_at.map(At));
-        if let Some(fire) = &firing.dequeued {
-            self.dequeued.0.push(id);
-            self.dequeued.1.push(At(fire.nominal));
-        }
-        for fire in firing.dequeued.iter().chain(&firing.fires) {
-            self.fires.push(record, fire);
-        }
-        firing.starts
-    }
-
-    fn write(self, writes: &mut Writes<'_>, now: Timestamp) {
-        if self.ids.is_empty() {
-            return;
-        }
-        let times = params![self.ids, self.nexts, self.dues, self.lasts, self.queued];
-        writes.push(&sql::ADVANCE_SCHEDULES, times);
-        if !self.dequeued.0.is_empty() {
-            writes.push(&sql::DEQUEUE_FIRES, params![self.dequeued.0, self.dequeued.1]);
-        }
-        if !self.closed.is_empty() {
-            writes.push(&sql::CLOSE_FIRES, params![self.closed]);
-        }
-        self.fires.write(writes, now);
-    }
 }

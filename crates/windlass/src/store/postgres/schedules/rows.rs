@@ -35,7 +35,7 @@ pub(super) fn key_of(row: &Row) -> Result<ScheduleKey, StoreError> {
 }
 
 /// The schedule of a row.
-pub(super) fn record_of(row: &Row) -> Result<ScheduleRecord, StoreError> {
+pub(in super::super) fn record_of(row: &Row) -> Result<ScheduleRecord, StoreError> {
     let key = key_of(row)?;
     let name = key.name.clone();
     let wrong = |error: String| StoreError::Corrupt(format!("schedule {name:?}: {error}"));
@@ -217,6 +217,17 @@ impl FireColumns {
         self.firsts.push(first);
         self.counts.push(count.map(|count| i32::try_from(count).unwrap_or(i32::MAX)));
         self.reasons.push(reason);
+    }
+
+    /// Notes that a run was not started after all.
+    pub(super) fn refuse(&mut self, run: RunId, reason: &str) {
+        for place in 0..self.runs.len() {
+            if self.runs[place] == Some(*run.as_uuid()) {
+                self.results[place] = FireResult::Refused(String::new()).word();
+                (self.runs[place], self.opens[place]) = (None, false);
+                self.reasons[place] = Some(storable(reason, MESSAGE_BYTES_MAX));
+            }
+        }
     }
 
     /// Writes the lines, and forgets the oldest of the same schedules.

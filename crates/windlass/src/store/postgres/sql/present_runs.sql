@@ -1,6 +1,6 @@
--- Those of some runs that are there.
+-- Those of some runs that are there, and whose they are.
 --
 -- $1 uuid[]: the runs
-select r.id
+select r.id, r.tenant
 from windlass.runs r
 where r.id = any($1);

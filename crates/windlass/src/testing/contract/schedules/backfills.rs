@@ -1,12 +1,14 @@
 //! Backfills: times that are past, started once.
 
-use windlass_core::RunId;
+use std::time::Duration;
+
 use windlass_core::schedule::Overlap;
+use windlass_core::{RunId, RunState};
 
 use super::super::bench::{Bench, seconds};
 use super::key;
 use crate::store::schedules::{BACKFILL_MAX, NOMINAL_METADATA};
-use crate::store::{Backfilled, StoreError};
+use crate::store::{Backfilled, FIRES_KEPT, RetentionRule, StoreError};
 
 pub(crate) async fn a_backfill_starts_what_has_no_run(bench: &Bench<'_>) {
     bench.register("w", "a").await;
@@ -75,4 +77,52 @@ pub(crate) async fn a_backfill_has_a_limit(bench: &Bench<'_>) {
     assert_eq!(within, Ok(Backfilled { started: BACKFILL_MAX, existing: 0 }));
     let again = bench.store.backfill_schedule(key("s"), first, until(BACKFILL_MAX)).await;
     assert_eq!(again, Ok(Backfilled { started: 0, existing: BACKFILL_MAX }));
+}
+
+impl Bench<'_> {
+    /// Lets the only run go that has succeeded.
+    async fn prune_succeeded(&self, archives: bool) {
+        let rule = RetentionRule::new(RunState::Succeeded, Duration::ZERO);
+        let rule = RetentionRule { archives, ..rule };
+        self.store.set_retention(rule).await.expect("the rule makes sense");
+        self.may_prune();
+        self.advance(seconds(1)).await;
+        assert_eq!(self.store.prune(10).await.expect("pruning works").moved, 1);
+    }
+}
+
+/// The audit behind each case looks for runs of schedules that are not there.
+pub(crate) async fn a_run_that_was_pruned_is_no_fault_where_the_rule_is_gone(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.put(bench.every_ten("s").await).await;
+    bench.advance(seconds(10)).await;
+    bench.fire().await;
+    bench.succeed(&bench.worker().await.claim_one().await).await;
+    bench.prune_succeeded(false).await;
+    let cleared = bench.store.clear_retention(None, RunState::Succeeded).await;
+    assert_eq!(cleared, Ok(true));
+    assert_eq!(bench.runs_of("s").await, []);
+}
+
+pub(crate) async fn what_is_archived_is_not_backfilled(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let from = bench.now().await;
+    let mut schedule = bench.every_ten("s").await;
+    schedule.timing.grace = seconds(10_000);
+    bench.put(schedule).await;
+    bench.advance(seconds(10)).await;
+    bench.fire().await;
+    bench.succeed(&bench.worker().await.claim_one().await).await;
+    bench.prune_succeeded(true).await;
+    bench.store.pause_schedule(key("s")).await.expect("it is there");
+    bench.advance(seconds(10) * (FIRES_KEPT as u32)).await;
+    let backfill = |count: u32| {
+        let until = from + seconds(10) * count;
+        bench.store.backfill_schedule(key("s"), from + seconds(1), until)
+    };
+    // Behind these, the line of the first is forgotten.
+    let done = backfill(FIRES_KEPT as u32 + 1).await;
+    assert_eq!(done, Ok(Backfilled { started: FIRES_KEPT, existing: 1 }));
+    let again = backfill(1).await;
+    assert_eq!(again, Ok(Backfilled { started: 0, existing: 1 }));
 }

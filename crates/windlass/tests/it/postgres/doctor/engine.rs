@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use windlass::schedule::{Cadence, Timing};
 use windlass::store::postgres::PostgresStore;
-use windlass::store::{Hello, Store, WorkerInfo, WorkerLink};
+use windlass::store::{
+    Hello, NewSchedule, ScheduleKey, ScheduleStore, Store, WorkerInfo, WorkerLink,
+};
 use windlass::{Ctx, TaskError, Windlass, Workflow};
-use windlass_core::{Definition, QueueName, WorkerId};
+use windlass_core::{Definition, Payload, Priority, QueueName, ScheduleName, Tenant, WorkerId};
 
 use super::super::driver::LEASE;
 use super::*;
@@ -208,4 +211,48 @@ async fn tasks_that_no_worker_can_run_are_found() {
     patient.execute("update windlass.pulses set seen_at = now()").await;
     patient.execute("update windlass.workers set is_draining = true").await;
     patient.assert_found(id, FindingSeverity::Warning, &["no live worker serves them"]).await;
+}
+
+#[tokio::test]
+async fn a_schedule_that_a_clock_ahead_has_silenced_is_found() {
+    let patient = Patient::new().await;
+    let store = store(&patient).await;
+    let one = workflow("one", &["a"]);
+    store.register(Arc::clone(&one)).await.expect("it can be registered");
+    let hourly = Cadence::cron("0 * * * *", "Europe/Berlin").expect("it is a cadence");
+    let schedule = NewSchedule {
+        key: ScheduleKey {
+            tenant: Tenant::new("acme").expect("it is a name"),
+            name: ScheduleName::new("hourly").expect("it is a name"),
+        },
+        workflow: one.name().clone(),
+        version: one.version(),
+        input: Payload::default(),
+        priority: Priority::default(),
+        timing: Timing::new(hourly),
+        owner: None,
+    };
+    store.put_schedule(schedule).await.expect("it makes sense");
+    let id = "engine.schedules";
+    patient.assert_well(id, "for a schedule that was just made").await;
+    let set = |times: &str| format!("update windlass.schedules set {times}");
+    patient
+        .execute(&set("next_at = next_at - interval '2 h', due_at = due_at - interval '2 h'"))
+        .await;
+    patient.assert_well(id, "for one that is late, which others say").await;
+    let year = "next_at = next_at + interval '1 year', due_at = due_at + interval '1 year'";
+    patient.execute(&set(year)).await;
+    let words = [
+        "schedule hourly",
+        "was ahead",
+        "windlass schedules delete hourly --tenant acme",
+        "put it",
+    ];
+    patient.assert_found(id, FindingSeverity::Critical, &words).await;
+    patient.execute(&set("state = 'paused'")).await;
+    patient.assert_well(id, "for one that rests").await;
+    patient.execute(&set("state = 'active', next_at = null, due_at = null")).await;
+    patient.assert_found(id, FindingSeverity::Critical, &["fires never"]).await;
+    patient.execute(&set("cadence = '{\"moon\":1}'")).await;
+    patient.assert_found(id, FindingSeverity::Warning, &["hourly", "moon", "newer version"]).await;
 }

@@ -24,6 +24,7 @@ mod meters;
 mod onward;
 mod pairs;
 mod retention;
+mod schedules;
 mod undo;
 mod why;
 
@@ -49,9 +50,11 @@ use crate::database::TestDatabase;
 /// or of what its locks protect. No pair has workers that are forgotten, or signals that have
 /// expired.
 const PRIVATE: &[&str] = &[
+    "advance_schedules",
     "beat",
     "bury_worker",
     "clock",
+    "close_fires",
     "definitions",
     "delete_dead_letters",
     "delete_deadlines",
@@ -73,9 +76,11 @@ const PRIVATE: &[&str] = &[
     "expire_kept_keys",
     "expire_key_signals",
     "failures",
+    "forget_fires",
     "forgotten_workers",
     "inputs",
     "insert_dead_letters",
+    "insert_fires",
     "insert_history",
     "insert_history_alike",
     "insert_lanes",
@@ -89,6 +94,8 @@ const PRIVATE: &[&str] = &[
     "routes",
     "next_due",
     "next_lease_end",
+    "next_schedule",
+    "open_fires",
     "passed_deadlines",
     "places",
     "prune_handled",
@@ -118,15 +125,23 @@ const PRIVATE_WITHOUT_CLAIMS: &[&str] = &["load_tasks"];
 
 /// What reads without locking anything, and is followed by no writes but to rows that were
 /// locked before: it sees the same whatever the other does, as long as that does not commit.
-const READS: &[&str] =
-    &["due_deadlines", "overdue_leases", "pulses", "tenants_by_name", "worker_leases"];
+const READS: &[&str] = &[
+    "due_deadlines",
+    "due_schedules",
+    "overdue_leases",
+    "pulses",
+    "tenants_by_name",
+    "worker_leases",
+];
 
 /// What locks rows of one table, and writes nothing before the next choice but to rows that
 /// were locked before.
 const LOCKS: &[(&str, &str)] = &[
     ("due_timers", "timers"),
     ("expired_workers", "workers"),
+    ("lock_due_schedules", "schedules"),
     ("lock_lanes", "lanes"),
+    ("lock_schedule", "schedules"),
     ("lock_turns", "turns"),
     ("lock_worker", "workers"),
     ("take_staged", "staged"),

@@ -3,7 +3,7 @@
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
 use windlass::store::{Store, WorkerLink};
 use windlass::{Tenant, Windlass};
-use windlass_core::{IdempotencyKey, Payload, WorkflowName};
+use windlass_core::{IdempotencyKey, Payload, TraceContext, WorkflowName};
 
 use super::Shop;
 use crate::runs::payloads_at_the_limit;
@@ -111,6 +111,45 @@ async fn what_is_refused_is_named_and_has_the_code_of_its_error_page() {
         assert_eq!(shop.refusal(&sql).await, (state.to_owned(), message.to_owned()), "{arguments}");
     }
     assert_eq!(shop.rows().await, [0; 3]);
+}
+
+#[tokio::test]
+async fn a_trace_is_judged_in_sql_as_it_is_in_rust() {
+    const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let shop = Shop::open().await;
+    let mut parents = vec![GOOD.to_owned(), GOOD[..54].to_owned(), format!("{GOOD}0")];
+    for (place, length) in [(0, 2), (3, 32), (36, 16)] {
+        for digit in ["0", "f"] {
+            let mut text = GOOD.to_owned();
+            text.replace_range(place..place + length, &digit.repeat(length));
+            parents.push(text);
+        }
+    }
+    for place in 0..GOOD.len() {
+        for wrong in ["G", "-", "0", "é"] {
+            let mut text = GOOD.to_owned();
+            text.replace_range(place..(place + wrong.len()).min(GOOD.len()), wrong);
+            parents.push(text);
+        }
+    }
+    let states = ["", "a=1", &"x".repeat(512), &"x".repeat(513), "a\n", "aé", "~\u{7f}"];
+    let cases = parents.iter().map(|parent| (Some(parent.as_str()), None));
+    let cases = cases.chain(states.iter().map(|state| (None, Some(*state))));
+    for (parent, state) in cases {
+        let literal = |text: Option<&str>| text.map_or_else(|| "null".to_owned(), quoted);
+        let sql = format!("select windlass.trace_problem({}, {})", literal(parent), literal(state));
+        let said: Option<String> = shop.user.query_one(&sql, &[]).await.unwrap().get(0);
+        let judged = TraceContext::parse(parent.unwrap_or(GOOD), state).map(drop);
+        let wanted = judged.err().map(|error| error.to_string());
+        // The two languages quote and escape characters each in its own way.
+        let plain = |text: String| text.replace('\'', "\"").replace("\\u{7f}", "\u{7f}");
+        assert_eq!(said.map(plain), wanted.map(plain), "{sql}");
+    }
+    let refused = shop
+        .refusal(r#"select windlass.start_run('order', metadata => '{"traceparent": "00-4"}')"#);
+    let message = r#"traceparent "00-4" has 4 bytes, not 55 [WL-0002]"#;
+    assert_eq!(refused.await, ("WL002".to_owned(), message.to_owned()));
+    shop.start(&format!(r#"'order', metadata => '{{"traceparent": "{GOOD}"}}'"#)).await;
 }
 
 #[tokio::test]

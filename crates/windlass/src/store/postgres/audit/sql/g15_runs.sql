@@ -1,10 +1,11 @@
 -- G15.runs: a run that a schedule started is of its tenant and says which nominal time it is for
 --
 -- The run of a line may be gone if runs are not kept for ever; one that is there and is another's was
--- not started by the schedule. Where nothing is ever deleted, a run that is gone was never there.
+-- not started by the schedule. Where nothing was ever deleted, a run that is gone was never there.
 select
     case
         when r.id is null and not exists (select from windlass.retention)
+            and not (select w.had_retention from windlass.settings w)
             and not exists (select from windlass.archived_runs a where a.id = f.run_id)
         then format('run %s of schedule %s is not there', f.run_id, s.name)
         when r.tenant <> s.tenant then
