@@ -11,8 +11,8 @@ use tracing::Instrument as _;
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::trace::{TRACEPARENT, TRACESTATE};
 use windlass_core::{
-    ActionId, Definition, DutyName, IdempotencyKey, Operator, Payload, Priority, RunId, RunState,
-    Tenant, Version, Weight, WorkflowName,
+    ActionId, Definition, IdempotencyKey, Operator, Payload, Priority, RunId, RunState, Tenant,
+    Version, Weight, WorkflowName,
 };
 
 use crate::dead::DeadLetters;
@@ -27,7 +27,7 @@ use crate::starter::Starter;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::{
-    Action, ArchivedRun, BATCH_MAX, DeadLetterFilter, DutyRecord, LeaderRecord, LogFilter, LogPage,
+    Action, ArchivedRun, BATCH_MAX, DeadLetterFilter, LeaderRecord, LogFilter, LogPage,
     MemoryStore, NewLogEntry, NewRun, RetentionRule, RunFilter, RunPage, Started, Store,
     WorkerFilter, WorkerPage, batch_len,
 };
@@ -443,27 +443,6 @@ impl Windlass {
     /// [`ErrorKind::Unavailable`] if the store does not answer.
     pub async fn leaders(&self) -> Result<Vec<LeaderRecord>, Error> {
         Ok(self.store.list_leaders().await?)
-    }
-
-    /// The duties of programs, by name: how often, when next, who is at them, and how they went.
-    /// See [`WorkerBuilder::duty`].
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unavailable`] if the store does not answer.
-    pub async fn program_duties(&self) -> Result<Vec<DutyRecord>, Error> {
-        Ok(self.store.list_duties().await?)
-    }
-
-    /// Forgets a duty that no program declares any more; answers whether there was one. Its terms
-    /// begin anew if one declares it again.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Argument`] for a name that cannot be used, [`ErrorKind::Conflict`] if a
-    /// process is at it.
-    pub async fn forget_duty(&self, name: &str) -> Result<bool, Error> {
-        Ok(self.store.forget_duty(DutyName::new(name)?).await?)
     }
 }
 

@@ -36,6 +36,7 @@
 //!   ([`Start::in_transaction`]).
 //! - `health`: HTTP endpoints of a worker for probes and for drains
 //!   (`WorkerBuilder::health`).
+//! - `hooks`: webhooks and commands that are told of what goes wrong (`windlass::hooks`).
 //! - `logs`: a log of lines, as text or JSON, that says which run and attempt each is of
 //!   (`windlass::telemetry`).
 //! - `otlp`: the same, and the spans of runs for a collector of OpenTelemetry.
@@ -55,6 +56,8 @@ pub mod embedded;
 mod engine;
 mod error;
 pub mod function;
+#[cfg(feature = "hooks")]
+pub mod hooks;
 mod metrics;
 #[cfg(feature = "postgres")]
 mod once;

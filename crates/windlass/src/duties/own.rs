@@ -14,7 +14,7 @@ use windlass_core::{DutyName, Term, Timestamp};
 use super::TTL_MIN;
 use crate::engine::Windlass;
 use crate::error::{Error, ErrorKind};
-use crate::store::{DutyDeclaration, PROCESS_DUTIES_MAX, Store};
+use crate::store::{DutyDeclaration, DutyRecord, PROCESS_DUTIES_MAX, Store};
 use crate::task_error::failure_of;
 use crate::worker::SETTING_MAX;
 
@@ -111,9 +111,32 @@ pub(super) fn declare(
     Ok(declared)
 }
 
+impl Windlass {
+    /// The duties of programs, by name: how often, when next, who is at them, and how they went.
+    /// See [`WorkerBuilder::duty`](crate::WorkerBuilder::duty).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store does not answer.
+    pub async fn program_duties(&self) -> Result<Vec<DutyRecord>, Error> {
+        Ok(self.store().list_duties().await?)
+    }
+
+    /// Forgets a duty that no program declares any more; answers whether there was one. Its terms
+    /// begin anew if one declares it again.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Argument`] for a name that cannot be used, [`ErrorKind::Conflict`] if a
+    /// process is at it.
+    pub async fn forget_duty(&self, name: &str) -> Result<bool, Error> {
+        Ok(self.store().forget_duty(DutyName::new(name)?).await?)
+    }
+}
+
 /// What the handler of a duty is given. Cheap to clone.
 ///
-/// See [`WorkerBuilder::duty`](crate::WorkerBuilder::duty).
+/// See [`WorkerBuilder::duty`](crate::WorkerBuilder::duty)(crate::WorkerBuilder::duty).
 #[derive(Clone)]
 pub struct DutyCtx {
     pub(super) name: DutyName,

@@ -50,6 +50,10 @@ pub struct WorkerBuilder {
     link: Option<Arc<dyn WorkerLink>>,
     registrations: Vec<Registration>,
     queues: Option<Vec<String>>,
+    /// Queues that are served besides those.
+    pub(super) always_served: Vec<String>,
+    /// Why the worker cannot be started, if that is known already.
+    pub(super) refused: Option<Error>,
     pub(super) config: Config,
     duty_interval: Option<Duration>,
     leader_ttl: Option<Duration>,
@@ -88,6 +92,8 @@ impl WorkerBuilder {
             link: None,
             registrations: Vec::new(),
             queues: None,
+            always_served: Vec::new(),
+            refused: None,
             config,
             duty_interval: Some(Duration::from_secs(1)),
             leader_ttl: None,
@@ -279,10 +285,11 @@ impl WorkerBuilder {
     }
 
     fn into_future(
-        self,
+        mut self,
         draining: CancellationToken,
         pulse: Arc<Pulse>,
     ) -> Result<(Gate, impl Future<Output = Result<(), Error>> + use<>), Error> {
+        self.refused.take().map_or(Ok(()), Err)?;
         let config = self.check()?;
         let duty_options = self.duty_options();
         if let Some(options) = &duty_options {
@@ -422,7 +429,10 @@ impl WorkerBuilder {
             Some(names) if names.is_empty() => {
                 return refuse(format!("worker {name:?} serves no queue"));
             }
-            Some(names) => names.iter().map(QueueName::new).collect::<Result<_, _>>()?,
+            Some(names) => {
+                let all: BTreeSet<_> = names.iter().chain(&self.always_served).collect();
+                all.into_iter().map(QueueName::new).collect::<Result<_, _>>()?
+            }
             None => self.all_queues().into_iter().collect(),
         };
         config.info.queues = config.queues.to_vec();

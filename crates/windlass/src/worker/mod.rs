@@ -15,6 +15,8 @@ mod gather;
 #[cfg(feature = "health")]
 mod health;
 mod held;
+#[cfg(feature = "hooks")]
+mod hooks;
 mod host;
 mod outbox;
 mod pulse;

@@ -19,6 +19,8 @@ mod duties;
 mod embedded;
 mod examples;
 mod functions;
+#[cfg(all(feature = "hooks", unix))]
+mod hooks;
 mod keys;
 #[cfg(all(feature = "embedded", feature = "postgres", unix))]
 mod killing;
