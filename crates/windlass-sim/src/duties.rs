@@ -141,7 +141,6 @@ impl World {
             self.violate(TIMES, text);
         }
         let mut truth = self.truth.lock();
-        truth.moves += 1;
         let served = truth.duties.entry((before.name.clone(), nominal)).or_default();
         *served += u64::from(moves_on);
         let is_twice = *served > 1;

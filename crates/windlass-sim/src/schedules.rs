@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::schedule::{Cadence, CadenceError, Missed, Schedule, ScheduleHandle};
-use windlass::store::{ScheduleFilter, ScheduleStore as _};
-use windlass::{Windlass, Workflow};
+use windlass::store::{ScheduleFilter, ScheduleKey, ScheduleStore as _};
+use windlass::{RunId, ScheduleName, Tenant, Windlass, Workflow};
 
 use crate::dice::Dice;
 use crate::input::Input;
@@ -57,7 +57,13 @@ pub(crate) async fn live(
     let Ok(handle) = windlass.scheduled(&tenant, &plan.name) else { return };
     for _ in 0..plan.triggers {
         world.sleep_within_faults(dice.up_to(plan.lasts / 4)).await;
-        let answer = handle.trigger().await;
+        // With an id of the seed's.
+        let run = RunId::from_parts(world.now(), dice.large_number());
+        let (Ok(tenant), Ok(name)) = (Tenant::new(&tenant), ScheduleName::new(&plan.name)) else {
+            return;
+        };
+        let key = ScheduleKey { tenant, name };
+        let answer = windlass.store().trigger_schedule(key, run).await;
         world.trace(|| format!("{} is triggered: {:?}", plan.name, answer.is_ok()));
     }
     rest(&world, &handle, &plan, &mut dice).await;
@@ -74,7 +80,7 @@ fn cadence(plan: &SchedulePlan) -> Result<Cadence, CadenceError> {
 async fn rest(world: &World, handle: &ScheduleHandle, plan: &SchedulePlan, dice: &mut Dice) {
     let Some((after, time)) = plan.rest else { return };
     world.sleep_within_faults(after).await;
-    let from = world.now();
+    world.rests.lock().push((plan.name.clone(), world.now()));
     // Until there is an answer: the faults stop some day.
     while handle.pause().await.is_err() {
         tokio::time::sleep(dice.millis(50..=2_000)).await;
@@ -85,7 +91,6 @@ async fn rest(world: &World, handle: &ScheduleHandle, plan: &SchedulePlan, dice:
         tokio::time::sleep(dice.millis(50..=2_000)).await;
     }
     world.trace(|| format!("{} goes on", plan.name));
-    world.rests.lock().push((plan.name.clone(), from, world.now()));
 }
 
 /// Whether no schedule fires again.

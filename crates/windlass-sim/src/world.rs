@@ -99,7 +99,7 @@ pub(crate) struct World {
     /// Where requests come from.
     pub(crate) sites: Shared<Vec<Site>>,
     /// From when until when schedules may have been paused, by their names.
-    pub(crate) rests: Shared<Vec<(String, Timestamp, Timestamp)>>,
+    pub(crate) rests: Shared<Vec<(String, Timestamp)>>,
     /// Where hints go.
     pub(crate) relays: Relays,
 }

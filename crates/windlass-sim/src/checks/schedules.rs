@@ -72,11 +72,9 @@ pub(super) fn each_nominal_time_has_one_run(
         let (plan, record) = (&made.plan, &made.record);
         let step = plan.interval.as_micros() as i64;
         let Some(end) = record.schedule.timing.ends_at else { continue };
+        // A pause that is delivered once more, late, begins another rest, of which nobody knows.
         let rested = |nominal: Timestamp| {
-            let is_within = |(_, from, until): &&(String, Timestamp, Timestamp)| {
-                *from <= nominal && nominal <= *until
-            };
-            rests.iter().filter(|(name, _, _)| *name == plan.name).any(|rest| is_within(&rest))
+            rests.iter().any(|(name, from)| *name == plan.name && *from <= nominal)
         };
         let mut at = (record.created_at.as_micros() / step + 1) * step;
         while at <= end.as_micros() {
