@@ -63,6 +63,7 @@ pub(crate) async fn live(
             return;
         };
         let key = ScheduleKey { tenant, name };
+        world.triggers.lock().insert(run);
         let answer = windlass.store().trigger_schedule(key, run).await;
         world.trace(|| format!("{} is triggered: {:?}", plan.name, answer.is_ok()));
     }

@@ -1,6 +1,7 @@
 //! What everyone in a simulation shares: the clock, the store, and the notes that
 //! the checks are made from.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use windlass::PlantedBug;
 use windlass::clock::{Clock, RuntimeClock};
 use windlass::store::MemoryStore;
 use windlass::testing::invariants::Violation;
-use windlass_core::Timestamp;
+use windlass_core::{RunId, Timestamp};
 
 use crate::dice::Dice;
 use crate::faults::{Fate, FaultCounts, FaultKind, Verb};
@@ -98,8 +99,10 @@ pub(crate) struct World {
     pub(crate) truth: Shared<Truth>,
     /// Where requests come from.
     pub(crate) sites: Shared<Vec<Site>>,
-    /// From when until when schedules may have been paused, by their names.
+    /// From when on schedules may have been paused, by their names.
     pub(crate) rests: Shared<Vec<(String, Timestamp)>>,
+    /// The runs that were asked of schedules by hand.
+    pub(crate) triggers: Shared<BTreeSet<RunId>>,
     /// Where hints go.
     pub(crate) relays: Relays,
 }
@@ -124,6 +127,7 @@ impl World {
             truth: Shared::default(),
             sites: Shared::new(vec![Site::default()]),
             rests: Shared::default(),
+            triggers: Shared::default(),
             relays: Relays::default(),
         })
     }

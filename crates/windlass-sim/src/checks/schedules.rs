@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use windlass::schedule::{Missed, Overlap};
-use windlass::store::{FIRES_KEPT, Fire, FireBy, FireResult, NOMINAL_METADATA, SCHEDULE_METADATA};
+use windlass::store::{
+    FIRES_KEPT, Fire, FireResult, NOMINAL_METADATA, SCHEDULE_METADATA, ScheduleState,
+};
 use windlass::testing::invariants::Violation;
 use windlass::{RunState, Timestamp};
 use windlass_core::EventBody;
@@ -46,16 +48,13 @@ impl MadeSchedule {
         let is_it = |fire: &Fire| match &fire.result {
             FireResult::Missed { first, .. } => *first <= nominal && nominal <= fire.nominal,
             FireResult::Overlapped => fire.nominal == nominal,
-            FireResult::Started(_) | FireResult::Queued | FireResult::Refused(_) => false,
+            // It waits for as long as the schedule rests.
+            FireResult::Queued => {
+                fire.nominal == nominal && self.record.state == ScheduleState::Paused
+            }
+            FireResult::Started(_) | FireResult::Refused(_) => false,
         };
         self.fires.iter().any(is_it) || !self.is_whole()
-    }
-
-    /// Whether a run was started by hand.
-    fn is_triggered(&self, file: &RunFile) -> bool {
-        let is_it =
-            |fire: &Fire| fire.by == FireBy::Trigger && fire.result.run() == Some(file.run.id);
-        self.fires.iter().any(is_it) || self.plan.triggers > 0 && !self.is_whole()
     }
 }
 
@@ -68,6 +67,8 @@ pub(super) fn each_nominal_time_has_one_run(
     let mut violate = |text| violations.push(Violation { promise: ONCE, text });
     let mut runs = runs_of(evidence);
     let rests = evidence.world.rests.lock().clone();
+    let triggers = evidence.world.triggers.lock().clone();
+    let is_triggered = |file: &RunFile| triggers.contains(&file.run.id);
     for made in evidence.schedules {
         let (plan, record) = (&made.plan, &made.record);
         let step = plan.interval.as_micros() as i64;
@@ -81,7 +82,7 @@ pub(super) fn each_nominal_time_has_one_run(
             let nominal = Timestamp::from_micros(at);
             let of_it = runs.remove(&(plan.name.clone(), nominal.to_string())).unwrap_or_default();
             // A trigger of the same moment is another run.
-            let of_it: Vec<_> = of_it.into_iter().filter(|it| !made.is_triggered(it)).collect();
+            let of_it: Vec<_> = of_it.into_iter().filter(|it| !is_triggered(it)).collect();
             match &of_it[..] {
                 [file] if file.run.created_at >= nominal => {}
                 [file] => violate(format!(
@@ -89,13 +90,17 @@ pub(super) fn each_nominal_time_has_one_run(
                     plan.name, file.run.id, file.run.created_at
                 )),
                 [] if !made.is_exact() && (made.explains(nominal) || rested(nominal)) => {}
-                [] => violate(format!("{} has no run for {nominal}", plan.name)),
+                [] => {
+                    let told = made.fires.iter().map(|fire| (fire.nominal, fire.at, &fire.result));
+                    let told: Vec<_> = told.collect();
+                    violate(format!("{} has no run for {nominal}: {told:?}", plan.name));
+                }
                 more => violate(format!("{} has {} runs for {nominal}", plan.name, more.len())),
             }
             at += step;
         }
         let triggered = |(name, _): &(String, String), files: &mut Vec<&RunFile>| {
-            *name != plan.name || !files.iter().all(|file| made.is_triggered(file))
+            *name != plan.name || !files.iter().all(|file| is_triggered(file))
         };
         runs.retain(triggered);
     }
@@ -123,12 +128,14 @@ fn under_way(file: &RunFile) -> Vec<(Timestamp, Timestamp)> {
 /// also if that was retried.
 pub(super) fn runs_overlap_as_it_is_said(evidence: &Evidence<'_>, violations: &mut Vec<Violation>) {
     let runs = runs_of(evidence);
+    let triggers = evidence.world.triggers.lock().clone();
+    let is_triggered = |file: &RunFile| triggers.contains(&file.run.id);
     let minds = |made: &&MadeSchedule| made.plan.overlap != Overlap::Allow && made.is_whole();
     for made in evidence.schedules.iter().filter(minds) {
         let own = runs.iter().filter(|((name, _), _)| *name == made.plan.name);
         let own: Vec<&RunFile> = own.flat_map(|(_, files)| files.iter().copied()).collect();
         let times: Vec<_> = own.iter().map(|file| (file.run.id, under_way(file))).collect();
-        for file in own.iter().filter(|file| !made.is_triggered(file)) {
+        for file in own.iter().filter(|file| !is_triggered(file)) {
             let begun = file.run.created_at;
             let is_inside =
                 |(from, until): &(Timestamp, Timestamp)| *from <= begun && begun < *until;
