@@ -152,9 +152,10 @@ impl DutyCtx {
         self.name.as_str()
     }
 
-    /// The term: it grows whenever the duty is begun, here or elsewhere, and never goes back. A
-    /// write to another system that refuses smaller numbers than the largest it has seen is safe
-    /// from a process that was frozen and does not know that it was replaced.
+    /// The term: it grows whenever the duty is begun, here or elsewhere, and never goes back until
+    /// the duty is forgotten. A write to another system that refuses smaller numbers than the
+    /// largest it has seen is safe from a process that was frozen and does not know that it was
+    /// replaced.
     pub fn term(&self) -> Term {
         self.term
     }

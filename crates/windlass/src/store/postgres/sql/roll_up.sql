@@ -1,5 +1,5 @@
 -- Adds what came into levels and what left them to their counts. Locks the changes that it adds
--- up, in the order of their numbers, and then the counts of their levels.
+-- up, and then the counts of their levels.
 --
 -- $1 bigint: from which change on to look   $2 bigint: the most changes
 -- $3 timestamptz: the time
