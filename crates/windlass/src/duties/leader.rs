@@ -315,7 +315,9 @@ impl Leader {
                     self.options.metrics.duty(duty).helped.add(1);
                     moved += sweep.moved;
                     let is_behind = |next: Timestamp| sweep.at.since(next) > HELP_AFTER;
-                    if !sweep.next_at.is_some_and(is_behind) {
+                    // With less than a batch, it is not the number that holds the leader up.
+                    let is_much = sweep.moved >= duty.batch();
+                    if !is_much || !sweep.next_at.is_some_and(is_behind) {
                         break;
                     }
                 }

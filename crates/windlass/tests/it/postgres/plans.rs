@@ -347,6 +347,7 @@ const PLANS: &[(&str, &[&str])] = &[
             "task_rows by task_rows_pkey: run_id",
         ],
     ),
+    ("roll_up", &["queue_changes by place", "queue_changes by queue_changes_pkey: seq", "sort"]),
     ("expire_kept_keys", &["kept_keys by kept_keys_expiry: expires_at", "kept_keys by place"]),
     ("find_action", &["operator_log by operator_log_pkey: id"]),
     ("end_action", &["operator_log by operator_log_pkey: id"]),
