@@ -34,6 +34,9 @@ const HINT_PAUSE: Duration = Duration::from_millis(20);
 /// A leader writes its row no more often: each write leaves a dead row behind.
 const RENEW_PAUSE: Duration = Duration::from_secs(1);
 
+/// How soon a new leader does what takes long.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+
 /// How far the leader of what is due may be behind before those who do not lead it help.
 const HELP_AFTER: Duration = Duration::from_secs(2);
 
@@ -266,8 +269,10 @@ impl Leader {
             }
             None => tracing::info!(duty = %post.duty, "leads no more"),
         }
-        // A new leader sweeps at once: nobody may have for a while.
-        *post = Post { term, sweep_at: term.map(|_| now), ..Post::new(post.duty) };
+        // A new leader sweeps at once: nobody may have for a while. What takes long has time: a
+        // fleet that has just begun has other things to do.
+        let pause = if takes_long(post.duty) { FIRST_PAUSE } else { Duration::ZERO };
+        *post = Post { term, sweep_at: term.map(|_| now + pause), ..Post::new(post.duty) };
     }
 
     /// Looks whether something is due, and renews with it if that may be written.
