@@ -34,8 +34,8 @@ const HINT_PAUSE: Duration = Duration::from_millis(20);
 /// A leader writes its row no more often: each write leaves a dead row behind.
 const RENEW_PAUSE: Duration = Duration::from_secs(1);
 
-/// How soon a new leader does what takes long.
-const FIRST_PAUSE: Duration = Duration::from_secs(10);
+/// How soon at the latest a new leader does what takes long.
+const FIRST_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// How far the leader of what is due may be behind before those who do not lead it help.
 const HELP_AFTER: Duration = Duration::from_secs(2);
@@ -271,7 +271,10 @@ impl Leader {
         }
         // A new leader sweeps at once: nobody may have for a while. What takes long has time: a
         // fleet that has just begun has other things to do.
-        let pause = if takes_long(post.duty) { FIRST_PAUSE } else { Duration::ZERO };
+        let pause = match takes_long(post.duty) {
+            true => post.duty.every().unwrap_or_default().min(FIRST_PAUSE_MAX),
+            false => Duration::ZERO,
+        };
         *post = Post { term, sweep_at: term.map(|_| now + pause), ..Post::new(post.duty) };
     }
 
