@@ -264,7 +264,6 @@ impl Leader {
         match term {
             Some(term) => {
                 metrics.terms.add(1);
-                metrics.leads.add(1);
                 tracing::info!(duty = %post.duty, %term, "leads");
             }
             None => tracing::info!(duty = %post.duty, "leads no more"),

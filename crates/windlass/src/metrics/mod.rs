@@ -151,9 +151,7 @@ pub(crate) struct DutyMetrics {
     pub(crate) errors: Counter,
     /// Terms that this process began.
     pub(crate) terms: Counter,
-    /// Terms that it has, of how many candidates it is: 0 or 1 for each.
-    pub(crate) leads: Counter,
-    /// Terms that it lost or gave up.
+    /// Those of them that it lost or gave up.
     pub(crate) leads_no_more: Counter,
     /// Sweeps that it did for a leader that was behind.
     pub(crate) helped: Counter,
@@ -185,7 +183,6 @@ impl Default for Metrics {
             items: Counter::default(),
             errors: Counter::default(),
             terms: Counter::default(),
-            leads: Counter::default(),
             leads_no_more: Counter::default(),
             helped: Counter::default(),
         };

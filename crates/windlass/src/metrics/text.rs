@@ -242,7 +242,7 @@ impl Metrics {
         text.family(name, Kind::Gauge, "Whether this process leads.");
         for duty in Duty::ALL {
             let it = self.duty(duty);
-            let leads = it.leads.get().saturating_sub(it.leads_no_more.get());
+            let leads = it.terms.get().saturating_sub(it.leads_no_more.get());
             text.sample(name, &[("duty", duty.word())], leads);
         }
         let name = "windlass_timer_lateness_seconds";
