@@ -10,14 +10,14 @@ usage:
   windlass-sim run --seeds N [--first-seed S]     simulate N seeds
   windlass-sim run --seconds N [--first-seed S]   simulate as many as fit in N seconds
   windlass-sim bugs [--seeds N]                   show that every planted bug is caught,
-                                                  within N seeds (default 2000)
+                                                  within N seeds (default 10000)
   windlass-sim replay SEED                        simulate one seed and tell everything
 
 Without --first-seed the seeds begin at a number taken from the clock.
 ";
 
 /// The seeds that each planted bug is given if nothing is said.
-const BUG_SEEDS: u64 = 2_000;
+const BUG_SEEDS: u64 = 10_000;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -207,6 +207,7 @@ impl PostgresStore {
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
+        self.floors = Floors::restless();
         self
     }
 
