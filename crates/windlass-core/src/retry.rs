@@ -28,12 +28,18 @@ pub const WAIT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RetryPolicy {
-    attempts: u32,
-    first_delay: Duration,
-    factor: f64,
-    delay_max: Duration,
-    jitter: f64,
-    non_retryable: Vec<String>,
+    /// How many attempts there are.
+    pub attempts: u32,
+    /// The pause after the first one.
+    pub first_delay: Duration,
+    /// By what each pause is longer than the one before.
+    pub factor: f64,
+    /// The longest pause.
+    pub delay_max: Duration,
+    /// The share of a pause that is random.
+    pub jitter: f64,
+    /// The codes of failures that are not tried again.
+    pub non_retryable: Vec<String>,
 }
 
 impl Default for RetryPolicy {

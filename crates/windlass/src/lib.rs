@@ -63,6 +63,8 @@ mod metrics;
 mod once;
 mod planted;
 mod process;
+#[cfg(feature = "remote")]
+pub mod remote;
 mod run;
 pub mod schedule;
 mod signal;
@@ -74,6 +76,9 @@ mod task_error;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "remote")]
+#[doc(hidden)]
+pub mod wire;
 pub mod worker;
 pub mod workflow;
 

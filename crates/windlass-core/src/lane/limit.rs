@@ -463,7 +463,8 @@ pub struct LaneLimit {
 }
 
 impl LaneLimit {
-    pub(crate) fn to_draft(&self) -> Limit {
+    /// The limit as someone would write it down.
+    pub fn to_draft(&self) -> Limit {
         let LaneLimit { name, field, bound, when_full, scope, halts, is_owned } = self.clone();
         let name = Some(name.as_str().to_owned());
         Limit { name, field, bound, when_full, scope, halts, is_owned, misfit: None }

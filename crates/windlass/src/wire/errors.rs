@@ -1,0 +1,130 @@
+//! Errors as messages, and as statuses of gRPC.
+
+use prost::Message as _;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
+use windlass_core::WorkerId;
+
+use super::{Wire, WireError, parse, v1};
+use crate::error::ErrorKind;
+use crate::store::StoreError;
+
+/// The metadata of a status that says what went wrong: a [`v1::Error`].
+pub const ERROR_METADATA: &str = "windlass-error-bin";
+
+impl Wire for StoreError {
+    type Message = v1::Error;
+
+    fn to_wire(&self) -> v1::Error {
+        let message = |kind: v1::ErrorKind, code: ErrorKind, message: &str| v1::Error {
+            kind: kind.into(),
+            code: code.code().to_owned(),
+            message: message.to_owned(),
+            worker: String::new(),
+        };
+        match self {
+            StoreError::NotFound(what) => {
+                message(v1::ErrorKind::NotFound, ErrorKind::NotFound, what)
+            }
+            StoreError::Conflict(why) => message(v1::ErrorKind::Conflict, ErrorKind::Conflict, why),
+            StoreError::LeaseLost(worker) => {
+                let text = self.to_string();
+                let error = message(v1::ErrorKind::LeaseLost, ErrorKind::LeaseLost, &text);
+                v1::Error { worker: worker.to_string(), ..error }
+            }
+            // Nobody leads a duty through a server.
+            StoreError::TermOver { .. } => {
+                message(v1::ErrorKind::Conflict, ErrorKind::TermOver, &self.to_string())
+            }
+            StoreError::Unavailable(why) => {
+                message(v1::ErrorKind::Unavailable, ErrorKind::Unavailable, why)
+            }
+            StoreError::Corrupt(what) => message(v1::ErrorKind::Corrupt, ErrorKind::Corrupt, what),
+        }
+    }
+
+    fn from_wire(message: v1::Error) -> Result<Self, WireError> {
+        let text = message.message;
+        Ok(match v1::ErrorKind::try_from(message.kind) {
+            Ok(v1::ErrorKind::NotFound) => StoreError::NotFound(text),
+            Ok(v1::ErrorKind::LeaseLost) => {
+                StoreError::LeaseLost(parse::<WorkerId>("worker", &message.worker)?)
+            }
+            Ok(v1::ErrorKind::Unavailable) => StoreError::Unavailable(text),
+            Ok(v1::ErrorKind::Corrupt) => StoreError::Corrupt(text),
+            // Whatever it is, asking again does not help.
+            Ok(
+                v1::ErrorKind::Conflict
+                | v1::ErrorKind::Invalid
+                | v1::ErrorKind::Forbidden
+                | v1::ErrorKind::Unspecified,
+            )
+            | Err(_) => StoreError::Conflict(text),
+        })
+    }
+}
+
+impl From<WireError> for StoreError {
+    fn from(error: WireError) -> Self {
+        StoreError::Conflict(error.to_string())
+    }
+}
+
+/// A request that makes no sense, as a message.
+impl From<WireError> for v1::Error {
+    fn from(error: WireError) -> Self {
+        v1::Error {
+            kind: v1::ErrorKind::Invalid.into(),
+            code: ErrorKind::Argument.code().to_owned(),
+            message: error.to_string(),
+            worker: String::new(),
+        }
+    }
+}
+
+/// The status that a call ends with.
+pub fn status_of_error(error: v1::Error) -> Status {
+    let code = match v1::ErrorKind::try_from(error.kind) {
+        Ok(v1::ErrorKind::Invalid) => Code::InvalidArgument,
+        Ok(v1::ErrorKind::NotFound) => Code::NotFound,
+        Ok(v1::ErrorKind::Conflict) => Code::FailedPrecondition,
+        Ok(v1::ErrorKind::LeaseLost) => Code::Aborted,
+        Ok(v1::ErrorKind::Unavailable) => Code::Unavailable,
+        Ok(v1::ErrorKind::Corrupt) => Code::DataLoss,
+        Ok(v1::ErrorKind::Forbidden) => Code::PermissionDenied,
+        Ok(v1::ErrorKind::Unspecified) | Err(_) => Code::Unknown,
+    };
+    let mut status = Status::new(code, error.message.clone());
+    let bytes = MetadataValue::from_bytes(&error.encode_to_vec());
+    status.metadata_mut().insert_bin(ERROR_METADATA, bytes);
+    status
+}
+
+/// What a call ended with, for a store.
+pub fn error_of_status(status: &Status) -> StoreError {
+    let bytes = status.metadata().get_bin(ERROR_METADATA).and_then(|it| it.to_bytes().ok());
+    if let Some(Ok(error)) = bytes.map(v1::Error::decode) {
+        return StoreError::from_wire(error).unwrap_or_else(StoreError::from);
+    }
+    match status.code() {
+        Code::InvalidArgument
+        | Code::FailedPrecondition
+        | Code::PermissionDenied
+        | Code::Unauthenticated
+        | Code::Unimplemented
+        | Code::OutOfRange
+        | Code::AlreadyExists => StoreError::Conflict(status.message().to_owned()),
+        Code::NotFound => StoreError::NotFound(status.message().to_owned()),
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::ResourceExhausted
+        | Code::Aborted
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss => {
+            StoreError::Unavailable(format!("{}: {}", status.code(), status.message()))
+        }
+    }
+}
