@@ -158,7 +158,7 @@ pub struct Hello {
 
 impl Hello {
     /// What it has handlers for.
-    pub(crate) fn workflows(&self) -> Vec<HandlerKey> {
+    pub fn workflows(&self) -> Vec<HandlerKey> {
         let key = |definition: &Arc<Definition>| HandlerKey {
             workflow: definition.name().clone(),
             version: definition.version(),
@@ -258,7 +258,7 @@ pub struct Completion {
 
 impl Completion {
     /// The bytes of its output.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match &self.decision {
             Decision::Succeed(output) | Decision::Continue(output) => output.as_str().len(),
             Decision::Park(parking) => parking.steps.iter().map(bytes_of).sum(),
@@ -316,7 +316,7 @@ pub struct Recording {
 
 impl Recording {
     /// The bytes of its results.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.steps.iter().map(bytes_of).sum()
     }
 

@@ -1,0 +1,381 @@
+//! The stream of a process with workers.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::Stream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+use windlass::store::{
+    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Finished, Heartbeat, Hello, Recording,
+    Store, StoreError, TakeSignal, Taken,
+};
+use windlass::wire::{
+    Wire, WireError, name, parse, read, read_all, required, v1, write_all, write_answers,
+    write_tasks, write_to_undo,
+};
+use windlass::worker::{LEASE_MIN, SETTING_MAX, SLOTS_MAX};
+use windlass_core::{Call, ClaimSeq, QueueName, TaskId, WorkerId, WorkerName};
+use windlass_proto::v1::worker_reply::Reply;
+use windlass_proto::v1::worker_request::Request as Asked;
+use windlass_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
+
+use super::gather::Gather;
+use super::idle::{Idle, Kind, Wake};
+
+/// The most bytes of one message.
+pub(super) const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// The most requests of one stream that are under way: who says more is not read until some are
+/// answered.
+const UNDER_WAY_MAX: usize = 1_024;
+
+/// The most replies of one stream that wait to be read.
+const REPLIES_MAX: usize = 256;
+
+/// The most workers of one stream.
+const WORKERS_MAX: usize = 1_000;
+
+/// How long the answer to a claim may be held back.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// The most claims that are under way at the store.
+const CLAIMS_MAX: usize = 6;
+
+/// The door for workers.
+#[derive(Clone)]
+pub struct WorkerApi(Arc<Shared>);
+
+struct Shared {
+    store: Arc<dyn Store>,
+    idle: Arc<Idle>,
+    claims: Semaphore,
+    finishes: Arc<Gather<Completion, Answer>>,
+    recordings: Arc<Gather<Recording, Answer>>,
+    checkpoints: Arc<Gather<Checkpoint, Answer>>,
+    takes: Arc<Gather<TakeSignal, Taken>>,
+    ending: CancellationToken,
+}
+
+impl WorkerApi {
+    /// A door to a store, until `ending`.
+    pub fn new(store: Arc<dyn Store>, ending: CancellationToken) -> Self {
+        let idle = Arc::new(Idle::default());
+        let watching = Arc::clone(&idle).watch(store.work_hints());
+        tokio::spawn(ending.clone().run_until_cancelled_owned(watching));
+        let (one, two, three, four) = (store.clone(), store.clone(), store.clone(), store.clone());
+        WorkerApi(Arc::new(Shared {
+            store,
+            idle,
+            claims: Semaphore::new(CLAIMS_MAX),
+            finishes: Gather::new(move |batch| {
+                let store = Arc::clone(&one);
+                Box::pin(async move { store.finish(batch).await })
+            }),
+            recordings: Gather::new(move |batch| {
+                let store = Arc::clone(&two);
+                Box::pin(async move { store.record(batch).await })
+            }),
+            checkpoints: Gather::new(move |batch| {
+                let store = Arc::clone(&three);
+                Box::pin(async move { store.checkpoint(batch).await })
+            }),
+            takes: Gather::new(move |batch| {
+                let store = Arc::clone(&four);
+                Box::pin(async move { store.take_signals(batch).await })
+            }),
+            ending,
+        }))
+    }
+
+    /// The service, with its limits.
+    pub fn service(self) -> WorkerServiceServer<WorkerApi> {
+        WorkerServiceServer::new(self)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+}
+
+#[tonic::async_trait]
+impl WorkerService for WorkerApi {
+    type WorkStream = Pin<Box<dyn Stream<Item = Result<v1::WorkerReply, Status>> + Send + 'static>>;
+
+    async fn work(
+        &self,
+        request: Request<Streaming<v1::WorkerRequest>>,
+    ) -> Result<Response<Self::WorkStream>, Status> {
+        let (replies, mut queue) = mpsc::channel(REPLIES_MAX);
+        let session =
+            Arc::new(Session { shared: Arc::clone(&self.0), replies, workers: Mutex::default() });
+        tokio::spawn(session.read(request.into_inner()));
+        let replies = futures_util::stream::poll_fn(move |context| {
+            queue.poll_recv(context).map(|reply| reply.map(Ok))
+        });
+        Ok(Response::new(Box::pin(replies)))
+    }
+}
+
+/// One stream, and the workers that talk on it.
+struct Session {
+    shared: Arc<Shared>,
+    replies: mpsc::Sender<v1::WorkerReply>,
+    workers: Mutex<HashMap<WorkerId, Kind>>,
+}
+
+impl Session {
+    fn workers(&self) -> MutexGuard<'_, HashMap<WorkerId, Kind>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers what is said on the stream until it ends.
+    async fn read(self: Arc<Self>, mut inbound: Streaming<v1::WorkerRequest>) {
+        let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX));
+        let mut has_parted = false;
+        loop {
+            // Closed never: it is ours.
+            let Ok(permit) = Arc::clone(&under_way).acquire_owned().await else { break };
+            let message = tokio::select! {
+                message = inbound.message() => message,
+                () = self.replies.closed() => break,
+                () = self.shared.ending.cancelled(), if !has_parted => {
+                    has_parted = true;
+                    self.send(0, Reply::Goodbye(v1::Goodbye {})).await;
+                    continue;
+                }
+            };
+            match message {
+                Ok(Some(request)) => {
+                    tokio::spawn(Arc::clone(&self).answer(request, permit));
+                }
+                Ok(None) => break,
+                Err(status) => {
+                    tracing::debug!(%status, "a stream of workers broke");
+                    break;
+                }
+            }
+        }
+        for (worker, kind) in self.workers().drain() {
+            self.shared.idle.forget(&kind, worker);
+        }
+    }
+
+    async fn send(&self, id: u64, reply: Reply) {
+        // Who has gone is told nothing.
+        let _ = self.replies.send(v1::WorkerReply { id, reply: Some(reply) }).await;
+    }
+
+    async fn answer(self: Arc<Self>, request: v1::WorkerRequest, permit: OwnedSemaphorePermit) {
+        let id = request.id;
+        let reply = match self.reply(request).await {
+            Ok(reply) => reply,
+            Err(Refused(error)) => Reply::Error(error),
+        };
+        self.send(id, reply).await;
+        drop(permit);
+    }
+
+    async fn reply(&self, request: v1::WorkerRequest) -> Result<Reply, Refused> {
+        if request.id == 0 {
+            return Err(WireError::new("id", "is 0").into());
+        }
+        let shared = &self.shared;
+        let store = &shared.store;
+        Ok(match required("request", request.request)? {
+            Asked::Hello(hello) => Reply::Welcome(self.hello(hello).await?),
+            Asked::Claim(claim) => Reply::Tasks(self.claim(claim).await?),
+            Asked::Results(results) => Reply::Answers(self.finish(results).await?),
+            Asked::Releases(releases) => {
+                let releases = read_all("releases", releases.releases)?;
+                Reply::Answers(write_answers(&store.release(releases).await?))
+            }
+            Asked::Checkpoints(checkpoints) => {
+                let bytes = checkpoints.checkpoints.iter().map(|one| one.value.len()).sum();
+                let checkpoints = read_all("checkpoints", checkpoints.checkpoints)?;
+                Reply::Answers(write_answers(&shared.checkpoints.tell(checkpoints, bytes).await?))
+            }
+            Asked::Steps(steps) => {
+                let recordings: Vec<Recording> = read_all("recordings", steps.recordings)?;
+                let bytes = recordings.iter().map(Recording::bytes).sum();
+                Reply::Answers(write_answers(&shared.recordings.tell(recordings, bytes).await?))
+            }
+            Asked::TakeSignals(takes) => {
+                let takes = read_all("takes", takes.takes)?;
+                let taken = write_all(&shared.takes.tell(takes, 0).await?);
+                Reply::SignalsTaken(v1::SignalsTaken { taken })
+            }
+            Asked::StartChildren(starts) => {
+                let starts = read_all("starts", starts.starts)?;
+                let children = write_all(&store.start_children(starts).await?);
+                Reply::ChildrenStarted(v1::ChildrenStarted { children })
+            }
+            Asked::CountChildren(question) => {
+                let task: TaskId = read("task", question.task)?;
+                let count = store.count_children(task, Call(question.call)).await?;
+                Reply::ChildCount(count.to_wire())
+            }
+            Asked::ListChildren(question) => {
+                let task: TaskId = read("task", question.task)?;
+                let (call, limit) = (Call(question.call), question.limit as usize);
+                let children = store.list_children(task, call, question.after, limit).await?;
+                Reply::Children(v1::Children { children: write_all(&children) })
+            }
+            Asked::ReadUndo(question) => {
+                let held = read("held", question.held)?;
+                Reply::Tasks(write_to_undo(&store.read_undo(held).await?))
+            }
+            Asked::Heartbeat(heartbeat) => {
+                let heartbeat = Heartbeat::from_wire(heartbeat)?;
+                Reply::Beat(store.extend(heartbeat).await?.to_wire())
+            }
+            Asked::Drain(drain) => {
+                store.begin_drain(parse("worker", &drain.worker)?).await?;
+                Reply::Done(v1::Done {})
+            }
+            Asked::Leave(leave) => {
+                let worker: WorkerId = parse("worker", &leave.worker)?;
+                store.leave(worker).await?;
+                if let Some(kind) = self.workers().remove(&worker) {
+                    shared.idle.forget(&kind, worker);
+                }
+                Reply::Done(v1::Done {})
+            }
+        })
+    }
+
+    async fn hello(&self, hello: v1::Hello) -> Result<v1::Welcome, Refused> {
+        let hello = Hello::from_wire(hello)?;
+        check_hello(&hello)?;
+        let worker = hello.worker;
+        if self.workers().len() >= WORKERS_MAX && !self.workers().contains_key(&worker) {
+            let why = format!("is one more than the {WORKERS_MAX} that a stream may have");
+            return Err(WireError::new("worker", why).into());
+        }
+        let kind =
+            Kind { queues: hello.info.queues.clone().into(), handlers: hello.workflows().into() };
+        let store = &self.shared.store;
+        store.join(hello).await?;
+        self.workers().insert(worker, kind);
+        Ok(v1::Welcome {
+            payload_limit: store.payload_limit().get() as u64,
+            server_version: env!("CARGO_PKG_VERSION").to_owned(),
+        })
+    }
+
+    /// What a claim asks the store for, and what kind of worker asks.
+    fn claim_request(&self, claim: v1::Claim) -> Result<(ClaimRequest, Kind), Refused> {
+        let worker: WorkerId = parse("worker", &claim.worker)?;
+        let said = self.workers().get(&worker).cloned();
+        let kind = if claim.queues.is_empty() && claim.workflows.is_empty() {
+            let unknown = || WireError::new("worker", "has not said hello on this stream");
+            said.ok_or_else(unknown)?
+        } else {
+            let queues = claim.queues.iter().map(QueueName::new).collect::<Result<Vec<_>, _>>();
+            Kind {
+                queues: name("queues", queues)?.into(),
+                handlers: read_all("workflows", claim.workflows)?.into(),
+            }
+        };
+        let request = ClaimRequest {
+            worker,
+            seq: ClaimSeq(claim.seq),
+            queues: Arc::clone(&kind.queues),
+            handlers: Arc::clone(&kind.handlers),
+            limit: claim.limit as usize,
+            is_poll: claim.is_poll,
+        };
+        Ok((request, kind))
+    }
+
+    async fn claim(&self, claim: v1::Claim) -> Result<v1::Tasks, Refused> {
+        let wait = Duration::from_micros(claim.wait_us).min(WAIT_MAX);
+        let (request, kind) = self.claim_request(claim)?;
+        let (worker, limit) = (request.worker, request.limit);
+        let Shared { store, idle, claims, .. } = &*self.shared;
+        let began = idle.begin(&kind, worker);
+        let tasks = {
+            // Closed never: it is ours.
+            let _permit = claims.acquire().await;
+            store.claim(request).await?
+        };
+        if !tasks.is_empty() || limit == 0 {
+            self.note_found(&kind, &tasks, limit);
+            return Ok(write_tasks(&tasks));
+        }
+        if wait.is_zero() {
+            idle.fall_idle(&kind, worker, began, Wake::Hint(self.replies.clone()));
+        } else {
+            let (wake, woken) = oneshot::channel();
+            idle.fall_idle(&kind, worker, began, Wake::Answer(wake));
+            // Woken or not, the next claim is the worker's.
+            let _ = tokio::time::timeout(wait, woken).await;
+            idle.forget(&kind, worker);
+        }
+        Ok(v1::Tasks::default())
+    }
+
+    fn note_found(&self, kind: &Kind, tasks: &[Claimed], limit: usize) {
+        if !tasks.is_empty() {
+            self.shared.idle.found(kind, tasks.len() >= limit);
+        }
+    }
+
+    /// Says results to the store: with the claim that follows if the store has time for it,
+    /// otherwise with the results of others.
+    async fn finish(&self, results: v1::Results) -> Result<v1::Answers, Refused> {
+        let completions: Vec<Completion> = read_all("results", results.results)?;
+        let Shared { store, finishes, .. } = &*self.shared;
+        if let Some(next) = results.next {
+            let (request, kind) = self.claim_request(next).map_err(|error| error.within("next"))?;
+            if let Some(_way) = finishes.way() {
+                let limit = request.limit;
+                let Finished { answers, claimed } =
+                    store.finish_and_claim(completions, request).await?;
+                self.note_found(&kind, &claimed, limit);
+                let claimed = Some(write_tasks(&claimed));
+                return Ok(v1::Answers { answers: write_all(&answers), claimed });
+            }
+        }
+        let bytes = completions.iter().map(Completion::bytes).sum();
+        Ok(write_answers(&finishes.tell(completions, bytes).await?))
+    }
+}
+
+/// What a worker says of itself must be as it is checked where workers are built.
+fn check_hello(hello: &Hello) -> Result<(), WireError> {
+    name("name", WorkerName::new(&hello.name))?;
+    if hello.slots == 0 || hello.slots as usize > SLOTS_MAX {
+        let problem = format!("{} is not within 1 to {SLOTS_MAX}", hello.slots);
+        return Err(WireError::new("slots", problem));
+    }
+    if hello.lease < LEASE_MIN || hello.lease > SETTING_MAX {
+        let lease = hello.lease;
+        let problem = format!("{lease:?} is not within {LEASE_MIN:?} to {SETTING_MAX:?}");
+        return Err(WireError::new("lease_us", problem));
+    }
+    Ok(())
+}
+
+/// Why a request is not done.
+struct Refused(v1::Error);
+
+impl Refused {
+    fn within(mut self, field: &str) -> Self {
+        self.0.message = format!("{field}: {}", self.0.message);
+        self
+    }
+}
+
+impl From<WireError> for Refused {
+    fn from(error: WireError) -> Self {
+        Refused(error.into())
+    }
+}
+
+impl From<StoreError> for Refused {
+    fn from(error: StoreError) -> Self {
+        Refused(error.to_wire())
+    }
+}

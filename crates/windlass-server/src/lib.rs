@@ -1,0 +1,3 @@
+//! The server of Windlass.
+
+pub mod grpc;

@@ -1,0 +1,3 @@
+//! The server, through its doors.
+
+mod grpc_worker;

@@ -1,0 +1,301 @@
+//! The stream to a server, and the next one when it breaks.
+//!
+//! All workers of a process talk on one stream. A request waits for the answer with its number;
+//! when the stream breaks, whoever waits is told that the outcome is unknown, and the next
+//! request opens another stream, on which every worker first introduces itself again.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+use tonic::Streaming;
+use tonic::transport::Channel;
+use windlass_core::{PayloadLimit, WorkerId};
+
+use crate::store::{HintSender, Hints, StoreError};
+use crate::wire::v1::worker_reply::Reply;
+use crate::wire::v1::worker_request::Request;
+use crate::wire::v1::worker_service_client::WorkerServiceClient;
+use crate::wire::{Wire as _, error_of_status, v1};
+
+/// The most bytes of one message: a batch of the largest payloads.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// How long it may take to open a stream and to introduce one worker on it.
+const OPEN_TIME: Duration = Duration::from_secs(10);
+
+/// How many requests wait to be written.
+const WRITE_QUEUE: usize = 64;
+
+/// How long a worker that found nothing need not ask again, while the server watches for it.
+const WATCHED: Duration = Duration::from_secs(15);
+
+/// What is said of workers to a server.
+pub(crate) struct Line {
+    channel: Channel,
+    /// Held while a stream is opened, so that one is enough for all who need it.
+    opening: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+    payload_limit: AtomicUsize,
+    hints: HintSender,
+}
+
+#[derive(Default)]
+struct State {
+    stream: Option<Arc<Stream>>,
+    workers: HashMap<WorkerId, Worker>,
+}
+
+/// What is known of a worker of this process.
+struct Worker {
+    hello: Arc<v1::Hello>,
+    /// When the server was last asked for tasks and had none.
+    dry_since: Option<Instant>,
+}
+
+/// One stream.
+struct Stream {
+    requests: mpsc::Sender<v1::WorkerRequest>,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
+    last_id: AtomicU64,
+}
+
+impl Stream {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Reply>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn ask(&self, request: Request) -> Result<Reply, StoreError> {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let (answer, answered) = oneshot::channel();
+        self.waiting().insert(id, answer);
+        let asked = Asked { stream: self, id };
+        let message = v1::WorkerRequest { id, request: Some(request) };
+        if self.requests.send(message).await.is_err() {
+            return Err(broken());
+        }
+        let reply = answered.await.map_err(|_| broken());
+        drop(asked);
+        match reply? {
+            Reply::Error(error) => {
+                Err(StoreError::from_wire(error).unwrap_or_else(StoreError::from))
+            }
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// A request under way. Dropped, nobody waits for its answer any more.
+struct Asked<'a> {
+    stream: &'a Stream,
+    id: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.stream.waiting().remove(&self.id);
+    }
+}
+
+impl Line {
+    pub(crate) fn new(channel: Channel) -> Arc<Self> {
+        Arc::new(Line {
+            channel,
+            opening: tokio::sync::Mutex::default(),
+            state: Mutex::default(),
+            payload_limit: AtomicUsize::new(PayloadLimit::default().get()),
+            hints: HintSender::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hints that tasks became ready.
+    pub(crate) fn hints(&self) -> Hints {
+        self.hints.subscribe()
+    }
+
+    /// The limit that the server keeps.
+    pub(crate) fn payload_limit(&self) -> PayloadLimit {
+        PayloadLimit::new(self.payload_limit.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    /// Introduces a worker, here and on every later stream.
+    pub(crate) async fn join(
+        self: &Arc<Self>,
+        worker: WorkerId,
+        hello: v1::Hello,
+    ) -> Result<(), StoreError> {
+        let hello = Arc::new(hello);
+        let stream = self.stream().await?;
+        introduce(self, &stream, &hello).await?;
+        self.state().workers.insert(worker, Worker { hello, dry_since: None });
+        Ok(())
+    }
+
+    /// Forgets a worker whose life is over.
+    pub(crate) fn forget(&self, worker: WorkerId) {
+        self.state().workers.remove(&worker);
+    }
+
+    /// The queues and workflows that a worker said it has, if they are these.
+    pub(crate) fn has_said(
+        &self,
+        worker: WorkerId,
+        queues: &[String],
+        workflows: &[v1::WorkflowVersion],
+    ) -> bool {
+        let state = self.state();
+        let Some(Worker { hello, .. }) = state.workers.get(&worker) else { return false };
+        let definitions = &hello.definitions;
+        hello.queues == queues
+            && definitions.len() == workflows.len()
+            && definitions.iter().zip(workflows).all(|(definition, key)| {
+                definition.name == key.workflow && definition.version == key.version
+            })
+    }
+
+    /// Whether the server watches for tasks for this worker and would hint at any.
+    pub(crate) fn is_watched(&self, worker: WorkerId) -> bool {
+        let state = self.state();
+        let is_open = state.stream.as_ref().is_some_and(|stream| !stream.requests.is_closed());
+        let dry_since = state.workers.get(&worker).and_then(|worker| worker.dry_since);
+        is_open && dry_since.is_some_and(|since| since.elapsed() < WATCHED)
+    }
+
+    /// Notes whether the server had tasks for a worker.
+    pub(crate) fn note_claim(&self, worker: WorkerId, is_dry: bool) {
+        if let Some(worker) = self.state().workers.get_mut(&worker) {
+            worker.dry_since = is_dry.then(Instant::now);
+        }
+    }
+
+    /// Asks the server, and waits for its answer.
+    pub(crate) async fn ask(self: &Arc<Self>, request: Request) -> Result<Reply, StoreError> {
+        self.stream().await?.ask(request).await
+    }
+
+    /// The stream that is open, or another one.
+    async fn stream(self: &Arc<Self>) -> Result<Arc<Stream>, StoreError> {
+        let open = |line: &Line| {
+            let stream = line.state().stream.clone();
+            stream.filter(|stream| !stream.requests.is_closed())
+        };
+        if let Some(stream) = open(self) {
+            return Ok(stream);
+        }
+        let _alone = self.opening.lock().await;
+        if let Some(stream) = open(self) {
+            return Ok(stream);
+        }
+        let stream = match timeout(OPEN_TIME, self.open()).await {
+            Ok(stream) => stream?,
+            Err(_) => return Err(StoreError::Unavailable("the server does not answer".into())),
+        };
+        let hellos: Vec<(WorkerId, Arc<v1::Hello>)> = {
+            let mut state = self.state();
+            state.workers.values_mut().for_each(|worker| worker.dry_since = None);
+            state.workers.iter().map(|(id, worker)| (*id, Arc::clone(&worker.hello))).collect()
+        };
+        for (worker, hello) in hellos {
+            match introduce(self, &stream, &hello).await {
+                // It hears of it with its next heartbeat or claim.
+                Err(StoreError::LeaseLost(_)) => self.forget(worker),
+                introduced => introduced?,
+            }
+        }
+        self.state().stream = Some(Arc::clone(&stream));
+        // Hints that were sent meanwhile are lost.
+        self.hints.send();
+        Ok(stream)
+    }
+
+    async fn open(self: &Arc<Self>) -> Result<Arc<Stream>, StoreError> {
+        let (requests, mut queue) = mpsc::channel(WRITE_QUEUE);
+        let outbound = futures_util::stream::poll_fn(move |context| queue.poll_recv(context));
+        let mut client = WorkerServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        let inbound = client.work(outbound).await.map_err(|status| error_of_status(&status))?;
+        let stream =
+            Arc::new(Stream { requests, waiting: Mutex::default(), last_id: AtomicU64::new(0) });
+        let reading = Arc::clone(self).read(Arc::clone(&stream), inbound.into_inner());
+        tokio::spawn(reading);
+        Ok(stream)
+    }
+
+    /// Hands the answers of a stream to those who wait for them, until it ends.
+    async fn read(self: Arc<Self>, stream: Arc<Stream>, mut inbound: Streaming<v1::WorkerReply>) {
+        loop {
+            let reply = match inbound.message().await {
+                Ok(Some(reply)) => reply,
+                Ok(None) => break,
+                Err(status) => {
+                    tracing::debug!(%status, "the stream to the server broke");
+                    break;
+                }
+            };
+            match reply.reply {
+                Some(Reply::Hint(_)) => self.hints.send(),
+                Some(Reply::Goodbye(_)) => self.part(&stream),
+                Some(answer) => {
+                    if let Some(asked) = stream.waiting().remove(&reply.id) {
+                        // Whoever does not wait any more need not know.
+                        let _ = asked.send(answer);
+                    }
+                }
+                // Something newer than this program.
+                None => {}
+            }
+        }
+        self.part(&stream);
+        stream.waiting().clear();
+        // Whoever waits for a hint must look, which opens another stream.
+        self.hints.send();
+    }
+
+    /// Says nothing more on a stream.
+    fn part(&self, stream: &Arc<Stream>) {
+        let mut state = self.state();
+        if state.stream.as_ref().is_some_and(|open| Arc::ptr_eq(open, stream)) {
+            state.stream = None;
+            state.workers.values_mut().for_each(|worker| worker.dry_since = None);
+        }
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").finish_non_exhaustive()
+    }
+}
+
+/// Says a worker's hello on a stream.
+async fn introduce(line: &Line, stream: &Stream, hello: &v1::Hello) -> Result<(), StoreError> {
+    let asking = stream.ask(Request::Hello(hello.clone()));
+    match timeout(OPEN_TIME, asking).await {
+        Ok(Ok(Reply::Welcome(welcome))) => {
+            let limit = usize::try_from(welcome.payload_limit).unwrap_or(usize::MAX);
+            line.payload_limit.store(limit, Ordering::Relaxed);
+            Ok(())
+        }
+        Ok(Ok(_)) => Err(mismatch()),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(StoreError::Unavailable("the server does not answer".into())),
+    }
+}
+
+fn broken() -> StoreError {
+    StoreError::Unavailable("the stream to the server broke".into())
+}
+
+/// The server answered something else than was asked.
+pub(crate) fn mismatch() -> StoreError {
+    StoreError::Corrupt("the server gave another answer than was asked for".into())
+}

@@ -1,0 +1,178 @@
+//! The verbs of a worker, said to a server.
+
+use async_trait::async_trait;
+use windlass_core::{Call, PayloadLimit, TaskId, WorkerId};
+
+use super::RemoteStore;
+use super::line::mismatch;
+use crate::store::{
+    Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
+    Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Recording, Release, StoreError,
+    TakeSignal, Taken, ToUndo, WorkerLink,
+};
+use crate::wire::v1::worker_reply::Reply;
+use crate::wire::v1::worker_request::Request;
+use crate::wire::{Wire, read_all, read_answers, read_tasks, read_to_undo, v1, write_all};
+
+impl RemoteStore {
+    fn claim_message(&self, request: &ClaimRequest) -> v1::Claim {
+        let queues: Vec<String> = request.queues.iter().map(|it| it.as_str().to_owned()).collect();
+        let workflows = write_all(&request.handlers);
+        let is_said = self.line.has_said(request.worker, &queues, &workflows);
+        let (queues, workflows) = if is_said { Default::default() } else { (queues, workflows) };
+        v1::Claim {
+            worker: request.worker.to_string(),
+            seq: request.seq.0,
+            limit: u32::try_from(request.limit).unwrap_or(u32::MAX),
+            wait_us: 0,
+            queues,
+            workflows,
+            is_poll: request.is_poll,
+        }
+    }
+
+    async fn ask_for_answers(&self, request: Request) -> Result<Finished, StoreError> {
+        match self.line.ask(request).await? {
+            Reply::Answers(v1::Answers { answers, claimed }) => Ok(Finished {
+                answers: read_answers(answers)?,
+                claimed: match claimed {
+                    Some(tasks) => read_tasks(tasks)?,
+                    None => Vec::new(),
+                },
+            }),
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn say(&self, request: Request) -> Result<(), StoreError> {
+        match self.line.ask(request).await? {
+            Reply::Done(v1::Done {}) => Ok(()),
+            _ => Err(mismatch()),
+        }
+    }
+}
+
+#[async_trait]
+impl WorkerLink for RemoteStore {
+    async fn join(&self, hello: Hello) -> Result<(), StoreError> {
+        self.line.join(hello.worker, hello.to_wire()).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        if request.is_poll && self.line.is_watched(request.worker) {
+            return Ok(Vec::new());
+        }
+        let claim = self.claim_message(&request);
+        match self.line.ask(Request::Claim(claim)).await? {
+            Reply::Tasks(tasks) => {
+                let tasks = read_tasks(tasks)?;
+                self.line.note_claim(request.worker, tasks.is_empty());
+                Ok(tasks)
+            }
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
+        let results = v1::Results { results: write_all(&completions), next: None };
+        Ok(self.ask_for_answers(Request::Results(results)).await?.answers)
+    }
+
+    async fn finish_and_claim(
+        &self,
+        completions: Vec<Completion>,
+        next: ClaimRequest,
+    ) -> Result<Finished, StoreError> {
+        let next = Some(self.claim_message(&next));
+        let results = v1::Results { results: write_all(&completions), next };
+        self.ask_for_answers(Request::Results(results)).await
+    }
+
+    async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
+        let releases = v1::Releases { releases: write_all(&releases) };
+        Ok(self.ask_for_answers(Request::Releases(releases)).await?.answers)
+    }
+
+    async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
+        let checkpoints = v1::Checkpoints { checkpoints: write_all(&checkpoints) };
+        Ok(self.ask_for_answers(Request::Checkpoints(checkpoints)).await?.answers)
+    }
+
+    async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
+        let steps = v1::Steps { recordings: write_all(&recordings) };
+        Ok(self.ask_for_answers(Request::Steps(steps)).await?.answers)
+    }
+
+    async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
+        let takes = v1::TakeSignals { takes: write_all(&takes) };
+        match self.line.ask(Request::TakeSignals(takes)).await? {
+            Reply::SignalsTaken(taken) => Ok(read_all("taken", taken.taken)?),
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
+        let starts = v1::StartChildren { starts: write_all(&starts) };
+        match self.line.ask(Request::StartChildren(starts)).await? {
+            Reply::ChildrenStarted(started) => Ok(read_all("children", started.children)?),
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
+        let question = v1::CountChildren { task: Some(task.to_wire()), call: call.0 };
+        match self.line.ask(Request::CountChildren(question)).await? {
+            Reply::ChildCount(count) => Ok(ChildCount::from_wire(count)?),
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn list_children(
+        &self,
+        task: TaskId,
+        call: Call,
+        after: Option<u32>,
+        limit: usize,
+    ) -> Result<Vec<Child>, StoreError> {
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let task = Some(task.to_wire());
+        let question = v1::ListChildren { task, call: call.0, after, limit };
+        match self.line.ask(Request::ListChildren(question)).await? {
+            Reply::Children(children) => Ok(read_all("children", children.children)?),
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn read_undo(&self, held: Held) -> Result<ToUndo, StoreError> {
+        let question = v1::ReadUndo { held: Some(held.to_wire()) };
+        match self.line.ask(Request::ReadUndo(question)).await? {
+            Reply::Tasks(tasks) => Ok(read_to_undo(tasks)?),
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
+        match self.line.ask(Request::Heartbeat(heartbeat.to_wire())).await? {
+            Reply::Beat(beat) => Ok(HeartbeatAnswer::from_wire(beat)?),
+            _ => Err(mismatch()),
+        }
+    }
+
+    async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.say(Request::Drain(v1::Drain { worker: worker.to_string() })).await
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.say(Request::Leave(v1::Leave { worker: worker.to_string() })).await?;
+        self.line.forget(worker);
+        Ok(())
+    }
+
+    fn work_hints(&self) -> Hints {
+        self.line.hints()
+    }
+
+    fn payload_limit(&self) -> PayloadLimit {
+        self.line.payload_limit()
+    }
+}
