@@ -170,7 +170,7 @@ mod tests {
             assert_eq!(told.await.unwrap(), Ok(vec![item * 2, item * 2 + 2]));
         }
         let operations = operations.load(Ordering::Relaxed);
-        assert!((WAYS..=2 * WAYS).contains(&operations), "{operations} operations");
+        assert!(operations <= 2 * WAYS, "{operations} operations");
         assert_eq!(gather.waiting().busy, 0);
     }
 

@@ -1,1 +1,113 @@
 //! Workers over gRPC.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass::store::{
+    Answer, ClaimRequest, Completion, Heartbeat, Hello, Refusal, StoreError, WorkerInfo, WorkerLink,
+};
+use windlass::{Ctx, TaskError, Windlass, Workflow};
+use windlass_core::{ClaimSeq, Decision, Payload, WorkerId};
+
+use crate::place::Place;
+
+fn greet() -> Workflow<String> {
+    let mut greet = Workflow::<String>::builder("greet");
+    greet.task("hello").run(async |ctx: Ctx<String>| Ok::<_, TaskError>(ctx.input().clone()));
+    greet.build().expect("a workflow")
+}
+
+fn hello(worker: WorkerId) -> Hello {
+    let definitions = vec![Arc::clone(greet().definition())];
+    let queues = vec!["default".parse_queue()];
+    let info = WorkerInfo { queues, ..WorkerInfo::default() };
+    let lease = Duration::from_secs(10);
+    Hello { worker, name: "one".into(), slots: 4, lease, definitions, info }
+}
+
+trait ParseQueue {
+    fn parse_queue(&self) -> windlass_core::QueueName;
+}
+
+impl ParseQueue for str {
+    fn parse_queue(&self) -> windlass_core::QueueName {
+        windlass_core::QueueName::new(self).expect("a name")
+    }
+}
+
+fn claim(worker: WorkerId, seq: u64, limit: usize) -> ClaimRequest {
+    let hello = hello(worker);
+    ClaimRequest {
+        worker,
+        seq: ClaimSeq(seq),
+        queues: hello.info.queues.clone().into(),
+        handlers: hello.workflows().into(),
+        limit,
+        is_poll: false,
+    }
+}
+
+#[tokio::test]
+async fn a_worker_claims_and_finishes_through_a_server() {
+    let place = Place::memory().await;
+    let (remote, worker) = (place.remote(), WorkerId::from_random(1));
+    remote.join(hello(worker)).await.unwrap();
+    let windlass = Windlass::with_store(Arc::clone(&place.store));
+    let run = windlass.start(&greet(), "sailor".to_owned()).await.unwrap();
+    let claimed = remote.claim(claim(worker, 1, 4)).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    let task = &claimed[0];
+    assert_eq!((task.task.run, task.input.as_str()), (run.id(), "\"sailor\""));
+    let held = windlass::store::Held { task: task.task, fence: task.fence };
+    let beat = Heartbeat { worker, settled: ClaimSeq(1), held: vec![held], progress: Vec::new() };
+    assert_eq!(remote.extend(beat).await.unwrap().lost, []);
+    let decision = Decision::Succeed(Payload::from_json("1").unwrap());
+    let done = Completion { task: task.task, fence: task.fence, decision };
+    let answers = remote.finish(vec![done.clone(), done.clone()]).await.unwrap();
+    assert_eq!(answers, [Answer::Accepted, Answer::AcceptedAlready]);
+    run.wait().await.unwrap();
+    let stale = Completion { fence: windlass_core::Fence(9), ..done };
+    let answers = remote.finish(vec![stale]).await.unwrap();
+    assert_eq!(answers, [Answer::Refused(Refusal::LeaseLost)]);
+    remote.leave(worker).await.unwrap();
+    let gone = remote.join(hello(worker)).await;
+    assert_eq!(gone, Err(StoreError::LeaseLost(worker)));
+}
+
+#[tokio::test]
+async fn an_idle_worker_is_hinted_at_when_there_is_something() {
+    let place = Place::memory().await;
+    let (remote, worker) = (place.remote(), WorkerId::from_random(1));
+    remote.join(hello(worker)).await.unwrap();
+    let mut hints = remote.work_hints();
+    assert!(remote.claim(claim(worker, 1, 4)).await.unwrap().is_empty());
+    hints.take();
+    let windlass = Windlass::with_store(Arc::clone(&place.store));
+    windlass.start(&greet(), "sailor".to_owned()).await.unwrap();
+    let hinted = tokio::time::timeout(Duration::from_secs(30), hints.changed()).await;
+    assert!(hinted.is_ok(), "nobody hinted");
+    assert_eq!(remote.claim(claim(worker, 2, 4)).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_said_no_hello_is_told_so() {
+    let place = Place::memory().await;
+    let channel = place.channel();
+    let mut client = windlass_proto::v1::worker_service_client::WorkerServiceClient::new(channel);
+    let claim = windlass_proto::v1::Claim {
+        worker: WorkerId::from_random(7).to_string(),
+        ..windlass_proto::v1::Claim::default()
+    };
+    let request = windlass_proto::v1::WorkerRequest {
+        id: 1,
+        request: Some(windlass_proto::v1::worker_request::Request::Claim(claim)),
+    };
+    let stream = futures_util::stream::iter([request]);
+    let mut replies = client.work(stream).await.unwrap().into_inner();
+    let reply = replies.message().await.unwrap().unwrap();
+    let Some(windlass_proto::v1::worker_reply::Reply::Error(error)) = reply.reply else {
+        panic!("no error")
+    };
+    assert_eq!(error.message, "field worker: has not said hello on this stream");
+    assert_eq!((reply.id, error.code.as_str()), (1, "WL-0002"));
+}

@@ -1,3 +1,5 @@
 //! The server, through its doors.
 
+mod fuzz;
 mod grpc_worker;
+mod place;
