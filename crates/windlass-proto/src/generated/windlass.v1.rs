@@ -2005,6 +2005,10 @@ pub struct ListTasksReply {
     /// The tasks.
     #[prost(message, repeated, tag = "1")]
     pub tasks: ::prost::alloc::vec::Vec<RunTask>,
+    /// Whether there is more that was left out because the answer would be too large: ask again
+    /// behind the last.
+    #[prost(bool, tag = "2")]
+    pub has_more: bool,
 }
 /// Asks for a task of a run.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2079,6 +2083,10 @@ pub struct ListStepsReply {
     /// The calls.
     #[prost(message, repeated, tag = "1")]
     pub steps: ::prost::alloc::vec::Vec<Step>,
+    /// Whether there is more that was left out because the answer would be too large: ask again
+    /// behind the last.
+    #[prost(bool, tag = "2")]
+    pub has_more: bool,
 }
 /// Asks for the history of a run.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2099,6 +2107,10 @@ pub struct ListEventsReply {
     /// The events, the oldest first.
     #[prost(message, repeated, tag = "1")]
     pub events: ::prost::alloc::vec::Vec<Event>,
+    /// Whether there is more that was left out because the answer would be too large: ask again
+    /// behind the last.
+    #[prost(bool, tag = "2")]
+    pub has_more: bool,
 }
 /// One line of a run's history.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
