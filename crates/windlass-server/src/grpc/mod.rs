@@ -1,0 +1,5 @@
+//! What is asked for over gRPC.
+
+mod client;
+
+pub use client::ClientApi;
