@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The metadata of a run that holds its `traceparent`.
 pub const TRACEPARENT: &str = "traceparent";
@@ -235,6 +235,14 @@ impl fmt::Debug for TraceContext {
 impl Serialize for TraceContext {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
+    }
+}
+
+/// From its `traceparent`.
+impl<'de> Deserialize<'de> for TraceContext {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let traceparent = String::deserialize(from)?;
+        TraceContext::parse(&traceparent, None).map_err(de::Error::custom)
     }
 }
 

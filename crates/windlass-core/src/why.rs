@@ -8,10 +8,11 @@
 //! stop at [`COUNT_MAX`], lists at [`SHOWN_MAX`].
 
 mod facts;
+mod form;
 mod judge;
 mod text;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::decide::Failure;
 use crate::id::{Priority, RunId, Version, WorkerId};
@@ -46,7 +47,7 @@ pub const WORKERS_MAX: usize = 1_000;
 pub const CALLS_SHOWN_MAX: usize = SHOWN_MAX;
 
 /// A number that was counted up to [`COUNT_MAX`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// How many there are at least.
     pub at_least: u64,
@@ -62,10 +63,10 @@ impl Count {
 }
 
 /// How a run stands, and why it does not go on.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Why {
     /// The moment, by the store's clock.
-    #[serde(serialize_with = "time")]
+    #[serde(with = "form::time")]
     pub at: Timestamp,
     /// The run.
     pub run: RunId,
@@ -78,7 +79,7 @@ pub struct Why {
     /// Where the run is.
     pub state: RunState,
     /// When it ended, if it has.
-    #[serde(serialize_with = "time_or_none")]
+    #[serde(with = "form::time_or_none", default)]
     pub ended_at: Option<Timestamp>,
     /// How many of its tasks have not ended.
     pub open_tasks: u32,
@@ -94,7 +95,7 @@ pub struct Why {
 }
 
 /// How a task stands, and why it does not go on.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskWhy {
     /// The task.
     pub name: TaskName,
@@ -109,7 +110,7 @@ pub struct TaskWhy {
 }
 
 /// A reason that a run or a task is where it is.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
@@ -131,7 +132,7 @@ pub enum Reason {
     /// It waits for a time.
     Time {
         /// When it goes on.
-        #[serde(serialize_with = "time")]
+        #[serde(with = "form::time")]
         until: Timestamp,
         /// What for.
         cause: TimeCause,
@@ -139,7 +140,7 @@ pub enum Reason {
     /// Its time has come, and the sweep that lets it go on has not.
     Due {
         /// Since when.
-        #[serde(serialize_with = "time")]
+        #[serde(with = "form::time")]
         since: Timestamp,
         /// What it waited for.
         cause: TimeCause,
@@ -153,7 +154,7 @@ pub enum Reason {
         /// The key that it is to be sent to; to the run if there is none.
         key: Option<SignalKey>,
         /// When the function goes on without it.
-        #[serde(serialize_with = "time_or_none")]
+        #[serde(with = "form::time_or_none", default)]
         until: Option<Timestamp>,
         /// Whether one has come to the key, and the sweep that lets the function go on has not.
         has_come: bool,
@@ -195,7 +196,7 @@ pub enum Reason {
         /// How many wait before it.
         before: Count,
         /// When there is a token for it, if nobody before it gives up and so many are counted.
-        #[serde(serialize_with = "time_or_none")]
+        #[serde(with = "form::time_or_none", default)]
         until: Option<Timestamp>,
     },
     /// It waits until nobody has come behind it for a while.
@@ -205,7 +206,7 @@ pub enum Reason {
         /// The key; none if the limit has one lane for all.
         key: Option<LaneKey>,
         /// When it goes on if nobody comes.
-        #[serde(serialize_with = "time")]
+        #[serde(with = "form::time")]
         until: Timestamp,
     },
     /// It waits because too much has failed.
@@ -217,7 +218,7 @@ pub enum Reason {
         /// How many wait before it.
         before: Count,
         /// When the next one is let try; none while one does.
-        #[serde(serialize_with = "time_or_none")]
+        #[serde(with = "form::time_or_none", default)]
         until: Option<Timestamp>,
     },
     /// A newer run has its place in a lane, and its own is about to be cancelled.
@@ -247,13 +248,13 @@ pub enum Reason {
         /// What people call it.
         worker_name: String,
         /// Since when, if it can be told by the newest entries of the run's history.
-        #[serde(serialize_with = "time_or_none")]
+        #[serde(with = "form::time_or_none", default)]
         since: Option<Timestamp>,
         /// When it is taken away from the worker if that is not heard of.
-        #[serde(serialize_with = "time")]
+        #[serde(with = "form::time")]
         lease_until: Timestamp,
         /// What the handler last said of its progress.
-        #[serde(serialize_with = "json_or_none")]
+        #[serde(with = "form::json_or_none", default)]
         progress: Option<Payload>,
     },
     /// A worker had it and is lost, and the sweep that takes it away has not come by.
@@ -263,7 +264,7 @@ pub enum Reason {
         /// What people call it.
         worker_name: String,
         /// Since when the lease is over.
-        #[serde(serialize_with = "time")]
+        #[serde(with = "form::time")]
         since: Timestamp,
     },
     /// Nobody does the duty that would let it go on.
@@ -273,7 +274,7 @@ pub enum Reason {
         /// Who did it last.
         last: Option<String>,
         /// Until when that may have been.
-        #[serde(serialize_with = "time_or_none")]
+        #[serde(with = "form::time_or_none", default)]
         until: Option<Timestamp>,
     },
     /// Its function is parked, and nothing is recorded that it waits for.
@@ -293,7 +294,7 @@ pub enum Reason {
 }
 
 /// What a task waits for a time for.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TimeCause {
     /// Its run was started with a delay, or it was handed back for a while.
@@ -319,7 +320,7 @@ pub enum TimeCause {
 }
 
 /// Who has a slot in a lane.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneHolder {
     /// The run.
     pub run: RunId,
@@ -329,7 +330,7 @@ pub struct LaneHolder {
 
 /// Who could claim a task that is ready. Workers that have not been heard of for their time count
 /// as none.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum Served {
     /// Workers with free slots.
@@ -363,7 +364,7 @@ pub enum Served {
 }
 
 /// What is missing for a task to be claimed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "missing", rename_all = "snake_case")]
 pub enum Missing {
     /// There is no live worker at all.
@@ -383,17 +384,4 @@ pub enum Missing {
         /// The first of the versions that they have handlers for.
         served: Vec<Version>,
     },
-}
-
-fn time<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(at)
-}
-
-fn time_or_none<S: Serializer>(at: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
-    at.map(|at| at.to_string()).serialize(to)
-}
-
-fn json_or_none<S: Serializer>(value: &Option<Payload>, to: S) -> Result<S::Ok, S::Error> {
-    let value = value.as_ref().map(Payload::decode::<serde_json::Value>).transpose();
-    value.map_err(serde::ser::Error::custom)?.serialize(to)
 }

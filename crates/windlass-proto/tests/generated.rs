@@ -8,7 +8,8 @@ use std::path::Path;
 
 use protox::prost::Message as _;
 
-const FILES: [&str; 2] = ["windlass/v1/types.proto", "windlass/v1/worker.proto"];
+const FILES: [&str; 3] =
+    ["windlass/v1/types.proto", "windlass/v1/worker.proto", "windlass/v1/client.proto"];
 
 #[test]
 fn the_code_is_what_the_messages_say() {

@@ -1,3 +1,4 @@
 //! The server of Windlass.
 
 pub mod grpc;
+pub mod identity;

@@ -1812,3 +1812,5562 @@ pub mod worker_service_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// A workflow is made known.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RegisterWorkflowRequest {
+    /// The workflow.
+    #[prost(message, optional, tag = "1")]
+    pub definition: ::core::option::Option<Definition>,
+}
+/// Runs are started.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StartRunsRequest {
+    /// The runs, at most 10,000.
+    #[prost(message, repeated, tag = "1")]
+    pub runs: ::prost::alloc::vec::Vec<NewRun>,
+}
+/// What became of starts.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StartRunsReply {
+    /// One for each run, in the order of the request.
+    #[prost(message, repeated, tag = "1")]
+    pub answers: ::prost::alloc::vec::Vec<StartAnswer>,
+}
+/// What became of a start.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StartAnswer {
+    #[prost(oneof = "start_answer::Answer", tags = "1, 2")]
+    pub answer: ::core::option::Option<start_answer::Answer>,
+}
+/// Nested message and enum types in `StartAnswer`.
+pub mod start_answer {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Answer {
+        /// The run is there.
+        #[prost(message, tag = "1")]
+        Started(super::Started),
+        /// It cannot be started.
+        #[prost(message, tag = "2")]
+        Error(super::Error),
+    }
+}
+/// Asks for a run.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetRunRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+}
+/// A run, if there is one.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetRunReply {
+    /// The run.
+    #[prost(message, optional, tag = "1")]
+    pub run: ::core::option::Option<Run>,
+}
+/// Waits for the end of a run. One that does not exist is NOT_FOUND.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitRunRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// How long to wait at most, up to a minute; 0 for a minute.
+    #[prost(uint64, tag = "2")]
+    pub timeout_us: u64,
+}
+/// A run after the wait.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WaitRunReply {
+    /// The run: ended, or not if the time was over first.
+    #[prost(message, optional, tag = "1")]
+    pub run: ::core::option::Option<Run>,
+}
+/// Asks for hints.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchRunsRequest {}
+/// Runs may have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RunHint {}
+/// A run as it is.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Run {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// The workflow.
+    #[prost(string, tag = "2")]
+    pub workflow: ::prost::alloc::string::String,
+    /// The version of the workflow.
+    #[prost(uint32, tag = "3")]
+    pub version: u32,
+    /// Whose run it is.
+    #[prost(string, tag = "4")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Where it is.
+    #[prost(enumeration = "RunState", tag = "5")]
+    pub state: i32,
+    /// The input, JSON.
+    #[prost(string, tag = "6")]
+    pub input: ::prost::alloc::string::String,
+    /// The caller's name for its start, if it had one.
+    #[prost(string, optional, tag = "7")]
+    pub key: ::core::option::Option<::prost::alloc::string::String>,
+    /// The priority that its tasks' priorities are relative to.
+    #[prost(int32, tag = "8")]
+    pub priority: i32,
+    /// Whatever its caller wanted to find again.
+    #[prost(map = "string, string", tag = "9")]
+    pub metadata: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// The number of its round, from 1.
+    #[prost(uint32, tag = "10")]
+    pub round: u32,
+    /// How many of its tasks have not ended.
+    #[prost(uint32, tag = "11")]
+    pub open_tasks: u32,
+    /// When it was started.
+    #[prost(int64, tag = "12")]
+    pub created_at_us: i64,
+    /// When it ended, if it has.
+    #[prost(int64, optional, tag = "13")]
+    pub ended_at_us: ::core::option::Option<i64>,
+}
+/// Which runs to list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListRunsRequest {
+    /// Only those of this workflow.
+    #[prost(string, optional, tag = "1")]
+    pub workflow: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those of this tenant.
+    #[prost(string, optional, tag = "2")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those in this state; those in all of them if not said.
+    #[prost(enumeration = "RunState", tag = "3")]
+    pub state: i32,
+    /// Only those with this metadata.
+    #[prost(message, optional, tag = "4")]
+    pub metadata: ::core::option::Option<Pair>,
+    /// Behind the end of the previous page.
+    #[prost(message, optional, tag = "5")]
+    pub after: ::core::option::Option<RunCursor>,
+    /// The most of the page, up to 1,000; 0 for as many.
+    #[prost(uint32, tag = "6")]
+    pub limit: u32,
+}
+/// A key with its value.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pair {
+    /// The key.
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    /// The value.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+/// Where a page of runs ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RunCursor {
+    /// When its last run was started.
+    #[prost(int64, tag = "1")]
+    pub created_at_us: i64,
+    /// That run.
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
+}
+/// A page of runs.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RunPage {
+    /// The runs, the newest first.
+    #[prost(message, repeated, tag = "1")]
+    pub runs: ::prost::alloc::vec::Vec<Run>,
+    /// Where the next page begins, if there is one.
+    #[prost(message, optional, tag = "2")]
+    pub next: ::core::option::Option<RunCursor>,
+}
+/// Asks for tasks of a run.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListTasksRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// Only those behind this place.
+    #[prost(uint32, optional, tag = "2")]
+    pub after: ::core::option::Option<u32>,
+    /// The most to answer, up to 1,000, which it is if not said.
+    #[prost(uint32, optional, tag = "3")]
+    pub limit: ::core::option::Option<u32>,
+}
+/// Tasks of a run.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListTasksReply {
+    /// The tasks.
+    #[prost(message, repeated, tag = "1")]
+    pub tasks: ::prost::alloc::vec::Vec<RunTask>,
+    /// Whether there is more that was left out because the answer would be too large: ask again
+    /// behind the last.
+    #[prost(bool, tag = "2")]
+    pub has_more: bool,
+}
+/// Asks for a task of a run.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetTaskRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// The name of the task.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+/// A task of a run, if there is one.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetTaskReply {
+    /// The task.
+    #[prost(message, optional, tag = "1")]
+    pub task: ::core::option::Option<RunTask>,
+}
+/// A task of a run as it is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RunTask {
+    /// Its place in the definition.
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Where it is.
+    #[prost(enumeration = "TaskState", tag = "3")]
+    pub state: i32,
+    /// The number of attempts of this round.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+    /// The number of its claims.
+    #[prost(uint64, tag = "5")]
+    pub fence: u64,
+    /// How many of its parents have not ended.
+    #[prost(uint32, tag = "6")]
+    pub pending_parents: u32,
+    /// When it is due, if it waits for a time.
+    #[prost(int64, optional, tag = "7")]
+    pub available_at_us: ::core::option::Option<i64>,
+    /// The worker that has it.
+    #[prost(string, optional, tag = "8")]
+    pub worker: ::core::option::Option<::prost::alloc::string::String>,
+    /// What it gave, JSON.
+    #[prost(string, optional, tag = "9")]
+    pub output: ::core::option::Option<::prost::alloc::string::String>,
+    /// Why its last attempt failed.
+    #[prost(message, optional, tag = "10")]
+    pub failure: ::core::option::Option<Failure>,
+    /// What its handler last said of its progress, JSON.
+    #[prost(string, optional, tag = "11")]
+    pub progress: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Asks for the calls of a function.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListStepsRequest {
+    /// The task.
+    #[prost(message, optional, tag = "1")]
+    pub task: ::core::option::Option<TaskId>,
+    /// Only those behind this call.
+    #[prost(uint32, optional, tag = "2")]
+    pub after: ::core::option::Option<u32>,
+    /// The most to answer, up to 1,000, which it is if not said.
+    #[prost(uint32, optional, tag = "3")]
+    pub limit: ::core::option::Option<u32>,
+}
+/// Calls of a function.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListStepsReply {
+    /// The calls.
+    #[prost(message, repeated, tag = "1")]
+    pub steps: ::prost::alloc::vec::Vec<Step>,
+    /// Whether there is more that was left out because the answer would be too large: ask again
+    /// behind the last.
+    #[prost(bool, tag = "2")]
+    pub has_more: bool,
+}
+/// Asks for the history of a run.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListEventsRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// Only those behind this event.
+    #[prost(uint64, optional, tag = "2")]
+    pub after: ::core::option::Option<u64>,
+    /// The most to answer, up to 1,000, which it is if not said.
+    #[prost(uint32, optional, tag = "3")]
+    pub limit: ::core::option::Option<u32>,
+}
+/// A part of a history.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListEventsReply {
+    /// The events, the oldest first.
+    #[prost(message, repeated, tag = "1")]
+    pub events: ::prost::alloc::vec::Vec<Event>,
+    /// Whether there is more that was left out because the answer would be too large: ask again
+    /// behind the last.
+    #[prost(bool, tag = "2")]
+    pub has_more: bool,
+}
+/// One line of a run's history.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Event {
+    /// Its place in the order of the store.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The run it belongs to.
+    #[prost(string, tag = "2")]
+    pub run: ::prost::alloc::string::String,
+    /// When it was recorded.
+    #[prost(int64, tag = "3")]
+    pub at_us: i64,
+    /// What happened.
+    #[prost(oneof = "event::Body", tags = "4, 5")]
+    pub body: ::core::option::Option<event::Body>,
+}
+/// Nested message and enum types in `Event`.
+pub mod event {
+    /// What happened.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Body {
+        /// The run as a whole changed its state.
+        #[prost(message, tag = "4")]
+        OfRun(super::RunEvent),
+        /// A task changed its state.
+        #[prost(message, tag = "5")]
+        OfTask(super::TaskEvent),
+    }
+}
+/// A change of a run's state.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RunEvent {
+    /// The state before; not said for the first event.
+    #[prost(enumeration = "RunState", tag = "1")]
+    pub from: i32,
+    /// The state after.
+    #[prost(enumeration = "RunState", tag = "2")]
+    pub to: i32,
+    /// What happened.
+    #[prost(oneof = "run_event::Kind", tags = "3, 4, 5, 6, 7, 8")]
+    pub kind: ::core::option::Option<run_event::Kind>,
+}
+/// Nested message and enum types in `RunEvent`.
+pub mod run_event {
+    /// What happened.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Kind {
+        /// It was started.
+        #[prost(message, tag = "3")]
+        Started(super::Done),
+        /// Its last task ended; see the state for how.
+        #[prost(message, tag = "4")]
+        Ended(super::Done),
+        /// It was cancelled.
+        #[prost(message, tag = "5")]
+        Cancelled(super::RunCancelled),
+        /// It goes on from its failed tasks, for the round with this number.
+        #[prost(uint32, tag = "6")]
+        Retried(u32),
+        /// Its function begins afresh with another input, for the round with this number.
+        #[prost(uint32, tag = "7")]
+        Continued(u32),
+        /// It has ended, and what its steps did is being undone by this run.
+        #[prost(string, tag = "8")]
+        Undoing(::prost::alloc::string::String),
+    }
+}
+/// A run was cancelled.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RunCancelled {
+    /// The reason that was given.
+    #[prost(string, optional, tag = "1")]
+    pub reason: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// A change of a task's state.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TaskEvent {
+    /// The task's place in the definition.
+    #[prost(uint32, tag = "1")]
+    pub task: u32,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// The state before.
+    #[prost(enumeration = "TaskState", tag = "3")]
+    pub from: i32,
+    /// The state after.
+    #[prost(enumeration = "TaskState", tag = "4")]
+    pub to: i32,
+    /// The task's fence after it.
+    #[prost(uint64, tag = "5")]
+    pub fence: u64,
+    /// The number of attempts of this round after it.
+    #[prost(uint32, tag = "6")]
+    pub attempt: u32,
+    /// What happened.
+    #[prost(
+        oneof = "task_event::Kind",
+        tags = "7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23"
+    )]
+    pub kind: ::core::option::Option<task_event::Kind>,
+}
+/// Nested message and enum types in `TaskEvent`.
+pub mod task_event {
+    /// What happened.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Kind {
+        /// It can be claimed.
+        #[prost(message, tag = "7")]
+        Queued(super::Done),
+        /// It can be claimed, but not before this time: the run was started with a delay.
+        #[prost(int64, tag = "8")]
+        DelayedUntilUs(i64),
+        /// Its turn came, but the lane is full: it waits there for a slot, or is skipped.
+        #[prost(message, tag = "9")]
+        Blocked(super::TaskBlocked),
+        /// A sleep began that ends at this time.
+        #[prost(int64, tag = "10")]
+        SleepingUntilUs(i64),
+        /// A sleep ended.
+        #[prost(message, tag = "11")]
+        Woken(super::Done),
+        /// This worker claimed it.
+        #[prost(string, tag = "12")]
+        StartedBy(::prost::alloc::string::String),
+        /// An attempt gave an output.
+        #[prost(message, tag = "13")]
+        Succeeded(super::Done),
+        /// An attempt failed for this reason, and it was the last.
+        #[prost(message, tag = "14")]
+        Failed(super::Failure),
+        /// An attempt failed, and there will be another.
+        #[prost(message, tag = "15")]
+        Retrying(super::TaskRetrying),
+        /// A worker handed it back without having run it.
+        #[prost(message, tag = "16")]
+        Released(super::TaskUntil),
+        /// The function waits, and needs no worker until then.
+        #[prost(message, tag = "17")]
+        Parked(super::TaskUntil),
+        /// What it waited for has come.
+        #[prost(message, tag = "18")]
+        Resumed(super::Done),
+        /// The function begins afresh, with another input.
+        #[prost(message, tag = "19")]
+        Continued(super::Done),
+        /// The lease of its worker ran out.
+        #[prost(message, tag = "20")]
+        LeaseExpired(super::TaskLeaseExpired),
+        /// It does not run, by its trigger, its condition or a limit.
+        #[prost(message, tag = "21")]
+        Skipped(super::Done),
+        /// Its run was cancelled.
+        #[prost(message, tag = "22")]
+        Cancelled(super::Done),
+        /// It begins anew because its run is retried.
+        #[prost(message, tag = "23")]
+        Reset(super::Done),
+    }
+}
+/// The lane of a task is full.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TaskBlocked {
+    /// The limit.
+    #[prost(string, tag = "1")]
+    pub limit: ::prost::alloc::string::String,
+    /// The key of the lane; none if the limit has one lane for all.
+    #[prost(string, optional, tag = "2")]
+    pub key: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// An attempt failed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TaskRetrying {
+    /// Why.
+    #[prost(message, optional, tag = "1")]
+    pub failure: ::core::option::Option<Failure>,
+    /// When the next attempt may begin.
+    #[prost(int64, tag = "2")]
+    pub until_us: i64,
+}
+/// A task rests.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TaskUntil {
+    /// Until when, if a time ends it.
+    #[prost(int64, optional, tag = "1")]
+    pub until_us: ::core::option::Option<i64>,
+}
+/// The lease of a worker ran out.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TaskLeaseExpired {
+    /// The worker.
+    #[prost(string, tag = "1")]
+    pub worker: ::prost::alloc::string::String,
+    /// When the lease ended.
+    #[prost(int64, tag = "2")]
+    pub lease_until_us: i64,
+    /// Why the task failed, if no attempt was left.
+    #[prost(message, optional, tag = "3")]
+    pub failure: ::core::option::Option<Failure>,
+}
+/// Asks why a run does not go on.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WhyRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// Only about the task of this name.
+    #[prost(string, optional, tag = "2")]
+    pub task: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Why a run does not go on.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WhyReply {
+    /// The reasons, JSON; none if there is no such run or task.
+    #[prost(string, optional, tag = "1")]
+    pub why: ::core::option::Option<::prost::alloc::string::String>,
+    /// The `tracestate` of the run's trace, which the JSON does not have.
+    #[prost(string, optional, tag = "2")]
+    pub tracestate: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Cancels a run.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CancelRunRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// Why, for people.
+    #[prost(string, optional, tag = "2")]
+    pub reason: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Retries a run.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RetryRunRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// The round that failed: repeated with the same, it answers the same round again.
+    #[prost(uint32, tag = "2")]
+    pub round: u32,
+}
+/// A run goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RetryRunReply {
+    /// The number of the round that began.
+    #[prost(uint32, tag = "1")]
+    pub round: u32,
+}
+/// Undoes a run.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UndoRunRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+}
+/// A run is undone.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UndoRunReply {
+    /// The run that undoes it.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+}
+/// A signal to a run.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignalRunRequest {
+    /// The id of the signal, chosen by whoever sends it.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// The run.
+    #[prost(string, tag = "2")]
+    pub run: ::prost::alloc::string::String,
+    /// The name that the function waits for.
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+    /// What it says, JSON; `null` if empty.
+    #[prost(string, tag = "4")]
+    pub value: ::prost::alloc::string::String,
+}
+/// A signal to a key.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignalKeyRequest {
+    /// The id of the signal, chosen by whoever sends it.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Whose functions may take it; `default` if empty.
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The key.
+    #[prost(string, tag = "3")]
+    pub key: ::prost::alloc::string::String,
+    /// The name that the function waits for.
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    /// What it says, JSON; `null` if empty.
+    #[prost(string, tag = "5")]
+    pub value: ::prost::alloc::string::String,
+    /// How long it is kept if nobody asks for it; 30 days if not said.
+    #[prost(uint64, optional, tag = "6")]
+    pub keep_for_us: ::core::option::Option<u64>,
+}
+/// Which dead letters are meant; all of them if nothing is said.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeadLetterFilter {
+    /// Only those of this run.
+    #[prost(string, optional, tag = "1")]
+    pub run: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those of this tenant.
+    #[prost(string, optional, tag = "2")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those of this workflow.
+    #[prost(string, optional, tag = "3")]
+    pub workflow: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those of tasks of this name.
+    #[prost(string, optional, tag = "4")]
+    pub task: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those whose last attempt failed with this code.
+    #[prost(string, optional, tag = "5")]
+    pub reason: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those that failed at this time or later.
+    #[prost(int64, optional, tag = "6")]
+    pub since_us: ::core::option::Option<i64>,
+    /// Only those that failed before this time.
+    #[prost(int64, optional, tag = "7")]
+    pub until_us: ::core::option::Option<i64>,
+}
+/// A place in a list of dead letters.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeadLetterCursor {
+    /// When the last one of the page failed.
+    #[prost(int64, tag = "1")]
+    pub failed_at_us: i64,
+    /// Its task.
+    #[prost(message, optional, tag = "2")]
+    pub task: ::core::option::Option<TaskId>,
+}
+/// Asks for dead letters.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListDeadLettersRequest {
+    /// Which of them; all if not said.
+    #[prost(message, optional, tag = "1")]
+    pub filter: ::core::option::Option<DeadLetterFilter>,
+    /// Behind the end of the previous page.
+    #[prost(message, optional, tag = "2")]
+    pub after: ::core::option::Option<DeadLetterCursor>,
+    /// The most to answer, up to 1,000, which it is if not said.
+    #[prost(uint32, optional, tag = "3")]
+    pub limit: ::core::option::Option<u32>,
+}
+/// A page of dead letters.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeadLetterPage {
+    /// The dead letters, the newest first.
+    #[prost(message, repeated, tag = "1")]
+    pub letters: ::prost::alloc::vec::Vec<DeadLetter>,
+    /// Where the next page begins, if there is one.
+    #[prost(message, optional, tag = "2")]
+    pub next: ::core::option::Option<DeadLetterCursor>,
+}
+/// A task that failed for good.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeadLetter {
+    /// The task.
+    #[prost(message, optional, tag = "1")]
+    pub task: ::core::option::Option<TaskId>,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// The round of its run in which it failed.
+    #[prost(uint32, tag = "3")]
+    pub round: u32,
+    /// Whose run it is.
+    #[prost(string, tag = "4")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The workflow.
+    #[prost(string, tag = "5")]
+    pub workflow: ::prost::alloc::string::String,
+    /// The version of the workflow.
+    #[prost(uint32, tag = "6")]
+    pub version: u32,
+    /// The queue of the task.
+    #[prost(string, tag = "7")]
+    pub queue: ::prost::alloc::string::String,
+    /// Why its last attempt failed.
+    #[prost(message, optional, tag = "8")]
+    pub failure: ::core::option::Option<Failure>,
+    /// How many attempts it had.
+    #[prost(uint32, tag = "9")]
+    pub attempts: u32,
+    /// The lanes in which it had slots, or would have had.
+    #[prost(message, repeated, tag = "10")]
+    pub lanes: ::prost::alloc::vec::Vec<Lane>,
+    /// When it failed.
+    #[prost(int64, tag = "11")]
+    pub failed_at_us: i64,
+}
+/// A lane of a limit.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Lane {
+    /// The limit.
+    #[prost(string, tag = "1")]
+    pub limit: ::prost::alloc::string::String,
+    /// Whose lane it is; none if all share it.
+    #[prost(string, optional, tag = "2")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// Its key; none if the limit has one lane for all.
+    #[prost(string, optional, tag = "3")]
+    pub key: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// A batch of dead letters whose runs are to go on.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RedriveRequest {
+    /// Chosen by whoever asks.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Who does it.
+    #[prost(string, tag = "2")]
+    pub by: ::prost::alloc::string::String,
+    /// Which of them; it must be said, if only by an empty filter.
+    #[prost(message, optional, tag = "3")]
+    pub filter: ::core::option::Option<DeadLetterFilter>,
+    /// Where the previous batch ended.
+    #[prost(message, optional, tag = "4")]
+    pub after: ::core::option::Option<DeadLetterCursor>,
+    /// The most dead letters of the batch, up to 100; 0 for as many.
+    #[prost(uint32, tag = "5")]
+    pub limit: u32,
+    /// How fast the runs go on; all at once if nothing is said.
+    #[prost(message, optional, tag = "6")]
+    pub pace: ::core::option::Option<Pace>,
+}
+/// How fast redriven runs go on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pace {
+    /// How many begin in a second, at least 1.
+    #[prost(uint32, tag = "1")]
+    pub per_second: u32,
+    /// When the first one is due; now if nothing is said. A batch that follows another one goes on
+    /// with what that answered.
+    #[prost(int64, optional, tag = "2")]
+    pub from_us: ::core::option::Option<i64>,
+}
+/// What became of dead letters that were to be redriven.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RedriveReply {
+    /// The runs that go on.
+    #[prost(string, repeated, tag = "1")]
+    pub runs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The runs that do not, and stay where they are.
+    #[prost(message, repeated, tag = "2")]
+    pub refused: ::prost::alloc::vec::Vec<RefusedRun>,
+    /// Where the next batch begins, if there may be one.
+    #[prost(message, optional, tag = "3")]
+    pub next: ::core::option::Option<DeadLetterCursor>,
+    /// When the first run of the next batch is due, if there is a pace.
+    #[prost(int64, optional, tag = "4")]
+    pub due_us: ::core::option::Option<i64>,
+}
+/// A run to which something was not done.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RefusedRun {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// Why, in a sentence.
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
+}
+/// A batch of dead letters that are to go.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiscardRequest {
+    /// Chosen by whoever asks.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Who does it.
+    #[prost(string, tag = "2")]
+    pub by: ::prost::alloc::string::String,
+    /// Which of them; it must be said, if only by an empty filter.
+    #[prost(message, optional, tag = "3")]
+    pub filter: ::core::option::Option<DeadLetterFilter>,
+    /// Where the previous batch ended.
+    #[prost(message, optional, tag = "4")]
+    pub after: ::core::option::Option<DeadLetterCursor>,
+    /// The most dead letters of the batch, up to 100; 0 for as many.
+    #[prost(uint32, tag = "5")]
+    pub limit: u32,
+}
+/// What became of dead letters that were to be discarded.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DiscardReply {
+    /// How many are gone.
+    #[prost(uint64, tag = "1")]
+    pub letters: u64,
+    /// Whose they were.
+    #[prost(string, repeated, tag = "2")]
+    pub runs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The runs whose dead letters stay, and why.
+    #[prost(message, repeated, tag = "3")]
+    pub refused: ::prost::alloc::vec::Vec<RefusedRun>,
+    /// Where the next batch begins, if there may be one.
+    #[prost(message, optional, tag = "4")]
+    pub next: ::core::option::Option<DeadLetterCursor>,
+}
+/// An entry of the operators' log to be written.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NewLogEntry {
+    /// Chosen by whoever writes it.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Who does it.
+    #[prost(string, tag = "2")]
+    pub by: ::prost::alloc::string::String,
+    /// What.
+    #[prost(enumeration = "Action", tag = "3")]
+    pub action: i32,
+    /// To whose runs, if it is about one tenant.
+    #[prost(string, optional, tag = "4")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// To which run, if it is about one.
+    #[prost(string, optional, tag = "5")]
+    pub run: ::core::option::Option<::prost::alloc::string::String>,
+    /// What else there is to say of it, JSON.
+    #[prost(string, optional, tag = "6")]
+    pub detail: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// An entry of the operators' log.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogEntry {
+    /// Its number: later entries have larger ones.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Its id.
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
+    /// When it was written.
+    #[prost(int64, tag = "3")]
+    pub at_us: i64,
+    /// Who did it.
+    #[prost(string, tag = "4")]
+    pub by: ::prost::alloc::string::String,
+    /// What.
+    #[prost(enumeration = "Action", tag = "5")]
+    pub action: i32,
+    /// To whose runs, if it is about one tenant.
+    #[prost(string, optional, tag = "6")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// The runs to which it was done.
+    #[prost(string, repeated, tag = "7")]
+    pub runs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What else there is to say of it, JSON.
+    #[prost(string, optional, tag = "8")]
+    pub detail: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Which entries of the log to list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListLogRequest {
+    /// Only those about this run.
+    #[prost(string, optional, tag = "1")]
+    pub run: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those of this action; of all of them if not said.
+    #[prost(enumeration = "Action", tag = "2")]
+    pub action: i32,
+    /// Only those of this operator.
+    #[prost(string, optional, tag = "3")]
+    pub by: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those with a smaller number: where the previous page ended.
+    #[prost(uint64, optional, tag = "4")]
+    pub before: ::core::option::Option<u64>,
+    /// The most of the page, up to 1,000; 0 for as many.
+    #[prost(uint32, tag = "5")]
+    pub limit: u32,
+}
+/// A page of the log.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LogPage {
+    /// The entries, the newest first.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: ::prost::alloc::vec::Vec<LogEntry>,
+    /// The number of the last of them, if there are more.
+    #[prost(uint64, optional, tag = "2")]
+    pub next: ::core::option::Option<u64>,
+}
+/// How long runs are kept that ended in one state.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RetentionRule {
+    /// Of which workflow; of all that have no rule of their own for this state if none.
+    #[prost(string, optional, tag = "1")]
+    pub workflow: ::core::option::Option<::prost::alloc::string::String>,
+    /// How they ended.
+    #[prost(enumeration = "RunState", tag = "2")]
+    pub state: i32,
+    /// How long after its end a run goes.
+    #[prost(uint64, tag = "3")]
+    pub keep_for_us: u64,
+    /// How long after the end of a run its key is kept, if that is longer.
+    #[prost(uint64, tag = "4")]
+    pub keep_key_for_us: u64,
+    /// Whether what was known of a run goes to the archive when it goes.
+    #[prost(bool, tag = "5")]
+    pub archives: bool,
+    /// Whether failed runs go that have dead letters, and the dead letters with them.
+    #[prost(bool, tag = "6")]
+    pub with_dead_letters: bool,
+}
+/// Deletes a rule.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClearRetentionRequest {
+    /// Of which workflow; the one of all others if none.
+    #[prost(string, optional, tag = "1")]
+    pub workflow: ::core::option::Option<::prost::alloc::string::String>,
+    /// Of runs that ended like this.
+    #[prost(enumeration = "RunState", tag = "2")]
+    pub state: i32,
+}
+/// A rule is not there any more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClearRetentionReply {
+    /// Whether there was one.
+    #[prost(bool, tag = "1")]
+    pub was_there: bool,
+}
+/// Asks for the rules.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListRetentionRequest {}
+/// The rules.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListRetentionReply {
+    /// All of them.
+    #[prost(message, repeated, tag = "1")]
+    pub rules: ::prost::alloc::vec::Vec<RetentionRule>,
+}
+/// Asks for a run that is gone.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetArchivedRunRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+}
+/// A run that is gone, if it was archived.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetArchivedRunReply {
+    /// The run.
+    #[prost(message, optional, tag = "1")]
+    pub run: ::core::option::Option<ArchivedRun>,
+}
+/// A run that is gone and was archived.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ArchivedRun {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// The workflow.
+    #[prost(string, tag = "2")]
+    pub workflow: ::prost::alloc::string::String,
+    /// The version of the workflow.
+    #[prost(uint32, tag = "3")]
+    pub version: u32,
+    /// Whose run it was.
+    #[prost(string, tag = "4")]
+    pub tenant: ::prost::alloc::string::String,
+    /// How it ended.
+    #[prost(enumeration = "RunState", tag = "5")]
+    pub state: i32,
+    /// When it was started.
+    #[prost(int64, tag = "6")]
+    pub created_at_us: i64,
+    /// When it ended.
+    #[prost(int64, tag = "7")]
+    pub ended_at_us: i64,
+    /// When it was archived.
+    #[prost(int64, tag = "8")]
+    pub archived_at_us: i64,
+    /// What was known of it, JSON: an object with its input, key, metadata and round, its tasks and
+    /// its history.
+    #[prost(string, tag = "9")]
+    pub body: ::prost::alloc::string::String,
+}
+/// Sets the share of a tenant.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetWeightRequest {
+    /// The tenant.
+    #[prost(string, tag = "1")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Its share relative to the others', from 1 to 1,000.
+    #[prost(uint32, tag = "2")]
+    pub weight: u32,
+}
+/// Which workers to list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListWorkersRequest {
+    /// Also those that are dead.
+    #[prost(bool, tag = "1")]
+    pub with_dead: bool,
+    /// Behind the end of the previous page.
+    #[prost(message, optional, tag = "2")]
+    pub after: ::core::option::Option<WorkerCursor>,
+    /// The most of the page, up to 1,000; 0 for as many.
+    #[prost(uint32, tag = "3")]
+    pub limit: u32,
+}
+/// Where a page of workers ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WorkerCursor {
+    /// When its last worker came.
+    #[prost(int64, tag = "1")]
+    pub joined_at_us: i64,
+    /// That worker.
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
+}
+/// A page of workers.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WorkerPage {
+    /// The workers, the newest first.
+    #[prost(message, repeated, tag = "1")]
+    pub workers: ::prost::alloc::vec::Vec<Worker>,
+    /// Where the next page begins, if there is one.
+    #[prost(message, optional, tag = "2")]
+    pub next: ::core::option::Option<WorkerCursor>,
+}
+/// One life of a worker.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Worker {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// What people call it.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// What it is at.
+    #[prost(enumeration = "WorkerState", tag = "3")]
+    pub state: i32,
+    /// How many tasks it runs at once.
+    #[prost(uint32, tag = "4")]
+    pub slots: u32,
+    /// How long after its last heartbeat its tasks are taken away.
+    #[prost(uint64, tag = "5")]
+    pub lease_us: u64,
+    /// The workflows and versions it has handlers for.
+    #[prost(message, repeated, tag = "6")]
+    pub workflows: ::prost::alloc::vec::Vec<WorkflowVersion>,
+    /// The queues it serves.
+    #[prost(string, repeated, tag = "7")]
+    pub queues: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The machine or container it runs on.
+    #[prost(string, tag = "8")]
+    pub host: ::prost::alloc::string::String,
+    /// The number of its operating-system process.
+    #[prost(uint32, optional, tag = "9")]
+    pub pid: ::core::option::Option<u32>,
+    /// The version of its program.
+    #[prost(string, tag = "10")]
+    pub version: ::prost::alloc::string::String,
+    /// What else it says of itself.
+    #[prost(map = "string, string", tag = "11")]
+    pub labels: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// When it came.
+    #[prost(int64, tag = "12")]
+    pub joined_at_us: i64,
+    /// When it last took tasks or said that it lives; none of a dead one.
+    #[prost(int64, optional, tag = "13")]
+    pub seen_at_us: ::core::option::Option<i64>,
+    /// When it ended, if it has.
+    #[prost(int64, optional, tag = "14")]
+    pub ended_at_us: ::core::option::Option<i64>,
+    /// How many tasks it has.
+    #[prost(uint64, tag = "15")]
+    pub tasks: u64,
+}
+/// Asks who leads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListLeadersRequest {}
+/// Who leads.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListLeadersReply {
+    /// One for each background duty.
+    #[prost(message, repeated, tag = "1")]
+    pub leaders: ::prost::alloc::vec::Vec<Leader>,
+}
+/// Who leads a background duty, and how it goes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Leader {
+    /// The duty.
+    #[prost(enumeration = "BackgroundDuty", tag = "1")]
+    pub duty: i32,
+    /// The number of the present term, or of the last; 0 if nobody ever led it.
+    #[prost(uint64, tag = "2")]
+    pub term: u64,
+    /// Who leads it, or did last.
+    #[prost(message, optional, tag = "3")]
+    pub holder: ::core::option::Option<LeaderHolder>,
+    /// How many sweeps there were.
+    #[prost(uint64, tag = "4")]
+    pub runs: u64,
+    /// How many tasks they moved.
+    #[prost(uint64, tag = "5")]
+    pub items: u64,
+    /// How many sweeps failed.
+    #[prost(uint64, tag = "6")]
+    pub errors: u64,
+    /// When the last one was.
+    #[prost(int64, optional, tag = "7")]
+    pub last_run_at_us: ::core::option::Option<i64>,
+    /// How long they took, together.
+    #[prost(uint64, tag = "8")]
+    pub busy_us: u64,
+    /// How long the last one took.
+    #[prost(uint64, optional, tag = "9")]
+    pub last_took_us: ::core::option::Option<u64>,
+    /// Why the last one that failed did.
+    #[prost(string, optional, tag = "10")]
+    pub last_error: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Who leads a background duty, or did last.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaderHolder {
+    /// Who it is.
+    #[prost(string, tag = "1")]
+    pub candidate: ::prost::alloc::string::String,
+    /// What people call it.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Since when it leads.
+    #[prost(int64, tag = "3")]
+    pub since_us: i64,
+    /// When it was last heard of.
+    #[prost(int64, tag = "4")]
+    pub renewed_at_us: i64,
+    /// From when on another may begin the next term.
+    #[prost(int64, tag = "5")]
+    pub until_us: i64,
+    /// From when on another may have it although this one is there, if it rotates.
+    #[prost(int64, optional, tag = "6")]
+    pub rotates_at_us: ::core::option::Option<i64>,
+    /// Whether it gave it up.
+    #[prost(bool, tag = "7")]
+    pub is_given_up: bool,
+}
+/// Asks what is in the queues.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListQueuesRequest {}
+/// What is in all queues, as of the last rollup.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct QueueList {
+    /// The time of the look.
+    #[prost(int64, tag = "1")]
+    pub at_us: i64,
+    /// When the counts were last brought up to date; none if never.
+    #[prost(int64, optional, tag = "2")]
+    pub counted_at_us: ::core::option::Option<i64>,
+    /// By queue, and then the highest priority first; at most 1,000.
+    #[prost(message, repeated, tag = "3")]
+    pub queues: ::prost::alloc::vec::Vec<Queue>,
+}
+/// What is in one queue with one priority.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Queue {
+    /// The queue.
+    #[prost(string, tag = "1")]
+    pub queue: ::prost::alloc::string::String,
+    /// The priority.
+    #[prost(int32, tag = "2")]
+    pub priority: i32,
+    /// How many tasks ever became ready in it.
+    #[prost(uint64, tag = "3")]
+    pub came: u64,
+    /// How many of them are not in it any more.
+    #[prost(uint64, tag = "4")]
+    pub went: u64,
+    /// When that was last brought up to date because something had changed.
+    #[prost(int64, tag = "5")]
+    pub changed_at_us: i64,
+    /// Since when the task is ready that came first; none if there is none.
+    #[prost(int64, optional, tag = "6")]
+    pub oldest_at_us: ::core::option::Option<i64>,
+}
+/// Asks for the time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetTimeRequest {}
+/// The time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetTimeReply {
+    /// It.
+    #[prost(int64, tag = "1")]
+    pub now_us: i64,
+}
+/// What names a schedule.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ScheduleKey {
+    /// Whose it is; `default` if empty.
+    #[prost(string, tag = "1")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Its name among those of the tenant.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+/// A schedule as it is to be.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Schedule {
+    /// Whose it is, and its name. Its runs are that tenant's.
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<ScheduleKey>,
+    /// The workflow that it starts.
+    #[prost(string, tag = "2")]
+    pub workflow: ::prost::alloc::string::String,
+    /// The version of the workflow.
+    #[prost(uint32, tag = "3")]
+    pub version: u32,
+    /// The input of every run, JSON; `null` if empty.
+    #[prost(string, tag = "4")]
+    pub input: ::prost::alloc::string::String,
+    /// The priority of every run, from -100 to 100.
+    #[prost(int32, tag = "5")]
+    pub priority: i32,
+    /// When it fires.
+    #[prost(message, optional, tag = "6")]
+    pub timing: ::core::option::Option<Timing>,
+    /// The program that declares it, if one does.
+    #[prost(string, optional, tag = "7")]
+    pub owner: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// When a schedule fires.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Timing {
+    /// The first time it may fire for.
+    #[prost(int64, optional, tag = "4")]
+    pub starts_at_us: ::core::option::Option<i64>,
+    /// The last time it may fire for.
+    #[prost(int64, optional, tag = "5")]
+    pub ends_at_us: ::core::option::Option<i64>,
+    /// How much later than its nominal time it fires at most, differently for each schedule.
+    #[prost(uint64, tag = "6")]
+    pub jitter_us: u64,
+    /// How late a nominal time may be served before it counts as missed; the usual time if not said.
+    #[prost(uint64, optional, tag = "7")]
+    pub grace_us: ::core::option::Option<u64>,
+    /// What is done while a run of the schedule is not over.
+    #[prost(enumeration = "Overlap", tag = "11")]
+    pub overlap: i32,
+    /// Its nominal times.
+    #[prost(oneof = "timing::Cadence", tags = "1, 2, 3")]
+    pub cadence: ::core::option::Option<timing::Cadence>,
+    /// What is done with nominal times that were missed.
+    #[prost(oneof = "timing::Missed", tags = "8, 9, 10")]
+    pub missed: ::core::option::Option<timing::Missed>,
+}
+/// Nested message and enum types in `Timing`.
+pub mod timing {
+    /// Its nominal times.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Cadence {
+        /// By a cron expression.
+        #[prost(message, tag = "1")]
+        Cron(super::CronCadence),
+        /// By an interval.
+        #[prost(message, tag = "2")]
+        Every(super::EveryCadence),
+        /// At this time alone.
+        #[prost(int64, tag = "3")]
+        OnceAtUs(i64),
+    }
+    /// What is done with nominal times that were missed.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Missed {
+        /// They are skipped, which is so if nothing is said.
+        #[prost(message, tag = "8")]
+        MissedSkip(super::Done),
+        /// The last of them runs.
+        #[prost(message, tag = "9")]
+        MissedOnce(super::Done),
+        /// The last so many of them run.
+        #[prost(uint32, tag = "10")]
+        MissedAll(u32),
+    }
+}
+/// Nominal times by a cron expression.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CronCadence {
+    /// The expression.
+    #[prost(string, tag = "1")]
+    pub expression: ::prost::alloc::string::String,
+    /// The time zone by its name in the tz database; UTC if empty.
+    #[prost(string, tag = "2")]
+    pub zone: ::prost::alloc::string::String,
+}
+/// Nominal times by an interval.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EveryCadence {
+    /// The interval, at least a second.
+    #[prost(uint64, tag = "1")]
+    pub interval_us: u64,
+    /// A time that is one of them.
+    #[prost(int64, tag = "2")]
+    pub anchor_us: i64,
+}
+/// A schedule as it is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ScheduleRecord {
+    /// Its number, from which the ids of its runs follow.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// What it is to do.
+    #[prost(message, optional, tag = "2")]
+    pub schedule: ::core::option::Option<Schedule>,
+    /// Whether it fires.
+    #[prost(enumeration = "ScheduleState", tag = "3")]
+    pub state: i32,
+    /// The next nominal time; none if it is over.
+    #[prost(int64, optional, tag = "4")]
+    pub next_at_us: ::core::option::Option<i64>,
+    /// The last nominal time that was decided.
+    #[prost(int64, optional, tag = "5")]
+    pub last_at_us: ::core::option::Option<i64>,
+    /// The nominal time that waits for a run to end.
+    #[prost(int64, optional, tag = "6")]
+    pub queued_at_us: ::core::option::Option<i64>,
+    /// When it was made.
+    #[prost(int64, tag = "7")]
+    pub created_at_us: i64,
+}
+/// Asks for a schedule.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetScheduleRequest {
+    /// Which one.
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<ScheduleKey>,
+}
+/// A schedule, if there is one.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetScheduleReply {
+    /// The schedule.
+    #[prost(message, optional, tag = "1")]
+    pub schedule: ::core::option::Option<ScheduleRecord>,
+}
+/// Which schedules to list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListSchedulesRequest {
+    /// Only those of this tenant.
+    #[prost(string, optional, tag = "1")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those behind this one.
+    #[prost(message, optional, tag = "2")]
+    pub after: ::core::option::Option<ScheduleKey>,
+    /// The most of the page, up to 1,000; 0 for as many.
+    #[prost(uint32, tag = "3")]
+    pub limit: u32,
+}
+/// A page of schedules.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SchedulePage {
+    /// Those that can be read, by tenant and name.
+    #[prost(message, repeated, tag = "1")]
+    pub schedules: ::prost::alloc::vec::Vec<ScheduleRecord>,
+    /// Those that cannot, as a newer version may have written them.
+    #[prost(message, repeated, tag = "2")]
+    pub unreadable: ::prost::alloc::vec::Vec<UnreadableSchedule>,
+    /// Behind which one the next page begins, if there may be one.
+    #[prost(message, optional, tag = "3")]
+    pub next: ::core::option::Option<ScheduleKey>,
+}
+/// A schedule that is there and cannot be read.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnreadableSchedule {
+    /// Whose it is, as it is stored.
+    #[prost(string, tag = "1")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Its name, as it is stored.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Why it cannot be read.
+    #[prost(string, tag = "3")]
+    pub problem: ::prost::alloc::string::String,
+}
+/// Pauses a schedule.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PauseScheduleRequest {
+    /// Which one.
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<ScheduleKey>,
+}
+/// Resumes a schedule.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResumeScheduleRequest {
+    /// Which one.
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<ScheduleKey>,
+}
+/// Deletes a schedule.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteScheduleRequest {
+    /// Which one.
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<ScheduleKey>,
+}
+/// Disables schedules that are not declared any more.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DisableSchedulesRequest {
+    /// Whose.
+    #[prost(string, tag = "1")]
+    pub owner: ::prost::alloc::string::String,
+    /// Those that are declared still.
+    #[prost(message, repeated, tag = "2")]
+    pub declared: ::prost::alloc::vec::Vec<ScheduleKey>,
+}
+/// Schedules that do not fire any more.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DisableSchedulesReply {
+    /// Which ones.
+    #[prost(message, repeated, tag = "1")]
+    pub disabled: ::prost::alloc::vec::Vec<ScheduleKey>,
+}
+/// Starts a run of a schedule.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TriggerScheduleRequest {
+    /// Which schedule.
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<ScheduleKey>,
+    /// The id that the run is to have.
+    #[prost(string, tag = "2")]
+    pub run: ::prost::alloc::string::String,
+}
+/// Starts runs for nominal times that are past.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BackfillScheduleRequest {
+    /// Which schedule.
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<ScheduleKey>,
+    /// From this time on.
+    #[prost(int64, tag = "2")]
+    pub from_us: i64,
+    /// Up to this time, within. At most 1,000 nominal times.
+    #[prost(int64, tag = "3")]
+    pub until_us: i64,
+}
+/// What a backfill did.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BackfillScheduleReply {
+    /// How many runs it started.
+    #[prost(uint64, tag = "1")]
+    pub started: u64,
+    /// For how many nominal times there was a run already.
+    #[prost(uint64, tag = "2")]
+    pub existing: u64,
+}
+/// Asks what became of nominal times.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListFiresRequest {
+    /// Of which schedule.
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<ScheduleKey>,
+    /// The most to answer, up to the 100 that are kept, which it is if not said.
+    #[prost(uint32, optional, tag = "2")]
+    pub limit: ::core::option::Option<u32>,
+}
+/// What became of nominal times.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListFiresReply {
+    /// The newest first.
+    #[prost(message, repeated, tag = "1")]
+    pub fires: ::prost::alloc::vec::Vec<Fire>,
+}
+/// One line of the history of a schedule.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Fire {
+    /// The nominal time; of several that were missed, the last.
+    #[prost(int64, tag = "1")]
+    pub nominal_us: i64,
+    /// What let it come.
+    #[prost(enumeration = "FireBy", tag = "2")]
+    pub by: i32,
+    /// When that was decided.
+    #[prost(int64, tag = "3")]
+    pub at_us: i64,
+    /// What became of it.
+    #[prost(oneof = "fire::Result", tags = "4, 5, 6, 7, 8")]
+    pub result: ::core::option::Option<fire::Result>,
+}
+/// Nested message and enum types in `Fire`.
+pub mod fire {
+    /// What became of it.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Result {
+        /// This run was started.
+        #[prost(string, tag = "4")]
+        Started(::prost::alloc::string::String),
+        /// It was missed.
+        #[prost(message, tag = "5")]
+        Missed(super::FireMissed),
+        /// It was skipped because a run was not over.
+        #[prost(message, tag = "6")]
+        Overlapped(super::Done),
+        /// It waits for a run to end.
+        #[prost(message, tag = "7")]
+        Queued(super::Done),
+        /// Its run could not be started, for this reason.
+        #[prost(string, tag = "8")]
+        Refused(::prost::alloc::string::String),
+    }
+}
+/// Nominal times were missed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FireMissed {
+    /// The first of them.
+    #[prost(int64, tag = "1")]
+    pub first_us: i64,
+    /// How many they are.
+    #[prost(uint64, tag = "2")]
+    pub count: u64,
+}
+/// A process asks for those of its duties that are due and that nobody is at.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ClaimDutiesRequest {
+    /// The id of the process, for as long as it asks.
+    #[prost(string, tag = "1")]
+    pub candidate: ::prost::alloc::string::String,
+    /// What people call it.
+    #[prost(string, tag = "2")]
+    pub process: ::prost::alloc::string::String,
+    /// How long after this another may begin what it was given, if it is not heard of.
+    #[prost(uint64, tag = "3")]
+    pub ttl_us: u64,
+    /// What it has handlers for and is not at, up to 100, each once.
+    #[prost(message, repeated, tag = "4")]
+    pub duties: ::prost::alloc::vec::Vec<DutyDeclaration>,
+}
+/// A duty as a process declares it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DutyDeclaration {
+    /// Its name in the whole store.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// How often it is to be done, from a second to ten years.
+    #[prost(uint64, tag = "2")]
+    pub every_us: u64,
+    /// Whether this interval holds whatever was declared before; a process says so until it is
+    /// first answered.
+    #[prost(bool, tag = "3")]
+    pub is_new: bool,
+}
+/// The duties that were asked for.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ClaimDutiesReply {
+    /// The time of the answer.
+    #[prost(int64, tag = "1")]
+    pub at_us: i64,
+    /// Each of them, in the order of the request; those whose holder is the candidate are its to do.
+    #[prost(message, repeated, tag = "2")]
+    pub duties: ::prost::alloc::vec::Vec<DutyRecord>,
+}
+/// A duty of a program as it is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DutyRecord {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// How often it is done.
+    #[prost(uint64, tag = "2")]
+    pub every_us: u64,
+    /// The nominal time that is served next, or now by who is at it.
+    #[prost(int64, tag = "3")]
+    pub next_at_us: i64,
+    /// The number of the present term, or of the last; 0 if it was never begun.
+    #[prost(uint64, tag = "4")]
+    pub term: u64,
+    /// Who is at it, or was last.
+    #[prost(message, optional, tag = "5")]
+    pub holder: ::core::option::Option<DutyHolder>,
+    /// How many times a handler ended, well or not.
+    #[prost(uint64, tag = "6")]
+    pub runs: u64,
+    /// How many of them failed, and how often a process was lost at it.
+    #[prost(uint64, tag = "7")]
+    pub errors: u64,
+    /// The handler that ended last.
+    #[prost(message, optional, tag = "8")]
+    pub last_run: ::core::option::Option<DutyRun>,
+    /// What the last error was.
+    #[prost(string, optional, tag = "9")]
+    pub last_error: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Who is at a duty, or was last.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DutyHolder {
+    /// Who it is.
+    #[prost(string, tag = "1")]
+    pub candidate: ::prost::alloc::string::String,
+    /// What people call the process.
+    #[prost(string, tag = "2")]
+    pub process: ::prost::alloc::string::String,
+    /// Since when it had it.
+    #[prost(int64, tag = "3")]
+    pub since_us: i64,
+    /// From when on another may begin the next term; none if it has ended.
+    #[prost(int64, optional, tag = "4")]
+    pub until_us: ::core::option::Option<i64>,
+}
+/// A handler of a duty that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DutyRun {
+    /// When it had begun.
+    #[prost(int64, tag = "1")]
+    pub at_us: i64,
+    /// How long it took.
+    #[prost(uint64, tag = "2")]
+    pub took_us: u64,
+}
+/// The right to do a duty.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DutyMandate {
+    /// The duty.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Who does it.
+    #[prost(string, tag = "2")]
+    pub candidate: ::prost::alloc::string::String,
+    /// The term it was given for.
+    #[prost(uint64, tag = "3")]
+    pub term: u64,
+}
+/// Renews leases.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RenewDutiesRequest {
+    /// Of these terms, at most 100.
+    #[prost(message, repeated, tag = "1")]
+    pub mandates: ::prost::alloc::vec::Vec<DutyMandate>,
+    /// For how long from now.
+    #[prost(uint64, tag = "2")]
+    pub ttl_us: u64,
+}
+/// Leases that were renewed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenewDutiesReply {
+    /// The duties whose terms are not over.
+    #[prost(string, repeated, tag = "1")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// The end of a term.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndDutyRequest {
+    /// Whose.
+    #[prost(message, optional, tag = "1")]
+    pub mandate: ::core::option::Option<DutyMandate>,
+    /// How long the handler took.
+    #[prost(uint64, tag = "2")]
+    pub took_us: u64,
+    /// How it ended.
+    #[prost(oneof = "end_duty_request::Outcome", tags = "3, 4, 5")]
+    pub outcome: ::core::option::Option<end_duty_request::Outcome>,
+}
+/// Nested message and enum types in `EndDutyRequest`.
+pub mod end_duty_request {
+    /// How it ended.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Outcome {
+        /// It did what it was to do.
+        #[prost(message, tag = "3")]
+        Succeeded(super::Done),
+        /// It did not, and this is why.
+        #[prost(string, tag = "4")]
+        Failed(::prost::alloc::string::String),
+        /// Its process ends before it does: the same nominal time is left to another at once.
+        #[prost(message, tag = "5")]
+        GivenUp(super::Done),
+    }
+}
+/// A term that ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndDutyReply {
+    /// The duty after it; none if the term is another's or over, and then nothing was changed.
+    #[prost(message, optional, tag = "1")]
+    pub ended: ::core::option::Option<DutyEnded>,
+}
+/// A duty after the end of a term.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DutyEnded {
+    /// The time of the end.
+    #[prost(int64, tag = "1")]
+    pub at_us: i64,
+    /// The duty as it is then.
+    #[prost(message, optional, tag = "2")]
+    pub duty: ::core::option::Option<DutyRecord>,
+}
+/// Asks for the duties of programs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListDutiesRequest {}
+/// The duties of programs.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListDutiesReply {
+    /// All of them, by name.
+    #[prost(message, repeated, tag = "1")]
+    pub duties: ::prost::alloc::vec::Vec<DutyRecord>,
+}
+/// Forgets a duty.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetDutyRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+/// A duty is not known any more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetDutyReply {
+    /// Whether there was one.
+    #[prost(bool, tag = "1")]
+    pub was_there: bool,
+}
+/// Something that an operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Action {
+    /// Not said.
+    Unspecified = 0,
+    /// Lets failed runs go on.
+    Redrive = 1,
+    /// Discards dead letters.
+    Discard = 2,
+    /// Retries a run.
+    RetryRun = 3,
+    /// Cancels a run.
+    CancelRun = 4,
+    /// Undoes a run.
+    UndoRun = 5,
+    /// Sets the weight of a tenant.
+    SetWeight = 6,
+    /// Sets how long runs are kept.
+    SetRetention = 7,
+    /// Deletes a rule of how long runs are kept.
+    ClearRetention = 8,
+    /// Makes a schedule, or another of it.
+    PutSchedule = 9,
+    /// Pauses a schedule.
+    PauseSchedule = 10,
+    /// Resumes a schedule.
+    ResumeSchedule = 11,
+    /// Starts a run of a schedule.
+    TriggerSchedule = 12,
+    /// Starts runs for nominal times that are past.
+    BackfillSchedule = 13,
+    /// Deletes a schedule.
+    DeleteSchedule = 14,
+}
+impl Action {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ACTION_UNSPECIFIED",
+            Self::Redrive => "ACTION_REDRIVE",
+            Self::Discard => "ACTION_DISCARD",
+            Self::RetryRun => "ACTION_RETRY_RUN",
+            Self::CancelRun => "ACTION_CANCEL_RUN",
+            Self::UndoRun => "ACTION_UNDO_RUN",
+            Self::SetWeight => "ACTION_SET_WEIGHT",
+            Self::SetRetention => "ACTION_SET_RETENTION",
+            Self::ClearRetention => "ACTION_CLEAR_RETENTION",
+            Self::PutSchedule => "ACTION_PUT_SCHEDULE",
+            Self::PauseSchedule => "ACTION_PAUSE_SCHEDULE",
+            Self::ResumeSchedule => "ACTION_RESUME_SCHEDULE",
+            Self::TriggerSchedule => "ACTION_TRIGGER_SCHEDULE",
+            Self::BackfillSchedule => "ACTION_BACKFILL_SCHEDULE",
+            Self::DeleteSchedule => "ACTION_DELETE_SCHEDULE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ACTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "ACTION_REDRIVE" => Some(Self::Redrive),
+            "ACTION_DISCARD" => Some(Self::Discard),
+            "ACTION_RETRY_RUN" => Some(Self::RetryRun),
+            "ACTION_CANCEL_RUN" => Some(Self::CancelRun),
+            "ACTION_UNDO_RUN" => Some(Self::UndoRun),
+            "ACTION_SET_WEIGHT" => Some(Self::SetWeight),
+            "ACTION_SET_RETENTION" => Some(Self::SetRetention),
+            "ACTION_CLEAR_RETENTION" => Some(Self::ClearRetention),
+            "ACTION_PUT_SCHEDULE" => Some(Self::PutSchedule),
+            "ACTION_PAUSE_SCHEDULE" => Some(Self::PauseSchedule),
+            "ACTION_RESUME_SCHEDULE" => Some(Self::ResumeSchedule),
+            "ACTION_TRIGGER_SCHEDULE" => Some(Self::TriggerSchedule),
+            "ACTION_BACKFILL_SCHEDULE" => Some(Self::BackfillSchedule),
+            "ACTION_DELETE_SCHEDULE" => Some(Self::DeleteSchedule),
+            _ => None,
+        }
+    }
+}
+/// What a worker is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum WorkerState {
+    /// Not said.
+    Unspecified = 0,
+    /// It works, or waits for work.
+    Live = 1,
+    /// It was told to end and claims nothing any more.
+    Draining = 2,
+    /// It was found dead, and not all of its tasks have been taken away.
+    Dying = 3,
+    /// It is no more.
+    Dead = 4,
+}
+impl WorkerState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "WORKER_STATE_UNSPECIFIED",
+            Self::Live => "WORKER_STATE_LIVE",
+            Self::Draining => "WORKER_STATE_DRAINING",
+            Self::Dying => "WORKER_STATE_DYING",
+            Self::Dead => "WORKER_STATE_DEAD",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "WORKER_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "WORKER_STATE_LIVE" => Some(Self::Live),
+            "WORKER_STATE_DRAINING" => Some(Self::Draining),
+            "WORKER_STATE_DYING" => Some(Self::Dying),
+            "WORKER_STATE_DEAD" => Some(Self::Dead),
+            _ => None,
+        }
+    }
+}
+/// A background duty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum BackgroundDuty {
+    /// Not said.
+    Unspecified = 0,
+    /// Makes what is due ready.
+    PromoteDue = 1,
+    /// Takes tasks away from dead workers.
+    Reap = 2,
+    /// Deletes runs that are over and older than they are kept.
+    Prune = 3,
+    /// Starts runs whose time has come.
+    Schedules = 4,
+    /// Adds up what came into the queues and what left them.
+    Rollup = 5,
+    /// Checks the promises on the newest runs.
+    Audit = 6,
+}
+impl BackgroundDuty {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "BACKGROUND_DUTY_UNSPECIFIED",
+            Self::PromoteDue => "BACKGROUND_DUTY_PROMOTE_DUE",
+            Self::Reap => "BACKGROUND_DUTY_REAP",
+            Self::Prune => "BACKGROUND_DUTY_PRUNE",
+            Self::Schedules => "BACKGROUND_DUTY_SCHEDULES",
+            Self::Rollup => "BACKGROUND_DUTY_ROLLUP",
+            Self::Audit => "BACKGROUND_DUTY_AUDIT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "BACKGROUND_DUTY_UNSPECIFIED" => Some(Self::Unspecified),
+            "BACKGROUND_DUTY_PROMOTE_DUE" => Some(Self::PromoteDue),
+            "BACKGROUND_DUTY_REAP" => Some(Self::Reap),
+            "BACKGROUND_DUTY_PRUNE" => Some(Self::Prune),
+            "BACKGROUND_DUTY_SCHEDULES" => Some(Self::Schedules),
+            "BACKGROUND_DUTY_ROLLUP" => Some(Self::Rollup),
+            "BACKGROUND_DUTY_AUDIT" => Some(Self::Audit),
+            _ => None,
+        }
+    }
+}
+/// What is done at a nominal time while a run of the schedule is not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Overlap {
+    /// The next one starts beside it.
+    Allow = 0,
+    /// The nominal time is skipped.
+    Skip = 1,
+    /// It waits for that run to end, if none waits already; then it is skipped.
+    Queue = 2,
+    /// The run that is not over is cancelled.
+    CancelRunning = 3,
+}
+impl Overlap {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Allow => "OVERLAP_ALLOW",
+            Self::Skip => "OVERLAP_SKIP",
+            Self::Queue => "OVERLAP_QUEUE",
+            Self::CancelRunning => "OVERLAP_CANCEL_RUNNING",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "OVERLAP_ALLOW" => Some(Self::Allow),
+            "OVERLAP_SKIP" => Some(Self::Skip),
+            "OVERLAP_QUEUE" => Some(Self::Queue),
+            "OVERLAP_CANCEL_RUNNING" => Some(Self::CancelRunning),
+            _ => None,
+        }
+    }
+}
+/// Whether a schedule fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ScheduleState {
+    /// Not said.
+    Unspecified = 0,
+    /// It does.
+    Active = 1,
+    /// An operator paused it.
+    Paused = 2,
+    /// Its owner does not declare it any more.
+    Disabled = 3,
+}
+impl ScheduleState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SCHEDULE_STATE_UNSPECIFIED",
+            Self::Active => "SCHEDULE_STATE_ACTIVE",
+            Self::Paused => "SCHEDULE_STATE_PAUSED",
+            Self::Disabled => "SCHEDULE_STATE_DISABLED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SCHEDULE_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "SCHEDULE_STATE_ACTIVE" => Some(Self::Active),
+            "SCHEDULE_STATE_PAUSED" => Some(Self::Paused),
+            "SCHEDULE_STATE_DISABLED" => Some(Self::Disabled),
+            _ => None,
+        }
+    }
+}
+/// What let a nominal time come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FireBy {
+    /// Not said.
+    Unspecified = 0,
+    /// The time.
+    Time = 1,
+    /// Someone who asked for times that are past.
+    Backfill = 2,
+    /// Someone who asked for a run now.
+    Trigger = 3,
+}
+impl FireBy {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FIRE_BY_UNSPECIFIED",
+            Self::Time => "FIRE_BY_TIME",
+            Self::Backfill => "FIRE_BY_BACKFILL",
+            Self::Trigger => "FIRE_BY_TRIGGER",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FIRE_BY_UNSPECIFIED" => Some(Self::Unspecified),
+            "FIRE_BY_TIME" => Some(Self::Time),
+            "FIRE_BY_BACKFILL" => Some(Self::Backfill),
+            "FIRE_BY_TRIGGER" => Some(Self::Trigger),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod client_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Clients.
+    #[derive(Debug, Clone)]
+    pub struct ClientServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl ClientServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> ClientServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> ClientServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            ClientServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Makes a workflow known, so that runs of it can be started. Registered again with other
+        /// policies, those hold for runs started from then on; other tasks or edges need another version.
+        pub async fn register_workflow(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RegisterWorkflowRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/RegisterWorkflow",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("windlass.v1.ClientService", "RegisterWorkflow"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Starts runs, each whole or not at all.
+        pub async fn start_runs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StartRunsRequest>,
+        ) -> std::result::Result<tonic::Response<super::StartRunsReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/StartRuns",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "StartRuns"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// One run.
+        pub async fn get_run(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetRunReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/GetRun",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "GetRun"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Waits for the end of a run, up to a time, and answers the run as it is then.
+        pub async fn wait_run(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WaitRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::WaitRunReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/WaitRun",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "WaitRun"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Says whenever runs have ended, at most some twenty times a second, until the call ends. A hint
+        /// may be lost or come for nothing: whoever waits also looks once in a while.
+        pub async fn watch_runs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchRunsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::RunHint>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/WatchRuns",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "WatchRuns"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// A page of runs, the newest first.
+        pub async fn list_runs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListRunsRequest>,
+        ) -> std::result::Result<tonic::Response<super::RunPage>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListRuns",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListRuns"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The tasks of a run, in the order of their places; none if there is no such run.
+        pub async fn list_tasks(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListTasksRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListTasksReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListTasks",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListTasks"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// One task of a run, by its name.
+        pub async fn get_task(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetTaskRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetTaskReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/GetTask",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "GetTask"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What is known of the calls of a task's function, in their order; none if there is no such task.
+        pub async fn list_steps(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListStepsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListStepsReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListSteps",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListSteps"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The history of a run, the oldest first.
+        pub async fn list_events(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListEventsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListEventsReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListEvents",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListEvents"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Why a run, or one of its tasks, does not go on.
+        pub async fn why(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WhyRequest>,
+        ) -> std::result::Result<tonic::Response<super::WhyReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/Why",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "Why"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Cancels a run and all its tasks that have not ended. A cancelled run stays so; one that ended
+        /// otherwise is a FAILED_PRECONDITION.
+        pub async fn cancel_run(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CancelRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/CancelRun",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "CancelRun"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Begins the next round of a failed run.
+        pub async fn retry_run(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RetryRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::RetryRunReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/RetryRun",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "RetryRun"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Starts the run that undoes the steps of a run that has ended; answers the same one again if it
+        /// is there already.
+        pub async fn undo_run(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UndoRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::UndoRunReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/UndoRun",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "UndoRun"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sends a signal to a run. Repeated with the same id, it is sent once.
+        pub async fn signal_run(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SignalRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/SignalRun",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "SignalRun"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sends a signal to a key: the first function of the tenant that asks gets it. Repeated with the
+        /// same id to the same key, it is sent once.
+        pub async fn signal_key(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SignalKeyRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/SignalKey",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "SignalKey"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// A page of tasks that failed for good, the newest first.
+        pub async fn list_dead_letters(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListDeadLettersRequest>,
+        ) -> std::result::Result<tonic::Response<super::DeadLetterPage>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListDeadLetters",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListDeadLetters"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lets the runs of dead letters go on, the oldest first. Repeated with the same id, it answers
+        /// what it answered before and does nothing.
+        pub async fn redrive_dead_letters(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RedriveRequest>,
+        ) -> std::result::Result<tonic::Response<super::RedriveReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/RedriveDeadLetters",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("windlass.v1.ClientService", "RedriveDeadLetters"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes dead letters away, the oldest first, and leaves their runs failed. Repeated with the same
+        /// id, it answers what it answered before and does nothing.
+        pub async fn discard_dead_letters(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DiscardRequest>,
+        ) -> std::result::Result<tonic::Response<super::DiscardReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/DiscardDeadLetters",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("windlass.v1.ClientService", "DiscardDeadLetters"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Writes down what an operator does. Repeated with the same id, it is written once.
+        pub async fn write_log(
+            &mut self,
+            request: impl tonic::IntoRequest<super::NewLogEntry>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/WriteLog",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "WriteLog"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// A page of what operators did, the newest first.
+        pub async fn list_log(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListLogRequest>,
+        ) -> std::result::Result<tonic::Response<super::LogPage>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListLog",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListLog"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sets how long runs are kept that ended in a state, in the place of the rule for the same.
+        pub async fn set_retention(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RetentionRule>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/SetRetention",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "SetRetention"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Deletes a rule.
+        pub async fn clear_retention(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ClearRetentionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ClearRetentionReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ClearRetention",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ClearRetention"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// All rules: first those of all workflows, then by workflow, and by state.
+        pub async fn list_retention(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListRetentionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListRetentionReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListRetention",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListRetention"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// A run that is gone and was archived.
+        pub async fn get_archived_run(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetArchivedRunRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetArchivedRunReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/GetArchivedRun",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "GetArchivedRun"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sets a tenant's share in all queues, for tasks that become ready from now.
+        pub async fn set_weight(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetWeightRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/SetWeight",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "SetWeight"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// A page of workers, the newest first.
+        pub async fn list_workers(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListWorkersRequest>,
+        ) -> std::result::Result<tonic::Response<super::WorkerPage>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListWorkers",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListWorkers"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Who leads which background duty, and how it goes.
+        pub async fn list_leaders(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListLeadersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListLeadersReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListLeaders",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListLeaders"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What is in the queues.
+        pub async fn list_queues(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListQueuesRequest>,
+        ) -> std::result::Result<tonic::Response<super::QueueList>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListQueues",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListQueues"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The time by the clock that decides about everything that is due.
+        pub async fn get_time(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetTimeRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetTimeReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/GetTime",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "GetTime"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes a schedule, or makes one of this name another. Nominal times that stay the same keep
+        /// their place.
+        pub async fn put_schedule(
+            &mut self,
+            request: impl tonic::IntoRequest<super::Schedule>,
+        ) -> std::result::Result<tonic::Response<super::ScheduleRecord>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/PutSchedule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "PutSchedule"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// One schedule.
+        pub async fn get_schedule(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetScheduleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetScheduleReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/GetSchedule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "GetSchedule"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// A page of schedules, by tenant and name.
+        pub async fn list_schedules(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListSchedulesRequest>,
+        ) -> std::result::Result<tonic::Response<super::SchedulePage>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListSchedules",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListSchedules"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lets a schedule not fire until it is resumed.
+        pub async fn pause_schedule(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PauseScheduleRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/PauseSchedule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "PauseSchedule"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lets a schedule fire again, from now on.
+        pub async fn resume_schedule(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ResumeScheduleRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ResumeSchedule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ResumeSchedule"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Deletes a schedule with its history; its runs stay. One that is not there stays so.
+        pub async fn delete_schedule(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeleteScheduleRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/DeleteSchedule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "DeleteSchedule"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Disables those active schedules of an owner that it does not declare any more.
+        pub async fn disable_schedules(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DisableSchedulesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DisableSchedulesReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/DisableSchedules",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("windlass.v1.ClientService", "DisableSchedules"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Starts a run of a schedule now, whatever is under way.
+        pub async fn trigger_schedule(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TriggerScheduleRequest>,
+        ) -> std::result::Result<tonic::Response<super::Started>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/TriggerSchedule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "TriggerSchedule"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Starts runs for nominal times that are past and have none.
+        pub async fn backfill_schedule(
+            &mut self,
+            request: impl tonic::IntoRequest<super::BackfillScheduleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::BackfillScheduleReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/BackfillSchedule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("windlass.v1.ClientService", "BackfillSchedule"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// What became of the nominal times of a schedule, the newest first.
+        pub async fn list_fires(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListFiresRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListFiresReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListFires",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListFires"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes duties of a program known, and begins a term of each that is due and that nobody is at.
+        pub async fn claim_duties(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ClaimDutiesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ClaimDutiesReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ClaimDuties",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ClaimDuties"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Renews the leases of terms, and answers which of them are not over.
+        pub async fn renew_duties(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RenewDutiesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RenewDutiesReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/RenewDuties",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "RenewDuties"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends a term, and moves the duty on to its next time.
+        pub async fn end_duty(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EndDutyRequest>,
+        ) -> std::result::Result<tonic::Response<super::EndDutyReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/EndDuty",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "EndDuty"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// All duties of programs, by name.
+        pub async fn list_duties(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListDutiesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDutiesReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListDuties",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListDuties"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Forgets a duty that nobody declares any more. One that someone is at is a
+        /// FAILED_PRECONDITION.
+        pub async fn forget_duty(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ForgetDutyRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ForgetDutyReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ForgetDuty",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ForgetDuty"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod client_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with ClientServiceServer.
+    #[async_trait]
+    pub trait ClientService: std::marker::Send + std::marker::Sync + 'static {
+        /// Makes a workflow known, so that runs of it can be started. Registered again with other
+        /// policies, those hold for runs started from then on; other tasks or edges need another version.
+        async fn register_workflow(
+            &self,
+            request: tonic::Request<super::RegisterWorkflowRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Starts runs, each whole or not at all.
+        async fn start_runs(
+            &self,
+            request: tonic::Request<super::StartRunsRequest>,
+        ) -> std::result::Result<tonic::Response<super::StartRunsReply>, tonic::Status>;
+        /// One run.
+        async fn get_run(
+            &self,
+            request: tonic::Request<super::GetRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetRunReply>, tonic::Status>;
+        /// Waits for the end of a run, up to a time, and answers the run as it is then.
+        async fn wait_run(
+            &self,
+            request: tonic::Request<super::WaitRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::WaitRunReply>, tonic::Status>;
+        /// Server streaming response type for the WatchRuns method.
+        type WatchRunsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::RunHint, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Says whenever runs have ended, at most some twenty times a second, until the call ends. A hint
+        /// may be lost or come for nothing: whoever waits also looks once in a while.
+        async fn watch_runs(
+            &self,
+            request: tonic::Request<super::WatchRunsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::WatchRunsStream>, tonic::Status>;
+        /// A page of runs, the newest first.
+        async fn list_runs(
+            &self,
+            request: tonic::Request<super::ListRunsRequest>,
+        ) -> std::result::Result<tonic::Response<super::RunPage>, tonic::Status>;
+        /// The tasks of a run, in the order of their places; none if there is no such run.
+        async fn list_tasks(
+            &self,
+            request: tonic::Request<super::ListTasksRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListTasksReply>, tonic::Status>;
+        /// One task of a run, by its name.
+        async fn get_task(
+            &self,
+            request: tonic::Request<super::GetTaskRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetTaskReply>, tonic::Status>;
+        /// What is known of the calls of a task's function, in their order; none if there is no such task.
+        async fn list_steps(
+            &self,
+            request: tonic::Request<super::ListStepsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListStepsReply>, tonic::Status>;
+        /// The history of a run, the oldest first.
+        async fn list_events(
+            &self,
+            request: tonic::Request<super::ListEventsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListEventsReply>, tonic::Status>;
+        /// Why a run, or one of its tasks, does not go on.
+        async fn why(
+            &self,
+            request: tonic::Request<super::WhyRequest>,
+        ) -> std::result::Result<tonic::Response<super::WhyReply>, tonic::Status>;
+        /// Cancels a run and all its tasks that have not ended. A cancelled run stays so; one that ended
+        /// otherwise is a FAILED_PRECONDITION.
+        async fn cancel_run(
+            &self,
+            request: tonic::Request<super::CancelRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Begins the next round of a failed run.
+        async fn retry_run(
+            &self,
+            request: tonic::Request<super::RetryRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::RetryRunReply>, tonic::Status>;
+        /// Starts the run that undoes the steps of a run that has ended; answers the same one again if it
+        /// is there already.
+        async fn undo_run(
+            &self,
+            request: tonic::Request<super::UndoRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::UndoRunReply>, tonic::Status>;
+        /// Sends a signal to a run. Repeated with the same id, it is sent once.
+        async fn signal_run(
+            &self,
+            request: tonic::Request<super::SignalRunRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Sends a signal to a key: the first function of the tenant that asks gets it. Repeated with the
+        /// same id to the same key, it is sent once.
+        async fn signal_key(
+            &self,
+            request: tonic::Request<super::SignalKeyRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// A page of tasks that failed for good, the newest first.
+        async fn list_dead_letters(
+            &self,
+            request: tonic::Request<super::ListDeadLettersRequest>,
+        ) -> std::result::Result<tonic::Response<super::DeadLetterPage>, tonic::Status>;
+        /// Lets the runs of dead letters go on, the oldest first. Repeated with the same id, it answers
+        /// what it answered before and does nothing.
+        async fn redrive_dead_letters(
+            &self,
+            request: tonic::Request<super::RedriveRequest>,
+        ) -> std::result::Result<tonic::Response<super::RedriveReply>, tonic::Status>;
+        /// Takes dead letters away, the oldest first, and leaves their runs failed. Repeated with the same
+        /// id, it answers what it answered before and does nothing.
+        async fn discard_dead_letters(
+            &self,
+            request: tonic::Request<super::DiscardRequest>,
+        ) -> std::result::Result<tonic::Response<super::DiscardReply>, tonic::Status>;
+        /// Writes down what an operator does. Repeated with the same id, it is written once.
+        async fn write_log(
+            &self,
+            request: tonic::Request<super::NewLogEntry>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// A page of what operators did, the newest first.
+        async fn list_log(
+            &self,
+            request: tonic::Request<super::ListLogRequest>,
+        ) -> std::result::Result<tonic::Response<super::LogPage>, tonic::Status>;
+        /// Sets how long runs are kept that ended in a state, in the place of the rule for the same.
+        async fn set_retention(
+            &self,
+            request: tonic::Request<super::RetentionRule>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Deletes a rule.
+        async fn clear_retention(
+            &self,
+            request: tonic::Request<super::ClearRetentionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ClearRetentionReply>,
+            tonic::Status,
+        >;
+        /// All rules: first those of all workflows, then by workflow, and by state.
+        async fn list_retention(
+            &self,
+            request: tonic::Request<super::ListRetentionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListRetentionReply>,
+            tonic::Status,
+        >;
+        /// A run that is gone and was archived.
+        async fn get_archived_run(
+            &self,
+            request: tonic::Request<super::GetArchivedRunRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetArchivedRunReply>,
+            tonic::Status,
+        >;
+        /// Sets a tenant's share in all queues, for tasks that become ready from now.
+        async fn set_weight(
+            &self,
+            request: tonic::Request<super::SetWeightRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// A page of workers, the newest first.
+        async fn list_workers(
+            &self,
+            request: tonic::Request<super::ListWorkersRequest>,
+        ) -> std::result::Result<tonic::Response<super::WorkerPage>, tonic::Status>;
+        /// Who leads which background duty, and how it goes.
+        async fn list_leaders(
+            &self,
+            request: tonic::Request<super::ListLeadersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListLeadersReply>,
+            tonic::Status,
+        >;
+        /// What is in the queues.
+        async fn list_queues(
+            &self,
+            request: tonic::Request<super::ListQueuesRequest>,
+        ) -> std::result::Result<tonic::Response<super::QueueList>, tonic::Status>;
+        /// The time by the clock that decides about everything that is due.
+        async fn get_time(
+            &self,
+            request: tonic::Request<super::GetTimeRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetTimeReply>, tonic::Status>;
+        /// Makes a schedule, or makes one of this name another. Nominal times that stay the same keep
+        /// their place.
+        async fn put_schedule(
+            &self,
+            request: tonic::Request<super::Schedule>,
+        ) -> std::result::Result<tonic::Response<super::ScheduleRecord>, tonic::Status>;
+        /// One schedule.
+        async fn get_schedule(
+            &self,
+            request: tonic::Request<super::GetScheduleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetScheduleReply>,
+            tonic::Status,
+        >;
+        /// A page of schedules, by tenant and name.
+        async fn list_schedules(
+            &self,
+            request: tonic::Request<super::ListSchedulesRequest>,
+        ) -> std::result::Result<tonic::Response<super::SchedulePage>, tonic::Status>;
+        /// Lets a schedule not fire until it is resumed.
+        async fn pause_schedule(
+            &self,
+            request: tonic::Request<super::PauseScheduleRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Lets a schedule fire again, from now on.
+        async fn resume_schedule(
+            &self,
+            request: tonic::Request<super::ResumeScheduleRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Deletes a schedule with its history; its runs stay. One that is not there stays so.
+        async fn delete_schedule(
+            &self,
+            request: tonic::Request<super::DeleteScheduleRequest>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Disables those active schedules of an owner that it does not declare any more.
+        async fn disable_schedules(
+            &self,
+            request: tonic::Request<super::DisableSchedulesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DisableSchedulesReply>,
+            tonic::Status,
+        >;
+        /// Starts a run of a schedule now, whatever is under way.
+        async fn trigger_schedule(
+            &self,
+            request: tonic::Request<super::TriggerScheduleRequest>,
+        ) -> std::result::Result<tonic::Response<super::Started>, tonic::Status>;
+        /// Starts runs for nominal times that are past and have none.
+        async fn backfill_schedule(
+            &self,
+            request: tonic::Request<super::BackfillScheduleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::BackfillScheduleReply>,
+            tonic::Status,
+        >;
+        /// What became of the nominal times of a schedule, the newest first.
+        async fn list_fires(
+            &self,
+            request: tonic::Request<super::ListFiresRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListFiresReply>, tonic::Status>;
+        /// Makes duties of a program known, and begins a term of each that is due and that nobody is at.
+        async fn claim_duties(
+            &self,
+            request: tonic::Request<super::ClaimDutiesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ClaimDutiesReply>,
+            tonic::Status,
+        >;
+        /// Renews the leases of terms, and answers which of them are not over.
+        async fn renew_duties(
+            &self,
+            request: tonic::Request<super::RenewDutiesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RenewDutiesReply>,
+            tonic::Status,
+        >;
+        /// Ends a term, and moves the duty on to its next time.
+        async fn end_duty(
+            &self,
+            request: tonic::Request<super::EndDutyRequest>,
+        ) -> std::result::Result<tonic::Response<super::EndDutyReply>, tonic::Status>;
+        /// All duties of programs, by name.
+        async fn list_duties(
+            &self,
+            request: tonic::Request<super::ListDutiesRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListDutiesReply>, tonic::Status>;
+        /// Forgets a duty that nobody declares any more. One that someone is at is a
+        /// FAILED_PRECONDITION.
+        async fn forget_duty(
+            &self,
+            request: tonic::Request<super::ForgetDutyRequest>,
+        ) -> std::result::Result<tonic::Response<super::ForgetDutyReply>, tonic::Status>;
+    }
+    /// Clients.
+    #[derive(Debug)]
+    pub struct ClientServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> ClientServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ClientServiceServer<T>
+    where
+        T: ClientService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/windlass.v1.ClientService/RegisterWorkflow" => {
+                    #[allow(non_camel_case_types)]
+                    struct RegisterWorkflowSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::RegisterWorkflowRequest>
+                    for RegisterWorkflowSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RegisterWorkflowRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::register_workflow(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RegisterWorkflowSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/StartRuns" => {
+                    #[allow(non_camel_case_types)]
+                    struct StartRunsSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::StartRunsRequest>
+                    for StartRunsSvc<T> {
+                        type Response = super::StartRunsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StartRunsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::start_runs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StartRunsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/GetRun" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetRunSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::GetRunRequest>
+                    for GetRunSvc<T> {
+                        type Response = super::GetRunReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetRunRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::get_run(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetRunSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/WaitRun" => {
+                    #[allow(non_camel_case_types)]
+                    struct WaitRunSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::WaitRunRequest>
+                    for WaitRunSvc<T> {
+                        type Response = super::WaitRunReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WaitRunRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::wait_run(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WaitRunSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/WatchRuns" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchRunsSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::ServerStreamingService<super::WatchRunsRequest>
+                    for WatchRunsSvc<T> {
+                        type Response = super::RunHint;
+                        type ResponseStream = T::WatchRunsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchRunsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::watch_runs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchRunsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListRuns" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListRunsSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListRunsRequest>
+                    for ListRunsSvc<T> {
+                        type Response = super::RunPage;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListRunsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_runs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListRunsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListTasks" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListTasksSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListTasksRequest>
+                    for ListTasksSvc<T> {
+                        type Response = super::ListTasksReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListTasksRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_tasks(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListTasksSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/GetTask" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetTaskSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::GetTaskRequest>
+                    for GetTaskSvc<T> {
+                        type Response = super::GetTaskReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetTaskRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::get_task(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetTaskSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListSteps" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListStepsSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListStepsRequest>
+                    for ListStepsSvc<T> {
+                        type Response = super::ListStepsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListStepsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_steps(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListStepsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListEvents" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListEventsSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListEventsRequest>
+                    for ListEventsSvc<T> {
+                        type Response = super::ListEventsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListEventsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_events(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListEventsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/Why" => {
+                    #[allow(non_camel_case_types)]
+                    struct WhySvc<T: ClientService>(pub Arc<T>);
+                    impl<T: ClientService> tonic::server::UnaryService<super::WhyRequest>
+                    for WhySvc<T> {
+                        type Response = super::WhyReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WhyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::why(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WhySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/CancelRun" => {
+                    #[allow(non_camel_case_types)]
+                    struct CancelRunSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::CancelRunRequest>
+                    for CancelRunSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CancelRunRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::cancel_run(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CancelRunSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/RetryRun" => {
+                    #[allow(non_camel_case_types)]
+                    struct RetryRunSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::RetryRunRequest>
+                    for RetryRunSvc<T> {
+                        type Response = super::RetryRunReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RetryRunRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::retry_run(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RetryRunSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/UndoRun" => {
+                    #[allow(non_camel_case_types)]
+                    struct UndoRunSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::UndoRunRequest>
+                    for UndoRunSvc<T> {
+                        type Response = super::UndoRunReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::UndoRunRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::undo_run(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UndoRunSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/SignalRun" => {
+                    #[allow(non_camel_case_types)]
+                    struct SignalRunSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::SignalRunRequest>
+                    for SignalRunSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SignalRunRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::signal_run(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SignalRunSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/SignalKey" => {
+                    #[allow(non_camel_case_types)]
+                    struct SignalKeySvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::SignalKeyRequest>
+                    for SignalKeySvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SignalKeyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::signal_key(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SignalKeySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListDeadLetters" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListDeadLettersSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListDeadLettersRequest>
+                    for ListDeadLettersSvc<T> {
+                        type Response = super::DeadLetterPage;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListDeadLettersRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_dead_letters(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListDeadLettersSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/RedriveDeadLetters" => {
+                    #[allow(non_camel_case_types)]
+                    struct RedriveDeadLettersSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::RedriveRequest>
+                    for RedriveDeadLettersSvc<T> {
+                        type Response = super::RedriveReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RedriveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::redrive_dead_letters(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RedriveDeadLettersSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/DiscardDeadLetters" => {
+                    #[allow(non_camel_case_types)]
+                    struct DiscardDeadLettersSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::DiscardRequest>
+                    for DiscardDeadLettersSvc<T> {
+                        type Response = super::DiscardReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DiscardRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::discard_dead_letters(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DiscardDeadLettersSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/WriteLog" => {
+                    #[allow(non_camel_case_types)]
+                    struct WriteLogSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::NewLogEntry>
+                    for WriteLogSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::NewLogEntry>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::write_log(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WriteLogSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListLog" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListLogSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListLogRequest>
+                    for ListLogSvc<T> {
+                        type Response = super::LogPage;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListLogRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_log(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListLogSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/SetRetention" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetRetentionSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::RetentionRule>
+                    for SetRetentionSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RetentionRule>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::set_retention(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetRetentionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ClearRetention" => {
+                    #[allow(non_camel_case_types)]
+                    struct ClearRetentionSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ClearRetentionRequest>
+                    for ClearRetentionSvc<T> {
+                        type Response = super::ClearRetentionReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ClearRetentionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::clear_retention(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ClearRetentionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListRetention" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListRetentionSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListRetentionRequest>
+                    for ListRetentionSvc<T> {
+                        type Response = super::ListRetentionReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListRetentionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_retention(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListRetentionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/GetArchivedRun" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetArchivedRunSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::GetArchivedRunRequest>
+                    for GetArchivedRunSvc<T> {
+                        type Response = super::GetArchivedRunReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetArchivedRunRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::get_archived_run(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetArchivedRunSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/SetWeight" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetWeightSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::SetWeightRequest>
+                    for SetWeightSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetWeightRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::set_weight(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetWeightSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListWorkers" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListWorkersSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListWorkersRequest>
+                    for ListWorkersSvc<T> {
+                        type Response = super::WorkerPage;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListWorkersRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_workers(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListWorkersSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListLeaders" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListLeadersSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListLeadersRequest>
+                    for ListLeadersSvc<T> {
+                        type Response = super::ListLeadersReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListLeadersRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_leaders(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListLeadersSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListQueues" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListQueuesSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListQueuesRequest>
+                    for ListQueuesSvc<T> {
+                        type Response = super::QueueList;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListQueuesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_queues(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListQueuesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/GetTime" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetTimeSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::GetTimeRequest>
+                    for GetTimeSvc<T> {
+                        type Response = super::GetTimeReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetTimeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::get_time(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetTimeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/PutSchedule" => {
+                    #[allow(non_camel_case_types)]
+                    struct PutScheduleSvc<T: ClientService>(pub Arc<T>);
+                    impl<T: ClientService> tonic::server::UnaryService<super::Schedule>
+                    for PutScheduleSvc<T> {
+                        type Response = super::ScheduleRecord;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::Schedule>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::put_schedule(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PutScheduleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/GetSchedule" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetScheduleSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::GetScheduleRequest>
+                    for GetScheduleSvc<T> {
+                        type Response = super::GetScheduleReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetScheduleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::get_schedule(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetScheduleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListSchedules" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListSchedulesSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListSchedulesRequest>
+                    for ListSchedulesSvc<T> {
+                        type Response = super::SchedulePage;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListSchedulesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_schedules(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListSchedulesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/PauseSchedule" => {
+                    #[allow(non_camel_case_types)]
+                    struct PauseScheduleSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::PauseScheduleRequest>
+                    for PauseScheduleSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PauseScheduleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::pause_schedule(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PauseScheduleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ResumeSchedule" => {
+                    #[allow(non_camel_case_types)]
+                    struct ResumeScheduleSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ResumeScheduleRequest>
+                    for ResumeScheduleSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ResumeScheduleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::resume_schedule(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ResumeScheduleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/DeleteSchedule" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeleteScheduleSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::DeleteScheduleRequest>
+                    for DeleteScheduleSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeleteScheduleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::delete_schedule(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeleteScheduleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/DisableSchedules" => {
+                    #[allow(non_camel_case_types)]
+                    struct DisableSchedulesSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::DisableSchedulesRequest>
+                    for DisableSchedulesSvc<T> {
+                        type Response = super::DisableSchedulesReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DisableSchedulesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::disable_schedules(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DisableSchedulesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/TriggerSchedule" => {
+                    #[allow(non_camel_case_types)]
+                    struct TriggerScheduleSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::TriggerScheduleRequest>
+                    for TriggerScheduleSvc<T> {
+                        type Response = super::Started;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TriggerScheduleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::trigger_schedule(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TriggerScheduleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/BackfillSchedule" => {
+                    #[allow(non_camel_case_types)]
+                    struct BackfillScheduleSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::BackfillScheduleRequest>
+                    for BackfillScheduleSvc<T> {
+                        type Response = super::BackfillScheduleReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::BackfillScheduleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::backfill_schedule(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = BackfillScheduleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListFires" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListFiresSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListFiresRequest>
+                    for ListFiresSvc<T> {
+                        type Response = super::ListFiresReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListFiresRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_fires(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListFiresSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ClaimDuties" => {
+                    #[allow(non_camel_case_types)]
+                    struct ClaimDutiesSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ClaimDutiesRequest>
+                    for ClaimDutiesSvc<T> {
+                        type Response = super::ClaimDutiesReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ClaimDutiesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::claim_duties(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ClaimDutiesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/RenewDuties" => {
+                    #[allow(non_camel_case_types)]
+                    struct RenewDutiesSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::RenewDutiesRequest>
+                    for RenewDutiesSvc<T> {
+                        type Response = super::RenewDutiesReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RenewDutiesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::renew_duties(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RenewDutiesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/EndDuty" => {
+                    #[allow(non_camel_case_types)]
+                    struct EndDutySvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::EndDutyRequest>
+                    for EndDutySvc<T> {
+                        type Response = super::EndDutyReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EndDutyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::end_duty(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EndDutySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListDuties" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListDutiesSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListDutiesRequest>
+                    for ListDutiesSvc<T> {
+                        type Response = super::ListDutiesReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListDutiesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_duties(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListDutiesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ForgetDuty" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForgetDutySvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ForgetDutyRequest>
+                    for ForgetDutySvc<T> {
+                        type Response = super::ForgetDutyReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ForgetDutyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::forget_duty(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForgetDutySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for ClientServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "windlass.v1.ClientService";
+    impl<T> tonic::server::NamedService for ClientServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -9,6 +9,7 @@ use futures_util::Stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
+use windlass::remote::MESSAGE_BYTES_MAX;
 use windlass::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, Finished, Heartbeat, Hello, Recording,
     Store, StoreError, TakeSignal, Taken,
@@ -25,9 +26,6 @@ use windlass_proto::v1::worker_service_server::{WorkerService, WorkerServiceServ
 
 use super::gather::Gather;
 use super::idle::{Idle, Kind, Wake};
-
-/// The most bytes of one message.
-pub(super) const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// The most requests of one stream that are under way: who says more is not read until some are
 /// answered.
@@ -91,8 +89,8 @@ impl WorkerApi {
         }))
     }
 
-    /// The service, with its limits.
-    pub fn service(self) -> WorkerServiceServer<WorkerApi> {
+    /// The service, with its limits. Each request must have an [`Identity`](crate::identity::Identity) among its extensions.
+    pub fn into_service(self) -> WorkerServiceServer<WorkerApi> {
         WorkerServiceServer::new(self)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
@@ -107,6 +105,7 @@ impl WorkerService for WorkerApi {
         &self,
         request: Request<Streaming<v1::WorkerRequest>>,
     ) -> Result<Response<Self::WorkStream>, Status> {
+        super::admit(&request)?;
         let (replies, mut queue) = mpsc::channel(REPLIES_MAX);
         let session =
             Arc::new(Session { shared: Arc::clone(&self.0), replies, workers: Mutex::default() });

@@ -1,5 +1,7 @@
 //! The server, through its doors.
 
+mod contract;
 mod fuzz;
+mod grpc_client;
 mod grpc_worker;
 mod place;

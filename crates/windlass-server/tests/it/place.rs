@@ -8,7 +8,8 @@ use tonic::transport::{Channel, Endpoint, Server};
 use windlass::Windlass;
 use windlass::remote::RemoteStore;
 use windlass::store::{MemoryStore, Store};
-use windlass_server::grpc::WorkerApi;
+use windlass_server::grpc::{ClientApi, WorkerApi};
+use windlass_server::identity::Identity;
 
 /// A server that ends with the test.
 pub(crate) struct Place {
@@ -30,7 +31,16 @@ impl Place {
         let address = listener.local_addr().expect("its address");
         let api = WorkerApi::new(Arc::clone(&store), ending.clone());
         let incoming = tonic::transport::server::TcpIncoming::from(listener);
-        let serving = Server::builder().add_service(api.service()).serve_with_incoming(incoming);
+        let clients = ClientApi::new(Arc::clone(&store), ending.clone());
+        let known = |mut request: tonic::Request<()>| {
+            request.extensions_mut().insert(Identity::everyone());
+            Ok(request)
+        };
+        let serving = Server::builder()
+            .layer(tonic::service::InterceptorLayer::new(known))
+            .add_service(api.into_service())
+            .add_service(clients.into_service())
+            .serve_with_incoming(incoming);
         tokio::spawn(ending.clone().run_until_cancelled_owned(serving));
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         Place { store, endpoint, _ending: ending.drop_guard() }
@@ -43,7 +53,7 @@ impl Place {
 
     /// A store through it.
     pub(crate) fn remote(&self) -> Arc<RemoteStore> {
-        Arc::new(RemoteStore::with_channel(self.channel()))
+        Arc::new(RemoteStore::over(self.channel()))
     }
 
     /// It still does what it is asked for.

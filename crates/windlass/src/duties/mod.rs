@@ -260,7 +260,11 @@ impl Duties {
 }
 
 /// Does the duties that this process leads until `shutdown`, and then gives them up.
+/// On a store whose server does them there is nothing to do.
 pub(crate) async fn run(store: Arc<dyn Store>, options: DutyOptions, shutdown: CancellationToken) {
+    if !store.does_duties() {
+        return;
+    }
     if !options.is_led {
         let each = |duty| repeat(duty, &*store, store.timer_hints(), options.interval);
         let all = [Duty::PromoteDue, Duty::Reap, Duty::Prune, Duty::Schedules, Duty::Rollup];

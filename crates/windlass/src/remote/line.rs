@@ -16,14 +16,12 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 use windlass_core::{PayloadLimit, WorkerId};
 
+use super::MESSAGE_BYTES_MAX;
 use crate::store::{HintSender, Hints, StoreError};
 use crate::wire::v1::worker_reply::Reply;
 use crate::wire::v1::worker_request::Request;
 use crate::wire::v1::worker_service_client::WorkerServiceClient;
 use crate::wire::{Wire as _, error_of_status, v1};
-
-/// The most bytes of one message: a batch of the largest payloads.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// How long it may take to open a stream and to introduce one worker on it.
 const OPEN_TIME: Duration = Duration::from_secs(10);

@@ -5,30 +5,180 @@
 
 mod line;
 mod link;
+mod programs;
+mod store;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Request, Response, Status};
+use windlass_proto::v1::client_service_client::ClientServiceClient;
 
 use self::line::Line;
+use self::watch::Watch;
+use crate::error::{Error, ErrorKind};
+use crate::store::{Store, StoreError};
+use crate::wire::error_of_status;
+
+/// The most bytes of a message, in both directions.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// How long a connection may take to be there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a call may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often a connection is asked whether it is there still, and how long it may take to say so.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A store behind a server.
 pub struct RemoteStore {
     /// Connections that are made when they are needed, and again when they are lost.
     pub(crate) channel: Channel,
     line: Arc<Line>,
+    /// Who waits for the end of runs.
+    runs: Watch,
+    /// Who does the duties, where a test has them done by hand.
+    duties: Option<Arc<dyn Store>>,
 }
 
 impl RemoteStore {
-    /// A store over connections to servers.
-    pub fn with_channel(channel: Channel) -> Self {
-        RemoteStore { line: Line::new(channel.clone()), channel }
+    /// The store behind the server at this address, such as `http://windlass.example.com:7070`. A
+    /// connection is made with the first verb, and whenever it was lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Argument`] for what is not such an address.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
+        let endpoint = Endpoint::from(address(url.as_ref())?)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            .keep_alive_while_idle(true);
+        Ok(RemoteStore::over(endpoint.connect_lazy()))
+    }
+
+    /// The store behind the server at the other end of a channel.
+    pub fn over(channel: Channel) -> Self {
+        RemoteStore {
+            line: Line::new(channel.clone()),
+            channel,
+            runs: Watch::default(),
+            duties: None,
+        }
+    }
+
+    /// The same with another store for the verbs that a server does not do for anyone: those of
+    /// the background duties.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn with_duties(self, store: Arc<dyn Store>) -> Self {
+        RemoteStore { duties: Some(store), ..self }
+    }
+
+    /// Who does a verb that a server does for nobody.
+    fn own(&self, verb: &str) -> Result<&Arc<dyn Store>, StoreError> {
+        let text = || format!("the server does the duties; it cannot be asked for {verb:?}");
+        self.duties.as_ref().ok_or_else(|| StoreError::Conflict(text()))
+    }
+
+    fn client(&self) -> ClientServiceClient<Channel> {
+        client(&self.channel)
     }
 }
 
 impl fmt::Debug for RemoteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteStore").finish_non_exhaustive()
+    }
+}
+
+fn client(channel: &Channel) -> ClientServiceClient<Channel> {
+    ClientServiceClient::new(channel.clone())
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// The address of a server.
+fn address(url: &str) -> Result<Uri, Error> {
+    let wrong = |why: &str| {
+        let text = format!("the address of a server is http://host:port, not {url:?}: {why}");
+        Error::new(ErrorKind::Argument, text)
+    };
+    let uri: Uri = url.parse().map_err(|error| wrong(&format!("{error}")))?;
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => return Err(wrong("connections are not encrypted yet")),
+        Some(other) => return Err(wrong(&format!("it begins with {other}://"))),
+        None => return Err(wrong("it does not begin with http://")),
+    }
+    let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    if has_user {
+        return Err(wrong("it has a user"));
+    }
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(wrong("it has no host"));
+    }
+    if uri.path() != "/" || uri.query().is_some() {
+        return Err(wrong("it has a path"));
+    }
+    Ok(uri)
+}
+
+/// A message that is to be answered in time.
+fn timed<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(CALL_TIMEOUT);
+    request
+}
+
+/// What a call was answered.
+fn answered<T>(answer: Result<Response<T>, Status>) -> Result<T, StoreError> {
+    answer.map(Response::into_inner).map_err(|status| error_of_status(&status))
+}
+
+/// Asks the server: a store, the name of a call, and the message.
+macro_rules! ask {
+    ($store:expr, $call:ident, $message:expr) => {
+        $crate::remote::answered($store.client().$call($crate::remote::timed($message)).await)
+    };
+}
+use ask;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_none_is_refused_with_what_is_wrong_with_it() {
+        let cases = [
+            ("", "empty"),
+            ("localhost:7070", "does not begin with http://"),
+            ("https://localhost:7070", "not encrypted"),
+            ("postgres://localhost", "begins with postgres://"),
+            ("http://", ""),
+            ("http://someone@localhost", "has a user"),
+            ("http://localhost:7070/v1", "has a path"),
+            ("http://localhost:7070/?x", "has a path"),
+            ("http://local host", ""),
+        ];
+        for (url, why) in cases {
+            let error = address(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::Argument);
+            let text = error.to_string();
+            assert!(text.contains(&format!("{url:?}")) && text.contains(why), "{text}");
+        }
+        for url in ["http://localhost:7070", "http://[::1]:7070/", "http://windlass.example.com"] {
+            address(url).expect(url);
+        }
     }
 }

@@ -366,6 +366,11 @@ pub trait Store: WorkerLink + ScheduleStore + QueueStore + DutyStore {
         false
     }
 
+    /// Whether processes that use the store do the background duties: not where a server does.
+    fn does_duties(&self) -> bool {
+        true
+    }
+
     /// Says that a transaction of a user's that starts runs is about to be committed: this
     /// process looks soon whether it was. For stores in which there are such transactions.
     fn expect_staged(&self) {}

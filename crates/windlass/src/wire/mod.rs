@@ -3,9 +3,19 @@
 //! A message is built by anyone, so reading one checks everything that our types promise, and
 //! an error names the field. This module does not send anything.
 
+mod dead;
 mod definition;
+mod duties;
 mod errors;
+mod events;
+mod log;
+mod records;
+mod retention;
+mod schedules;
 mod steps;
+#[cfg(test)]
+mod tests;
+mod watch;
 mod worker;
 
 use std::fmt;
@@ -14,11 +24,12 @@ use std::time::Duration;
 
 use windlass_core::{
     Failure, FailureCode, Fence, Payload, Priority, RunId, RunState, TaskId, TaskIndex, TaskState,
-    Timestamp, Version,
+    Tenant, Timestamp, Version,
 };
 pub use windlass_proto::v1;
 
 pub use errors::{ERROR_METADATA, error_of_status, status_of_error};
+pub use events::{read_why, write_why};
 pub use worker::{
     read_answers, read_tasks, read_to_undo, write_answers, write_tasks, write_to_undo,
 };
@@ -111,6 +122,52 @@ pub fn parse<T: FromStr<Err: fmt::Display>>(field: &str, text: &str) -> Result<T
 /// A name, which has its own checks.
 pub fn name<T, E: fmt::Display>(field: &str, read: Result<T, E>) -> Result<T, WireError> {
     read.map_err(|error| WireError::new(field, error))
+}
+
+/// A name in a field, if there is one.
+pub fn name_some<T, E: fmt::Display>(
+    field: &str,
+    text: Option<String>,
+    read: impl FnOnce(String) -> Result<T, E>,
+) -> Result<Option<T>, WireError> {
+    name(field, text.map(read).transpose())
+}
+
+/// An id in a field, if there is one.
+pub fn parse_some<T: FromStr<Err: fmt::Display>>(
+    field: &str,
+    text: Option<String>,
+) -> Result<Option<T>, WireError> {
+    text.map(|text| parse(field, &text)).transpose()
+}
+
+/// Every id of a field.
+pub fn parse_all<T: FromStr<Err: fmt::Display>>(
+    field: &str,
+    texts: &[String],
+) -> Result<Vec<T>, WireError> {
+    let one = |(place, text): (usize, &String)| parse(&format!("{field}[{place}]"), text);
+    texts.iter().enumerate().map(one).collect()
+}
+
+/// Whose something is, `default` if nothing is said.
+pub fn tenant(text: &str) -> Result<Tenant, WireError> {
+    if text.is_empty() { Ok(Tenant::default()) } else { name("tenant", Tenant::new(text)) }
+}
+
+/// A JSON value, `null` if nothing is said.
+pub fn json_or_null(field: &str, text: String) -> Result<Payload, WireError> {
+    json(field, if text.is_empty() { "null".to_owned() } else { text })
+}
+
+/// How many are asked for at most. More than a page holds is never answered.
+pub fn limit(limit: usize) -> u32 {
+    u32::try_from(limit).unwrap_or(u32::MAX)
+}
+
+/// A count that is as large as numbers of this machine may be.
+pub fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// A JSON value.
@@ -273,18 +330,12 @@ impl Wire for NewRun {
 
     fn from_wire(message: v1::NewRun) -> Result<Self, WireError> {
         let key = message.key.map(windlass_core::IdempotencyKey::new).transpose();
-        let tenant = if message.tenant.is_empty() {
-            windlass_core::Tenant::default()
-        } else {
-            name("tenant", windlass_core::Tenant::new(&message.tenant))?
-        };
-        let input = if message.input.is_empty() { "null".to_owned() } else { message.input };
         Ok(NewRun {
             id: parse("id", &message.id)?,
             workflow: name("workflow", windlass_core::WorkflowName::new(&message.workflow))?,
             version: version(message.version)?,
-            tenant,
-            input: json("input", input)?,
+            tenant: tenant(&message.tenant)?,
+            input: json_or_null("input", message.input)?,
             key: name("key", key)?,
             delay: Duration::from_micros(message.delay_us),
             priority: priority(message.priority)?,

@@ -1,0 +1,149 @@
+//! What operators look at and do.
+
+use windlass::store::{
+    DeadLetterFilter, Discard, LogFilter, NewLogEntry, PAGE_MAX, Redrive, RetentionRule,
+    WorkerFilter,
+};
+use windlass::wire::{Wire, WireError, name, name_some, parse, read_some, write_all};
+use windlass_core::{RunState, Tenant, Weight, WorkflowName};
+use windlass_proto::v1;
+
+use super::pages::{first, shorter};
+use super::{Caller, Refused};
+
+pub(super) async fn list_dead_letters(
+    caller: &Caller,
+    message: v1::ListDeadLettersRequest,
+) -> Result<v1::DeadLetterPage, Refused> {
+    let filter: DeadLetterFilter = read_some("filter", message.filter)?.unwrap_or_default();
+    let after = read_some("after", message.after)?;
+    let mut limit = message.limit.map_or(PAGE_MAX, |limit| limit as usize);
+    loop {
+        let page = caller.store.list_dead_letters(filter.clone(), after, limit).await?.to_wire();
+        match shorter(&page, limit) {
+            Some(half) => limit = half,
+            None => return Ok(page),
+        }
+    }
+}
+
+pub(super) async fn redrive_dead_letters(
+    caller: &Caller,
+    message: v1::RedriveRequest,
+) -> Result<v1::RedriveReply, Refused> {
+    Ok(caller.store.redrive(Redrive::from_wire(message)?).await?.to_wire())
+}
+
+pub(super) async fn discard_dead_letters(
+    caller: &Caller,
+    message: v1::DiscardRequest,
+) -> Result<v1::DiscardReply, Refused> {
+    Ok(caller.store.discard(Discard::from_wire(message)?).await?.to_wire())
+}
+
+pub(super) async fn write_log(
+    caller: &Caller,
+    message: v1::NewLogEntry,
+) -> Result<v1::Done, Refused> {
+    caller.store.log(NewLogEntry::from_wire(message)?).await?;
+    Ok(v1::Done {})
+}
+
+pub(super) async fn list_log(
+    caller: &Caller,
+    message: v1::ListLogRequest,
+) -> Result<v1::LogPage, Refused> {
+    let mut limit = first(message.limit);
+    let filter = LogFilter::from_wire(message)?;
+    loop {
+        let filter = LogFilter { limit, ..filter.clone() };
+        let page = caller.store.list_log(filter).await?.to_wire();
+        match shorter(&page, limit) {
+            Some(half) => limit = half,
+            None => return Ok(page),
+        }
+    }
+}
+
+pub(super) async fn set_retention(
+    caller: &Caller,
+    message: v1::RetentionRule,
+) -> Result<v1::Done, Refused> {
+    caller.store.set_retention(RetentionRule::from_wire(message)?).await?;
+    Ok(v1::Done {})
+}
+
+pub(super) async fn clear_retention(
+    caller: &Caller,
+    message: v1::ClearRetentionRequest,
+) -> Result<v1::ClearRetentionReply, Refused> {
+    let workflow = name_some("workflow", message.workflow, WorkflowName::new)?;
+    let state = RunState::from_wire(message.state)?;
+    let was_there = caller.store.clear_retention(workflow, state).await?;
+    Ok(v1::ClearRetentionReply { was_there })
+}
+
+pub(super) async fn list_retention(
+    caller: &Caller,
+    v1::ListRetentionRequest {}: v1::ListRetentionRequest,
+) -> Result<v1::ListRetentionReply, Refused> {
+    let rules = caller.store.list_retention().await?;
+    Ok(v1::ListRetentionReply { rules: write_all(&rules) })
+}
+
+pub(super) async fn get_archived_run(
+    caller: &Caller,
+    message: v1::GetArchivedRunRequest,
+) -> Result<v1::GetArchivedRunReply, Refused> {
+    let run = caller.store.get_archived_run(parse("run", &message.run)?).await?;
+    Ok(v1::GetArchivedRunReply { run: run.as_ref().map(Wire::to_wire) })
+}
+
+pub(super) async fn set_weight(
+    caller: &Caller,
+    message: v1::SetWeightRequest,
+) -> Result<v1::Done, Refused> {
+    let tenant = name("tenant", Tenant::new(&message.tenant))?;
+    let weight = u16::try_from(message.weight).ok().and_then(Weight::new);
+    let wrong = || WireError::new("weight", format!("{} is not within 1 to 1000", message.weight));
+    caller.store.set_weight(tenant, weight.ok_or_else(wrong)?).await?;
+    Ok(v1::Done {})
+}
+
+pub(super) async fn list_workers(
+    caller: &Caller,
+    message: v1::ListWorkersRequest,
+) -> Result<v1::WorkerPage, Refused> {
+    let mut limit = first(message.limit);
+    let filter = WorkerFilter::from_wire(message)?;
+    loop {
+        let filter = WorkerFilter { limit, ..filter.clone() };
+        let page = caller.store.list_workers(filter).await?.to_wire();
+        match shorter(&page, limit) {
+            Some(half) => limit = half,
+            None => return Ok(page),
+        }
+    }
+}
+
+pub(super) async fn list_leaders(
+    caller: &Caller,
+    v1::ListLeadersRequest {}: v1::ListLeadersRequest,
+) -> Result<v1::ListLeadersReply, Refused> {
+    let leaders = caller.store.list_leaders().await?;
+    Ok(v1::ListLeadersReply { leaders: write_all(&leaders) })
+}
+
+pub(super) async fn list_queues(
+    caller: &Caller,
+    v1::ListQueuesRequest {}: v1::ListQueuesRequest,
+) -> Result<v1::QueueList, Refused> {
+    Ok(caller.store.list_queues().await?.to_wire())
+}
+
+pub(super) async fn get_time(
+    caller: &Caller,
+    v1::GetTimeRequest {}: v1::GetTimeRequest,
+) -> Result<v1::GetTimeReply, Refused> {
+    Ok(v1::GetTimeReply { now_us: caller.store.now().await?.as_micros() })
+}

@@ -1,0 +1,158 @@
+//! What programs declare: schedules, and duties of their own.
+
+use std::time::Duration;
+
+use windlass::store::{
+    DutyClaim, DutyEnd, DutyMandate, FIRES_KEPT, NewSchedule, PROCESS_DUTIES_MAX, SCHEDULES_MAX,
+    ScheduleFilter, ScheduleKey,
+};
+use windlass::wire::{Wire, WireError, name, parse, read, read_all, time, write_all};
+use windlass_core::{DutyName, ScheduleOwner};
+use windlass_proto::v1;
+
+use super::pages::{first, shorter};
+use super::{Caller, Refused};
+
+/// Refuses more than a store would have.
+fn check(field: &str, len: usize, max: usize) -> Result<(), WireError> {
+    if len > max {
+        return Err(WireError::new(field, format!("has {len} items, the limit is {max}")));
+    }
+    Ok(())
+}
+
+pub(super) async fn put_schedule(
+    caller: &Caller,
+    message: v1::Schedule,
+) -> Result<v1::ScheduleRecord, Refused> {
+    Ok(caller.store.put_schedule(NewSchedule::from_wire(message)?).await?.to_wire())
+}
+
+pub(super) async fn get_schedule(
+    caller: &Caller,
+    message: v1::GetScheduleRequest,
+) -> Result<v1::GetScheduleReply, Refused> {
+    let schedule = caller.store.get_schedule(read("key", message.key)?).await?;
+    Ok(v1::GetScheduleReply { schedule: schedule.as_ref().map(Wire::to_wire) })
+}
+
+pub(super) async fn list_schedules(
+    caller: &Caller,
+    message: v1::ListSchedulesRequest,
+) -> Result<v1::SchedulePage, Refused> {
+    let mut limit = first(message.limit);
+    let filter = ScheduleFilter::from_wire(message)?;
+    loop {
+        let filter = ScheduleFilter { limit, ..filter.clone() };
+        let page = caller.store.list_schedules(filter).await?.to_wire();
+        match shorter(&page, limit) {
+            Some(half) => limit = half,
+            None => return Ok(page),
+        }
+    }
+}
+
+pub(super) async fn pause_schedule(
+    caller: &Caller,
+    message: v1::PauseScheduleRequest,
+) -> Result<v1::Done, Refused> {
+    caller.store.pause_schedule(read("key", message.key)?).await?;
+    Ok(v1::Done {})
+}
+
+pub(super) async fn resume_schedule(
+    caller: &Caller,
+    message: v1::ResumeScheduleRequest,
+) -> Result<v1::Done, Refused> {
+    caller.store.resume_schedule(read("key", message.key)?).await?;
+    Ok(v1::Done {})
+}
+
+pub(super) async fn delete_schedule(
+    caller: &Caller,
+    message: v1::DeleteScheduleRequest,
+) -> Result<v1::Done, Refused> {
+    caller.store.delete_schedule(read("key", message.key)?).await?;
+    Ok(v1::Done {})
+}
+
+pub(super) async fn disable_schedules(
+    caller: &Caller,
+    message: v1::DisableSchedulesRequest,
+) -> Result<v1::DisableSchedulesReply, Refused> {
+    check("declared", message.declared.len(), SCHEDULES_MAX)?;
+    let owner = name("owner", ScheduleOwner::new(&message.owner))?;
+    let declared: Vec<ScheduleKey> = read_all("declared", message.declared)?;
+    let disabled = caller.store.disable_schedules(owner, declared).await?;
+    Ok(v1::DisableSchedulesReply { disabled: write_all(&disabled) })
+}
+
+pub(super) async fn trigger_schedule(
+    caller: &Caller,
+    message: v1::TriggerScheduleRequest,
+) -> Result<v1::Started, Refused> {
+    let (key, run) = (read("key", message.key)?, parse("run", &message.run)?);
+    Ok(caller.store.trigger_schedule(key, run).await?.to_wire())
+}
+
+pub(super) async fn backfill_schedule(
+    caller: &Caller,
+    message: v1::BackfillScheduleRequest,
+) -> Result<v1::BackfillScheduleReply, Refused> {
+    let (from, until) = (time(message.from_us), time(message.until_us));
+    let key = read("key", message.key)?;
+    Ok(caller.store.backfill_schedule(key, from, until).await?.to_wire())
+}
+
+pub(super) async fn list_fires(
+    caller: &Caller,
+    message: v1::ListFiresRequest,
+) -> Result<v1::ListFiresReply, Refused> {
+    let limit = message.limit.map_or(FIRES_KEPT, |limit| limit as usize);
+    let fires = caller.store.list_fires(read("key", message.key)?, limit).await?;
+    Ok(v1::ListFiresReply { fires: write_all(&fires) })
+}
+
+pub(super) async fn claim_duties(
+    caller: &Caller,
+    message: v1::ClaimDutiesRequest,
+) -> Result<v1::ClaimDutiesReply, Refused> {
+    Ok(caller.store.claim_duties(DutyClaim::from_wire(message)?).await?.to_wire())
+}
+
+pub(super) async fn renew_duties(
+    caller: &Caller,
+    message: v1::RenewDutiesRequest,
+) -> Result<v1::RenewDutiesReply, Refused> {
+    check("mandates", message.mandates.len(), PROCESS_DUTIES_MAX)?;
+    let mandates: Vec<DutyMandate> = read_all("mandates", message.mandates)?;
+    let ttl = Duration::from_micros(message.ttl_us);
+    let names = caller.store.renew_duties(mandates, ttl).await?;
+    Ok(v1::RenewDutiesReply { names: names.iter().map(ToString::to_string).collect() })
+}
+
+pub(super) async fn end_duty(
+    caller: &Caller,
+    message: v1::EndDutyRequest,
+) -> Result<v1::EndDutyReply, Refused> {
+    let ended = caller.store.end_duty(DutyEnd::from_wire(message)?).await?;
+    let ended =
+        ended.map(|(at, duty)| v1::DutyEnded { at_us: at.as_micros(), duty: Some(duty.to_wire()) });
+    Ok(v1::EndDutyReply { ended })
+}
+
+pub(super) async fn list_duties(
+    caller: &Caller,
+    v1::ListDutiesRequest {}: v1::ListDutiesRequest,
+) -> Result<v1::ListDutiesReply, Refused> {
+    let duties = caller.store.list_duties().await?;
+    Ok(v1::ListDutiesReply { duties: write_all(&duties) })
+}
+
+pub(super) async fn forget_duty(
+    caller: &Caller,
+    message: v1::ForgetDutyRequest,
+) -> Result<v1::ForgetDutyReply, Refused> {
+    let duty = name("name", DutyName::new(&message.name))?;
+    Ok(v1::ForgetDutyReply { was_there: caller.store.forget_duty(duty).await? })
+}

@@ -1,0 +1,144 @@
+//! Runs: what is started, looked at and steered.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use windlass::store::{NewKeySignal, NewRun, NewSignal, RunFilter};
+use windlass::wire::{Wire, name, name_some, parse, read, read_all, write_all, write_why};
+use windlass_core::{Call, Definition, EventId, RunId, TaskId, TaskIndex, TaskName, Timestamp};
+use windlass_proto::v1;
+
+use super::pages::{at_most, cut, first, shorter};
+use super::{Caller, Refused};
+
+pub(super) async fn register_workflow(
+    caller: &Caller,
+    message: v1::RegisterWorkflowRequest,
+) -> Result<v1::Done, Refused> {
+    let definition: Arc<Definition> = read("definition", message.definition)?;
+    caller.store.register(definition).await?;
+    Ok(v1::Done {})
+}
+
+pub(super) async fn start_runs(
+    caller: &Caller,
+    mut message: v1::StartRunsRequest,
+) -> Result<v1::StartRunsReply, Refused> {
+    for run in message.runs.iter_mut().filter(|run| run.id.is_empty()) {
+        let now = Timestamp::from(SystemTime::now());
+        run.id = RunId::from_parts(now, fastrand::u128(..)).to_string();
+    }
+    let runs: Vec<NewRun> = read_all("runs", message.runs)?;
+    let answers = caller.store.start_runs(runs).await?;
+    Ok(v1::StartRunsReply { answers: write_all(&answers) })
+}
+
+pub(super) async fn get_run(
+    caller: &Caller,
+    message: v1::GetRunRequest,
+) -> Result<v1::GetRunReply, Refused> {
+    let run = caller.store.get_run(parse("run", &message.run)?).await?;
+    Ok(v1::GetRunReply { run: run.as_ref().map(Wire::to_wire) })
+}
+
+pub(super) async fn list_runs(
+    caller: &Caller,
+    message: v1::ListRunsRequest,
+) -> Result<v1::RunPage, Refused> {
+    let mut limit = first(message.limit);
+    let filter = RunFilter::from_wire(message)?;
+    loop {
+        let filter = RunFilter { limit, ..filter.clone() };
+        let page = caller.store.list_runs(filter).await?.to_wire();
+        match shorter(&page, limit) {
+            Some(half) => limit = half,
+            None => return Ok(page),
+        }
+    }
+}
+
+pub(super) async fn list_tasks(
+    caller: &Caller,
+    message: v1::ListTasksRequest,
+) -> Result<v1::ListTasksReply, Refused> {
+    let (run, after) = (parse("run", &message.run)?, message.after.map(TaskIndex));
+    let tasks = caller.store.list_tasks(run, after, at_most(message.limit)).await?;
+    let (tasks, has_more) = cut(write_all(&tasks));
+    Ok(v1::ListTasksReply { tasks, has_more })
+}
+
+pub(super) async fn get_task(
+    caller: &Caller,
+    message: v1::GetTaskRequest,
+) -> Result<v1::GetTaskReply, Refused> {
+    let task = name("name", TaskName::new(&message.name))?;
+    let task = caller.store.get_task(parse("run", &message.run)?, task).await?;
+    Ok(v1::GetTaskReply { task: task.as_ref().map(Wire::to_wire) })
+}
+
+pub(super) async fn list_steps(
+    caller: &Caller,
+    message: v1::ListStepsRequest,
+) -> Result<v1::ListStepsReply, Refused> {
+    let task: TaskId = read("task", message.task)?;
+    let after = message.after.map(Call);
+    let steps = caller.store.list_steps(task, after, at_most(message.limit)).await?;
+    let (steps, has_more) = cut(write_all(&steps));
+    Ok(v1::ListStepsReply { steps, has_more })
+}
+
+pub(super) async fn list_events(
+    caller: &Caller,
+    message: v1::ListEventsRequest,
+) -> Result<v1::ListEventsReply, Refused> {
+    let (run, after) = (parse("run", &message.run)?, message.after.map(EventId));
+    let events = caller.store.list_events(run, after, at_most(message.limit)).await?;
+    let (events, has_more) = cut(write_all(&events));
+    Ok(v1::ListEventsReply { events, has_more })
+}
+
+pub(super) async fn why(caller: &Caller, message: v1::WhyRequest) -> Result<v1::WhyReply, Refused> {
+    let task = name_some("task", message.task, TaskName::new)?;
+    let why = caller.store.why(parse("run", &message.run)?, task).await?;
+    Ok(write_why(why.as_ref())?)
+}
+
+pub(super) async fn cancel_run(
+    caller: &Caller,
+    message: v1::CancelRunRequest,
+) -> Result<v1::Done, Refused> {
+    caller.store.cancel_run(parse("run", &message.run)?, message.reason).await?;
+    Ok(v1::Done {})
+}
+
+pub(super) async fn retry_run(
+    caller: &Caller,
+    message: v1::RetryRunRequest,
+) -> Result<v1::RetryRunReply, Refused> {
+    let round = caller.store.retry_run(parse("run", &message.run)?, message.round).await?;
+    Ok(v1::RetryRunReply { round })
+}
+
+pub(super) async fn undo_run(
+    caller: &Caller,
+    message: v1::UndoRunRequest,
+) -> Result<v1::UndoRunReply, Refused> {
+    let run = caller.store.undo_run(parse("run", &message.run)?).await?;
+    Ok(v1::UndoRunReply { run: run.to_string() })
+}
+
+pub(super) async fn signal_run(
+    caller: &Caller,
+    message: v1::SignalRunRequest,
+) -> Result<v1::Done, Refused> {
+    caller.store.signal(NewSignal::from_wire(message)?).await?;
+    Ok(v1::Done {})
+}
+
+pub(super) async fn signal_key(
+    caller: &Caller,
+    message: v1::SignalKeyRequest,
+) -> Result<v1::Done, Refused> {
+    caller.store.signal_key(NewKeySignal::from_wire(message)?).await?;
+    Ok(v1::Done {})
+}

@@ -1,0 +1,1 @@
+//! A store behind a server answers what the store answers.

@@ -1,0 +1,1 @@
+//! What is said is what is understood.
