@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use windlass::store::{HandlerKey, Hints};
 use windlass_core::{QueueName, WorkerId};
 use windlass_proto::v1;
@@ -53,6 +54,8 @@ struct Sleepers {
     /// more is passed over.
     order: VecDeque<(u64, WorkerId)>,
     wakes: HashMap<WorkerId, (u64, Wake)>,
+    /// The newest look that found nothing: when it began, and how many hints there were before.
+    dry: Option<(Instant, u64)>,
 }
 
 #[derive(Default)]
@@ -64,31 +67,50 @@ struct State {
 }
 
 /// Who is idle.
-#[derive(Default)]
-pub(crate) struct Idle(Mutex<State>);
+pub(crate) struct Idle {
+    state: Mutex<State>,
+    hints: Hints,
+}
 
 /// When someone began to look for tasks: what is hinted at from then on it may have missed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Began(u64);
+pub(crate) struct Began {
+    looks: u64,
+    at: Instant,
+    hints: u64,
+    sees_all: bool,
+}
 
 impl Idle {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Of those who wait for hints of a store.
+    pub(crate) fn new(hints: Hints) -> Self {
+        Idle { state: Mutex::default(), hints }
     }
 
-    /// A worker is about to look.
-    pub(crate) fn begin(&self, kind: &Kind, worker: WorkerId) -> Began {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether another of this kind has found nothing a moment ago, and nobody hinted since.
+    pub(crate) fn is_dry(&self, kind: &Kind) -> bool {
+        let dry = self.state().kinds.get(kind).and_then(|sleepers| sleepers.dry);
+        dry.is_some_and(|(at, hints)| at.elapsed() < LOOK_EVERY && hints == self.hints.sent())
+    }
+
+    /// A worker is about to look. `sees_all` unless it may find nothing although there is
+    /// something.
+    pub(crate) fn begin(&self, kind: &Kind, worker: WorkerId, sees_all: bool) -> Began {
         let mut state = self.state();
         if let Some(sleepers) = state.kinds.get_mut(kind) {
             sleepers.wakes.remove(&worker);
         }
-        Began(state.looks)
+        Began { looks: state.looks, at: Instant::now(), hints: self.hints.sent(), sees_all }
     }
 
     /// A worker has found nothing. It is woken at once if there was a hint since it began.
     pub(crate) fn fall_idle(&self, kind: &Kind, worker: WorkerId, began: Began, wake: Wake) {
         let mut state = self.state();
-        if state.looks != began.0 {
+        if state.looks != began.looks {
             drop(state);
             wake.wake(worker);
             return;
@@ -96,6 +118,9 @@ impl Idle {
         state.last_number += 1;
         let number = state.last_number;
         let sleepers = state.kinds.entry(kind.clone()).or_default();
+        if began.sees_all {
+            sleepers.dry = sleepers.dry.max(Some((began.at, began.hints)));
+        }
         sleepers.order.push_back((number, worker));
         sleepers.wakes.insert(worker, (number, wake));
         // What is passed over must not be kept for ever.
@@ -137,7 +162,8 @@ impl Idle {
     }
 
     /// Watches for tasks on behalf of all who are idle.
-    pub(crate) async fn watch(self: Arc<Self>, mut hints: Hints) {
+    pub(crate) async fn watch(self: Arc<Self>) {
+        let mut hints = self.hints.clone();
         loop {
             let pause = LOOK_EVERY.mul_f64(1.0 - fastrand::f64() / 4.0);
             // A hint or the time, both are a reason to look.
@@ -164,6 +190,10 @@ fn wake_next(sleepers: &mut Sleepers) {
 mod tests {
     use super::*;
 
+    fn idle() -> Idle {
+        Idle::new(windlass::store::HintSender::new().subscribe())
+    }
+
     fn kind() -> Kind {
         Kind { queues: Arc::new([]), handlers: Arc::new([]) }
     }
@@ -176,8 +206,8 @@ mod tests {
 
     #[test]
     fn one_of_each_kind_is_woken_and_whoever_finds_something_wakes_the_next() {
-        let idle = Idle::default();
-        let began = idle.begin(&kind(), WorkerId::from_random(1));
+        let idle = idle();
+        let began = idle.begin(&kind(), WorkerId::from_random(1), true);
         let mut sleeping: Vec<_> = (1..=4).map(|worker| sleep(&idle, worker, began)).collect();
         let mut awake = || {
             let woken = |answer: &mut oneshot::Receiver<()>| answer.try_recv().is_ok();
@@ -194,19 +224,19 @@ mod tests {
 
     #[test]
     fn a_hint_between_the_look_and_the_sleep_is_not_missed() {
-        let idle = Idle::default();
-        let began = idle.begin(&kind(), WorkerId::from_random(1));
+        let idle = idle();
+        let began = idle.begin(&kind(), WorkerId::from_random(1), true);
         idle.look();
         assert!(sleep(&idle, 1, began).try_recv().is_ok());
     }
 
     #[test]
     fn who_is_gone_is_passed_over() {
-        let idle = Idle::default();
-        let began = idle.begin(&kind(), WorkerId::from_random(1));
+        let idle = idle();
+        let began = idle.begin(&kind(), WorkerId::from_random(1), true);
         drop(sleep(&idle, 1, began));
         let _asked_again = sleep(&idle, 2, began);
-        idle.begin(&kind(), WorkerId::from_random(2));
+        idle.begin(&kind(), WorkerId::from_random(2), true);
         let mut third = sleep(&idle, 3, began);
         idle.look();
         assert!(third.try_recv().is_ok());

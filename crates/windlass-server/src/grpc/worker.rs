@@ -61,8 +61,8 @@ struct Shared {
 impl WorkerApi {
     /// A door to a store, until `ending`.
     pub fn new(store: Arc<dyn Store>, ending: CancellationToken) -> Self {
-        let idle = Arc::new(Idle::default());
-        let watching = Arc::clone(&idle).watch(store.work_hints());
+        let idle = Arc::new(Idle::new(store.work_hints()));
+        let watching = Arc::clone(&idle).watch();
         tokio::spawn(ending.clone().run_until_cancelled_owned(watching));
         let (one, two, three, four) = (store.clone(), store.clone(), store.clone(), store.clone());
         WorkerApi(Arc::new(Shared {
@@ -121,11 +121,19 @@ impl WorkerService for WorkerApi {
 struct Session {
     shared: Arc<Shared>,
     replies: mpsc::Sender<v1::WorkerReply>,
-    workers: Mutex<HashMap<WorkerId, Kind>>,
+    workers: Mutex<HashMap<WorkerId, Known>>,
+}
+
+/// What is known of a worker on a stream.
+#[derive(Clone)]
+struct Known {
+    kind: Kind,
+    /// Its newest claim.
+    seq: ClaimSeq,
 }
 
 impl Session {
-    fn workers(&self) -> MutexGuard<'_, HashMap<WorkerId, Kind>> {
+    fn workers(&self) -> MutexGuard<'_, HashMap<WorkerId, Known>> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,7 +164,7 @@ impl Session {
                 }
             }
         }
-        for (worker, kind) in self.workers().drain() {
+        for (worker, Known { kind, .. }) in self.workers().drain() {
             self.shared.idle.forget(&kind, worker);
         }
     }
@@ -236,7 +244,7 @@ impl Session {
             Asked::Leave(leave) => {
                 let worker: WorkerId = parse("worker", &leave.worker)?;
                 store.leave(worker).await?;
-                if let Some(kind) = self.workers().remove(&worker) {
+                if let Some(Known { kind, .. }) = self.workers().remove(&worker) {
                     shared.idle.forget(&kind, worker);
                 }
                 Reply::Done(v1::Done {})
@@ -256,7 +264,7 @@ impl Session {
             Kind { queues: hello.info.queues.clone().into(), handlers: hello.workflows().into() };
         let store = &self.shared.store;
         store.join(hello).await?;
-        self.workers().insert(worker, kind);
+        self.workers().insert(worker, Known { kind, seq: ClaimSeq(0) });
         Ok(v1::Welcome {
             payload_limit: store.payload_limit().get() as u64,
             server_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -266,7 +274,7 @@ impl Session {
     /// What a claim asks the store for, and what kind of worker asks.
     fn claim_request(&self, claim: v1::Claim) -> Result<(ClaimRequest, Kind), Refused> {
         let worker: WorkerId = parse("worker", &claim.worker)?;
-        let said = self.workers().get(&worker).cloned();
+        let said = self.workers().get(&worker).map(|known| known.kind.clone());
         let kind = if claim.queues.is_empty() && claim.workflows.is_empty() {
             let unknown = || WireError::new("worker", "has not said hello on this stream");
             said.ok_or_else(unknown)?
@@ -288,13 +296,25 @@ impl Session {
         Ok((request, kind))
     }
 
+    /// Whether a claim is not one that came before: that is answered with nothing, whatever there
+    /// is.
+    fn is_next(&self, worker: WorkerId, seq: ClaimSeq) -> bool {
+        self.workers().get_mut(&worker).is_some_and(|known| {
+            let is_next = known.seq < seq;
+            known.seq = known.seq.max(seq);
+            is_next
+        })
+    }
+
     async fn claim(&self, claim: v1::Claim) -> Result<v1::Tasks, Refused> {
         let wait = Duration::from_micros(claim.wait_us).min(WAIT_MAX);
         let (request, kind) = self.claim_request(claim)?;
         let (worker, limit) = (request.worker, request.limit);
         let Shared { store, idle, claims, .. } = &*self.shared;
-        let began = idle.begin(&kind, worker);
-        let tasks = {
+        let began = idle.begin(&kind, worker, self.is_next(worker, request.seq));
+        let tasks = if request.is_poll && idle.is_dry(&kind) {
+            Vec::new()
+        } else {
             // Closed never: it is ours.
             let _permit = claims.acquire().await;
             store.claim(request).await?

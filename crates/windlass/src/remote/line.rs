@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tonic::Streaming;
 use tonic::transport::Channel;
 use windlass_core::{PayloadLimit, WorkerId};
@@ -29,9 +29,6 @@ const OPEN_TIME: Duration = Duration::from_secs(10);
 /// How many requests wait to be written.
 const WRITE_QUEUE: usize = 64;
 
-/// How long a worker that found nothing need not ask again, while the server watches for it.
-const WATCHED: Duration = Duration::from_secs(15);
-
 /// What is said of workers to a server.
 pub(crate) struct Line {
     channel: Channel,
@@ -45,14 +42,8 @@ pub(crate) struct Line {
 #[derive(Default)]
 struct State {
     stream: Option<Arc<Stream>>,
-    workers: HashMap<WorkerId, Worker>,
-}
-
-/// What is known of a worker of this process.
-struct Worker {
-    hello: Arc<v1::Hello>,
-    /// When the server was last asked for tasks and had none.
-    dry_since: Option<Instant>,
+    /// What the workers of this process say of themselves.
+    workers: HashMap<WorkerId, Arc<v1::Hello>>,
 }
 
 /// One stream.
@@ -133,7 +124,7 @@ impl Line {
         let hello = Arc::new(hello);
         let stream = self.stream().await?;
         introduce(self, &stream, &hello).await?;
-        self.state().workers.insert(worker, Worker { hello, dry_since: None });
+        self.state().workers.insert(worker, hello);
         Ok(())
     }
 
@@ -150,28 +141,13 @@ impl Line {
         workflows: &[v1::WorkflowVersion],
     ) -> bool {
         let state = self.state();
-        let Some(Worker { hello, .. }) = state.workers.get(&worker) else { return false };
+        let Some(hello) = state.workers.get(&worker) else { return false };
         let definitions = &hello.definitions;
         hello.queues == queues
             && definitions.len() == workflows.len()
             && definitions.iter().zip(workflows).all(|(definition, key)| {
                 definition.name == key.workflow && definition.version == key.version
             })
-    }
-
-    /// Whether the server watches for tasks for this worker and would hint at any.
-    pub(crate) fn is_watched(&self, worker: WorkerId) -> bool {
-        let state = self.state();
-        let is_open = state.stream.as_ref().is_some_and(|stream| !stream.requests.is_closed());
-        let dry_since = state.workers.get(&worker).and_then(|worker| worker.dry_since);
-        is_open && dry_since.is_some_and(|since| since.elapsed() < WATCHED)
-    }
-
-    /// Notes whether the server had tasks for a worker.
-    pub(crate) fn note_claim(&self, worker: WorkerId, is_dry: bool) {
-        if let Some(worker) = self.state().workers.get_mut(&worker) {
-            worker.dry_since = is_dry.then(Instant::now);
-        }
     }
 
     /// Asks the server, and waits for its answer.
@@ -196,11 +172,7 @@ impl Line {
             Ok(stream) => stream?,
             Err(_) => return Err(StoreError::Unavailable("the server does not answer".into())),
         };
-        let hellos: Vec<(WorkerId, Arc<v1::Hello>)> = {
-            let mut state = self.state();
-            state.workers.values_mut().for_each(|worker| worker.dry_since = None);
-            state.workers.iter().map(|(id, worker)| (*id, Arc::clone(&worker.hello))).collect()
-        };
+        let hellos = self.state().workers.clone();
         for (worker, hello) in hellos {
             match introduce(self, &stream, &hello).await {
                 // It hears of it with its next heartbeat or claim.
@@ -263,7 +235,6 @@ impl Line {
         let mut state = self.state();
         if state.stream.as_ref().is_some_and(|open| Arc::ptr_eq(open, stream)) {
             state.stream = None;
-            state.workers.values_mut().for_each(|worker| worker.dry_since = None);
         }
     }
 }

@@ -32,23 +32,23 @@ impl RemoteStore {
     }
 
     async fn ask_for_answers(&self, request: Request) -> Result<Finished, StoreError> {
-        match self.line.ask(request).await? {
-            Reply::Answers(v1::Answers { answers, claimed }) => Ok(Finished {
-                answers: read_answers(answers)?,
-                claimed: match claimed {
-                    Some(tasks) => read_tasks(tasks)?,
-                    None => Vec::new(),
-                },
-            }),
-            _ => Err(mismatch()),
-        }
+        let Reply::Answers(v1::Answers { answers, claimed }) = self.line.ask(request).await? else {
+            return Err(mismatch());
+        };
+        Ok(Finished {
+            answers: read_answers(answers)?,
+            claimed: match claimed {
+                Some(tasks) => read_tasks(tasks)?,
+                None => Vec::new(),
+            },
+        })
     }
 
     async fn say(&self, request: Request) -> Result<(), StoreError> {
-        match self.line.ask(request).await? {
-            Reply::Done(v1::Done {}) => Ok(()),
-            _ => Err(mismatch()),
-        }
+        let Reply::Done(v1::Done {}) = self.line.ask(request).await? else {
+            return Err(mismatch());
+        };
+        Ok(())
     }
 }
 
@@ -59,18 +59,11 @@ impl WorkerLink for RemoteStore {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-        if request.is_poll && self.line.is_watched(request.worker) {
-            return Ok(Vec::new());
-        }
         let claim = self.claim_message(&request);
-        match self.line.ask(Request::Claim(claim)).await? {
-            Reply::Tasks(tasks) => {
-                let tasks = read_tasks(tasks)?;
-                self.line.note_claim(request.worker, tasks.is_empty());
-                Ok(tasks)
-            }
-            _ => Err(mismatch()),
-        }
+        let Reply::Tasks(tasks) = self.line.ask(Request::Claim(claim)).await? else {
+            return Err(mismatch());
+        };
+        Ok(read_tasks(tasks)?)
     }
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
@@ -105,26 +98,28 @@ impl WorkerLink for RemoteStore {
 
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
         let takes = v1::TakeSignals { takes: write_all(&takes) };
-        match self.line.ask(Request::TakeSignals(takes)).await? {
-            Reply::SignalsTaken(taken) => Ok(read_all("taken", taken.taken)?),
-            _ => Err(mismatch()),
-        }
+        let Reply::SignalsTaken(taken) = self.line.ask(Request::TakeSignals(takes)).await? else {
+            return Err(mismatch());
+        };
+        Ok(read_all("taken", taken.taken)?)
     }
 
     async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
         let starts = v1::StartChildren { starts: write_all(&starts) };
-        match self.line.ask(Request::StartChildren(starts)).await? {
-            Reply::ChildrenStarted(started) => Ok(read_all("children", started.children)?),
-            _ => Err(mismatch()),
-        }
+        let Reply::ChildrenStarted(started) = self.line.ask(Request::StartChildren(starts)).await?
+        else {
+            return Err(mismatch());
+        };
+        Ok(read_all("children", started.children)?)
     }
 
     async fn count_children(&self, task: TaskId, call: Call) -> Result<ChildCount, StoreError> {
         let question = v1::CountChildren { task: Some(task.to_wire()), call: call.0 };
-        match self.line.ask(Request::CountChildren(question)).await? {
-            Reply::ChildCount(count) => Ok(ChildCount::from_wire(count)?),
-            _ => Err(mismatch()),
-        }
+        let Reply::ChildCount(count) = self.line.ask(Request::CountChildren(question)).await?
+        else {
+            return Err(mismatch());
+        };
+        Ok(ChildCount::from_wire(count)?)
     }
 
     async fn list_children(
@@ -137,25 +132,27 @@ impl WorkerLink for RemoteStore {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let task = Some(task.to_wire());
         let question = v1::ListChildren { task, call: call.0, after, limit };
-        match self.line.ask(Request::ListChildren(question)).await? {
-            Reply::Children(children) => Ok(read_all("children", children.children)?),
-            _ => Err(mismatch()),
-        }
+        let Reply::Children(children) = self.line.ask(Request::ListChildren(question)).await?
+        else {
+            return Err(mismatch());
+        };
+        Ok(read_all("children", children.children)?)
     }
 
     async fn read_undo(&self, held: Held) -> Result<ToUndo, StoreError> {
         let question = v1::ReadUndo { held: Some(held.to_wire()) };
-        match self.line.ask(Request::ReadUndo(question)).await? {
-            Reply::Tasks(tasks) => Ok(read_to_undo(tasks)?),
-            _ => Err(mismatch()),
-        }
+        let Reply::Tasks(tasks) = self.line.ask(Request::ReadUndo(question)).await? else {
+            return Err(mismatch());
+        };
+        Ok(read_to_undo(tasks)?)
     }
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
-        match self.line.ask(Request::Heartbeat(heartbeat.to_wire())).await? {
-            Reply::Beat(beat) => Ok(HeartbeatAnswer::from_wire(beat)?),
-            _ => Err(mismatch()),
-        }
+        let Reply::Beat(beat) = self.line.ask(Request::Heartbeat(heartbeat.to_wire())).await?
+        else {
+            return Err(mismatch());
+        };
+        Ok(HeartbeatAnswer::from_wire(beat)?)
     }
 
     async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {

@@ -64,7 +64,10 @@ impl Store for RemoteStore {
 
     /// There are none: what was given up is found by asking.
     fn leader_hints(&self) -> Hints {
-        HintSender::new().subscribe()
+        match self.own("leader_hints") {
+            Ok(store) => store.leader_hints(),
+            Err(_) => HintSender::new().subscribe(),
+        }
     }
 
     async fn promote_due(&self, limit: usize) -> Result<Sweep, StoreError> {
@@ -266,7 +269,10 @@ impl Store for RemoteStore {
 
     /// There are none: the server does what is due.
     fn timer_hints(&self) -> Hints {
-        HintSender::new().subscribe()
+        match self.own("timer_hints") {
+            Ok(store) => store.timer_hints(),
+            Err(_) => HintSender::new().subscribe(),
+        }
     }
 
     fn run_hints(&self) -> Hints {

@@ -57,6 +57,11 @@ impl Hints {
         self.taken = self.source.sent.load(Ordering::SeqCst);
     }
 
+    /// How many hints were sent so far, taken or not.
+    pub fn sent(&self) -> u64 {
+        self.source.sent.load(Ordering::SeqCst)
+    }
+
     /// Waits for a hint that was not taken, and takes it. Cancel safe.
     pub async fn changed(&mut self) {
         loop {

@@ -122,7 +122,7 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// lease had run out.
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError>;
 
-    /// Hints that tasks became ready.
+    /// Hints that tasks became ready, for workers whose last claim found none.
     fn work_hints(&self) -> Hints;
 
     /// Whether hints of other processes are heard here. If not, whoever waits for one polls

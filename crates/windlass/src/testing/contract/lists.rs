@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use windlass_core::{EventId, RunId, RunState, TaskIndex};
 
-use super::bench::{Bench, LEASE, is_hinted, retry_after, seconds, tenant, workflow_name};
-use crate::store::{NewRun, PAGE_MAX, RunFilter, RunPage};
+use super::bench::{Bench, LEASE, Worker, is_hinted, retry_after, seconds, tenant, workflow_name};
+use crate::store::{Hints, NewRun, PAGE_MAX, RunFilter, RunPage};
 
 async fn page(bench: &Bench<'_>, filter: RunFilter) -> RunPage {
     bench.store.list_runs(filter).await.expect("listing works")
@@ -181,39 +181,45 @@ pub(crate) async fn whoever_waits_for_work_is_told_when_a_task_becomes_ready(ben
     let mut hints = bench.store.work_hints();
     let worker = bench.worker_with_lease(seconds(1_000)).await;
 
-    hints.take();
+    wait_for_work(&worker, &mut hints).await;
     bench.start("w").await;
     assert!(is_hinted(&mut hints).await, "a start");
 
     let claimed = worker.claim_one().await;
-    hints.take();
+    wait_for_work(&worker, &mut hints).await;
     assert_eq!(bench.release(&claimed, Duration::ZERO).await, crate::store::Answer::Accepted);
     assert!(is_hinted(&mut hints).await, "a release");
 
     let claimed = worker.claim_one().await;
     bench.accept(&claimed, retry_after(seconds(1))).await;
     bench.advance(seconds(1)).await;
-    hints.take();
+    wait_for_work(&worker, &mut hints).await;
     bench.promote().await;
     assert!(is_hinted(&mut hints).await, "a timer");
 
     let mortal = bench.worker().await;
     mortal.claim_one().await;
     bench.advance(LEASE).await;
-    hints.take();
+    wait_for_work(&worker, &mut hints).await;
     bench.reap().await;
     assert!(is_hinted(&mut hints).await, "a lost worker");
 
     let claimed = worker.claim_one().await;
-    hints.take();
+    wait_for_work(&worker, &mut hints).await;
     bench.succeed(&claimed).await;
     assert!(is_hinted(&mut hints).await, "a parent's end");
 
     let claimed = worker.claim_one().await;
     bench.fail(&claimed).await;
-    hints.take();
+    wait_for_work(&worker, &mut hints).await;
     assert_eq!(bench.store.retry_run(claimed.task.run, 1).await, Ok(2));
     assert!(is_hinted(&mut hints).await, "a retry of the run");
+}
+
+/// Who finds nothing is told of what comes.
+async fn wait_for_work(worker: &Worker<'_>, hints: &mut Hints) {
+    assert!(worker.claim(10).await.is_empty());
+    hints.take();
 }
 
 pub(crate) async fn whoever_waits_for_time_is_told_of_an_earlier_timer(bench: &Bench<'_>) {

@@ -375,6 +375,7 @@ pub(crate) async fn a_signal_wakes_the_function_that_waits_for_it(bench: &Bench<
     send(bench, 1, run, "other", "1").await;
     assert_eq!(bench.task(run, "a").await.state, TaskState::Waiting);
     let mut hints = bench.store.work_hints();
+    assert!(worker.claim(10).await.is_empty());
     hints.take();
     send(bench, 2, run, "go", "[7]").await;
     assert!(is_hinted(&mut hints).await);
