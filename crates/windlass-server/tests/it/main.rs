@@ -1,3 +1,6 @@
 //! The server, from outside.
 
+mod contract;
 mod grpc_client;
+mod served;
+mod split;
