@@ -2,5 +2,6 @@
 
 mod contract;
 mod grpc_client;
+mod grpc_door;
 mod served;
 mod split;
