@@ -9,12 +9,12 @@ use windlass::store::{MemoryStore, Store};
 use windlass::testing::contract::Subject;
 use windlass_core::Timestamp;
 
-use crate::place::Place;
+use crate::served::Served;
 
 struct Remote {
     clock: Arc<VirtualClock>,
     remote: Arc<RemoteStore>,
-    _place: Place,
+    _served: Served,
 }
 
 #[async_trait::async_trait]
@@ -31,9 +31,9 @@ impl Subject for Remote {
 async fn remote() -> Remote {
     let clock = Arc::new(VirtualClock::new(Timestamp::from_micros(1_750_000_000_000_000)));
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with_clock(clock.clone()));
-    let place = Place::on(Arc::clone(&store)).await;
-    let remote = RemoteStore::over(place.channel()).with_duties(store);
-    Remote { clock, remote: Arc::new(remote), _place: place }
+    let served = Served::new(Arc::clone(&store)).await;
+    let remote = served.store().with_duties(store);
+    Remote { clock, remote: Arc::new(remote), _served: served }
 }
 
 windlass::store_contract!(remote);

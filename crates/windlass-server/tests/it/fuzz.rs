@@ -5,6 +5,7 @@
 //! connection that others use.
 
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -18,8 +19,9 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
+use windlass::store::{MemoryStore, Store as _};
 
-use crate::place::Place;
+use crate::served::Served;
 
 /// How deep messages are drawn.
 const DEPTH_MAX: u32 = 5;
@@ -57,7 +59,8 @@ async fn long_a_hundred_thousand_messages_that_make_no_sense_are_answered_clearl
 }
 
 async fn flood(count: u32, seed: u64) {
-    let place = Place::memory().await;
+    let store = Arc::new(MemoryStore::new());
+    let served = Served::new(store.clone()).await;
     let pool = DescriptorPool::decode(windlass_proto::v1::DESCRIPTORS).expect("our descriptors");
     let methods: Vec<MethodDescriptor> =
         pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()).collect();
@@ -66,7 +69,7 @@ async fn flood(count: u32, seed: u64) {
     for _ in 0..8 {
         dice.runs.push(uuid::Uuid::from_u128(dice.rng.u128(..)).to_string());
     }
-    let channel = place.channel();
+    let channel = served.channel();
     let drawn = (0..count).map(|number| {
         let method = methods[dice.rng.usize(..methods.len())].clone();
         let bytes = if dice.rng.u8(..16) == 0 {
@@ -91,7 +94,8 @@ async fn flood(count: u32, seed: u64) {
         refused > count as usize / 10,
         "only {refused} were refused: the messages show nothing"
     );
-    place.is_well().await;
+    let far = served.store();
+    assert_eq!(far.now().await.is_ok(), store.now().await.is_ok(), "it still answers");
 }
 
 /// Whether a status says that the message is at fault, and not the server.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::store::{
-    Answer, ClaimRequest, Completion, Heartbeat, Hello, Refusal, StoreError, WorkerInfo, WorkerLink,
+    Answer, ClaimRequest, Completion, Heartbeat, Hello, MemoryStore, Refusal, Store, StoreError,
+    WorkerInfo, WorkerLink,
 };
 use windlass::{Ctx, TaskError, Windlass, Workflow};
 use windlass_core::{ClaimSeq, Decision, Payload, WorkerId};
 
-use crate::place::Place;
+use crate::served::Served;
 
 fn greet() -> Workflow<String> {
     let mut greet = Workflow::<String>::builder("greet");
@@ -49,10 +50,11 @@ fn claim(worker: WorkerId, seq: u64, limit: usize) -> ClaimRequest {
 
 #[tokio::test]
 async fn a_worker_claims_and_finishes_through_a_server() {
-    let place = Place::memory().await;
-    let (remote, worker) = (place.remote(), WorkerId::from_random(1));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let served = Served::new(Arc::clone(&store)).await;
+    let (remote, worker) = (served.store(), WorkerId::from_random(1));
     remote.join(hello(worker)).await.unwrap();
-    let windlass = Windlass::with_store(Arc::clone(&place.store));
+    let windlass = Windlass::with_store(Arc::clone(&store));
     let run = windlass.start(&greet(), "sailor".to_owned()).await.unwrap();
     let claimed = remote.claim(claim(worker, 1, 4)).await.unwrap();
     assert_eq!(claimed.len(), 1);
@@ -76,13 +78,14 @@ async fn a_worker_claims_and_finishes_through_a_server() {
 
 #[tokio::test]
 async fn an_idle_worker_is_hinted_at_when_there_is_something() {
-    let place = Place::memory().await;
-    let (remote, worker) = (place.remote(), WorkerId::from_random(1));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let served = Served::new(Arc::clone(&store)).await;
+    let (remote, worker) = (served.store(), WorkerId::from_random(1));
     remote.join(hello(worker)).await.unwrap();
     let mut hints = remote.work_hints();
     assert!(remote.claim(claim(worker, 1, 4)).await.unwrap().is_empty());
     hints.take();
-    let windlass = Windlass::with_store(Arc::clone(&place.store));
+    let windlass = Windlass::with_store(Arc::clone(&store));
     windlass.start(&greet(), "sailor".to_owned()).await.unwrap();
     let hinted = tokio::time::timeout(Duration::from_secs(30), hints.changed()).await;
     assert!(hinted.is_ok(), "nobody hinted");
@@ -91,8 +94,9 @@ async fn an_idle_worker_is_hinted_at_when_there_is_something() {
 
 #[tokio::test]
 async fn a_worker_that_said_no_hello_is_told_so() {
-    let place = Place::memory().await;
-    let channel = place.channel();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let served = Served::new(Arc::clone(&store)).await;
+    let channel = served.channel();
     let mut client = windlass_proto::v1::worker_service_client::WorkerServiceClient::new(channel);
     let claim = windlass_proto::v1::Claim {
         worker: WorkerId::from_random(7).to_string(),

@@ -3,5 +3,6 @@
 mod contract;
 mod fuzz;
 mod grpc_client;
+mod grpc_door;
 mod grpc_worker;
-mod place;
+mod served;
