@@ -5,7 +5,7 @@
 mod audit;
 #[cfg(unix)]
 mod bench;
-mod database;
+mod commands;
 mod dead;
 #[cfg(unix)]
 mod demo;
@@ -13,6 +13,7 @@ mod demo;
 mod dev;
 mod doctor;
 mod duties;
+mod failure;
 mod leaders;
 mod log;
 mod migrate;
@@ -21,6 +22,8 @@ mod retention;
 mod schedules;
 #[cfg(unix)]
 mod server;
+mod session;
+mod settings;
 mod signal_run;
 #[cfg(unix)]
 mod signals;
@@ -36,12 +39,18 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::session::Session;
+use crate::settings::{GlobalArguments, Settings};
+
 /// Durable workflows: DAGs of tasks that survive the processes that work on them.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
 struct Arguments {
+    #[command(flatten)]
+    global: GlobalArguments,
+
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -60,49 +69,8 @@ enum Command {
     #[cfg(unix)]
     Dev(dev::Arguments),
 
-    /// Bring the schema of a database up to date.
-    Migrate(migrate::Arguments),
-
-    /// Check on a live database what Windlass guarantees.
-    Audit(audit::Arguments),
-
-    /// Look at a live database and say what hurts, where it comes from and what mends it.
-    Doctor(doctor::Arguments),
-
-    /// Show who does which background duty.
-    Leaders(leaders::Arguments),
-
-    /// Show what programs do once in a while, by one process at a time.
-    Duties(duties::Arguments),
-
-    /// Show who works, where, and what it is at.
-    Workers(workers::Arguments),
-
-    /// Watch queues, workers and leaders: how much waits, how much comes and goes, who works.
-    Top(top::Arguments),
-
-    /// Show what the durable functions of a run remember, and what they wait for.
-    Steps(steps::Arguments),
-
-    /// Say why a run or a task does not go on, and what would change it.
-    Why(why::Arguments),
-
-    /// List tasks that failed for good, and let their runs go on or take them off the list.
-    Dead(dead::Arguments),
-
-    /// Show what operators did by hand: who, what, when and to what.
-    Log(log::Arguments),
-
-    /// Show and set how long runs that are over are kept.
-    Retention(retention::Arguments),
-
-    /// Show, make and steer what starts runs by itself, and explain when it does.
-    Schedules(schedules::Arguments),
-
-    /// Undo what a run did, by its steps that say how.
-    Undo(undo::Arguments),
-    /// Send a signal to a run, or to whoever waits for a key.
-    Signal(signal_run::Arguments),
+    #[command(flatten)]
+    Connected(commands::Command),
 
     /// Measure how fast Windlass is here, on a private PostgreSQL or on a server of yours.
     #[cfg(unix)]
@@ -115,65 +83,58 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match run(arguments.command) {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refused(&error),
+    };
+    let is_json = arguments.global.json;
+    match run(arguments) {
         Ok(code) => code,
         // Whoever read the output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", text::shown_lines(&format!("{error:#}")));
-            ExitCode::FAILURE
+            failure::print(&error, is_json);
+            failure::exit_code(&error)
         }
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+/// Says what is wrong with the arguments, or the help or version that they ask for.
+fn refused(error: &clap::Error) -> ExitCode {
+    let is_json = std::env::args_os().any(|argument| argument == "--json");
+    if error.use_stderr() && is_json {
+        failure::print_misuse(error.to_string().trim());
+    } else {
+        // Nobody is left to be told that it cannot be told.
+        let _ = error.print();
+    }
+    ExitCode::from(if error.use_stderr() { failure::MISUSED } else { 0 })
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments { global, command } = arguments;
+    let is_json = global.json;
+    let command = match command {
+        Some(command) if !global.print_config => command,
+        Some(_) | None if global.print_config => {
+            let settings = Settings::read(&global)?;
+            let document = || settings.json();
+            Session::new(settings.clone(), is_json).tell(document, || settings.table())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(_) | None => return Err(failure::usage("a command is missing, see windlass --help")),
+    };
     match command {
+        #[cfg(unix)]
+        Command::Demo(_) | Command::Dev(_) if is_json => {
+            Err(failure::usage("windlass demo and windlass dev are for people and have no JSON"))
+        }
         #[cfg(unix)]
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
         #[cfg(unix)]
         Command::DemoWorker(arguments) => demo::run_worker(arguments),
         #[cfg(unix)]
         Command::Dev(arguments) => runtime()?.block_on(dev::run(arguments)),
-        Command::Migrate(arguments) => runtime()?.block_on(migrate::run(arguments)),
-        Command::Audit(arguments) => Ok(runtime()?.block_on(audit::run(arguments))),
-        Command::Doctor(arguments) => Ok(runtime()?.block_on(doctor::run(arguments))),
-        Command::Leaders(arguments) => {
-            runtime()?.block_on(leaders::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Duties(arguments) => {
-            runtime()?.block_on(duties::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Workers(arguments) => {
-            runtime()?.block_on(workers::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Top(arguments) => {
-            runtime()?.block_on(top::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Steps(arguments) => {
-            runtime()?.block_on(steps::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Why(arguments) => {
-            runtime()?.block_on(why::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Dead(arguments) => {
-            runtime()?.block_on(dead::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Log(arguments) => {
-            runtime()?.block_on(log::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Retention(arguments) => {
-            runtime()?.block_on(retention::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Schedules(arguments) => {
-            runtime()?.block_on(schedules::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Undo(arguments) => {
-            runtime()?.block_on(undo::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Signal(arguments) => {
-            runtime()?.block_on(signal_run::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
         #[cfg(unix)]
         Command::Bench(arguments) => runtime()?.block_on(bench::run(arguments)),
         #[cfg(unix)]
@@ -183,6 +144,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             // Without waiting for the thread that reads commands: nothing more is to come.
             runtime.shutdown_background();
             code
+        }
+        Command::Connected(command) => {
+            let session = Session::new(Settings::read(&global)?, is_json);
+            runtime()?.block_on(command.run(&session))
         }
     }
 }

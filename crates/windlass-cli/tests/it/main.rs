@@ -6,6 +6,7 @@
 mod audit;
 #[cfg(unix)]
 mod bench;
+mod config;
 #[cfg(unix)]
 mod dead;
 #[cfg(unix)]
@@ -33,7 +34,10 @@ use std::process::{Command, Output};
 /// The binary, to be run with arguments, and without a database to be found by chance.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.args(arguments).env_remove("DATABASE_URL");
+    command.args(arguments).env("XDG_CONFIG_HOME", "/nowhere");
+    for name in ["DATABASE_URL", "WINDLASS_SERVER", "WINDLASS_PROFILE"] {
+        command.env_remove(name);
+    }
     command
 }
 
