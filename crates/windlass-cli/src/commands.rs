@@ -6,8 +6,8 @@ use clap::Subcommand;
 
 use crate::session::Session;
 use crate::{
-    audit, dead, doctor, duties, leaders, log, migrate, retention, schedules, signal_run, steps,
-    top, undo, why, workers,
+    audit, dead, doctor, duties, events, leaders, log, migrate, queues, retention, run, runs,
+    schedules, signal_run, start, steer, steps, tasks, top, undo, why, workers, workflows,
 };
 
 #[derive(Debug, Subcommand)]
@@ -20,6 +20,36 @@ pub(crate) enum Command {
 
     /// Look at a live database and say what hurts, where it comes from and what mends it.
     Doctor(doctor::Arguments),
+
+    /// Start a run of a workflow, and wait for its end with --wait.
+    Start(Box<start::Arguments>),
+
+    /// List the workflows that can be started.
+    Workflows(workflows::Arguments),
+
+    /// List runs, the newest first.
+    Runs(runs::Arguments),
+
+    /// Show one run with its tasks, times and failures.
+    Run(run::Arguments),
+
+    /// List the tasks of a run.
+    Tasks(tasks::Arguments),
+
+    /// Show what happened to a run, and what happens with --follow.
+    Events(events::Arguments),
+
+    /// Cancel a run and all its tasks that have not ended.
+    Cancel(steer::Cancel),
+
+    /// Let a failed run go on: what failed, and what depends on it, runs again.
+    Retry(steer::Retry),
+
+    /// Let the runs of dead letters go on, as `windlass dead redrive`.
+    Redrive(dead::Redrive),
+
+    /// Show how much is in the queues.
+    Queues,
 
     /// Show who does which background duty.
     Leaders,
@@ -64,6 +94,16 @@ impl Command {
             Command::Migrate(arguments) => return migrate::run(arguments, session).await,
             Command::Audit(arguments) => return Ok(audit::run(arguments, session).await),
             Command::Doctor(arguments) => return Ok(doctor::run(arguments, session).await),
+            Command::Start(arguments) => return start::run(*arguments, session).await,
+            Command::Workflows(arguments) => workflows::run(arguments, session).await?,
+            Command::Runs(arguments) => runs::run(arguments, session).await?,
+            Command::Run(arguments) => run::run(arguments, session).await?,
+            Command::Tasks(arguments) => tasks::run(arguments, session).await?,
+            Command::Events(arguments) => events::run(arguments, session).await?,
+            Command::Cancel(arguments) => steer::cancel(arguments, session).await?,
+            Command::Retry(arguments) => steer::retry(arguments, session).await?,
+            Command::Redrive(arguments) => dead::redrive(arguments, session).await?,
+            Command::Queues => queues::run(session).await?,
             Command::Leaders => leaders::run(session).await?,
             Command::Duties(arguments) => duties::run(arguments, session).await?,
             Command::Workers(arguments) => workers::run(arguments, session).await?,

@@ -51,7 +51,7 @@ struct Show {
 }
 
 #[derive(Clone, Debug, clap::Args)]
-struct Redrive {
+pub(crate) struct Redrive {
     #[command(flatten)]
     which: Which,
 
@@ -214,7 +214,7 @@ async fn show(arguments: Show, session: &Session) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn redrive(arguments: Redrive, session: &Session) -> anyhow::Result<()> {
+pub(crate) async fn redrive(arguments: Redrive, session: &Session) -> anyhow::Result<()> {
     let (windlass, store) = session.connect().await?;
     let now = store.now().await.map_err(windlass::Error::from)?;
     let which = &arguments.which;

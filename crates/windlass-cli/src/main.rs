@@ -13,12 +13,16 @@ mod demo;
 mod dev;
 mod doctor;
 mod duties;
+mod events;
 mod failure;
 mod leaders;
 mod log;
 mod migrate;
 mod operator;
+mod queues;
 mod retention;
+mod run;
+mod runs;
 mod schedules;
 #[cfg(unix)]
 mod server;
@@ -27,12 +31,16 @@ mod settings;
 mod signal_run;
 #[cfg(unix)]
 mod signals;
+mod start;
+mod steer;
 mod steps;
+mod tasks;
 mod text;
 mod top;
 mod undo;
 mod why;
 mod workers;
+mod workflows;
 
 use std::io;
 use std::process::ExitCode;

@@ -30,10 +30,20 @@ impl Session {
 
     /// Connects for a question or two, to whatever the settings say.
     pub(crate) async fn connect(&self) -> anyhow::Result<(Windlass, Arc<dyn Store>)> {
+        self.connect_and(false).await
+    }
+
+    /// Connects, and listens for hints of what is waited for.
+    pub(crate) async fn connect_to_wait(&self) -> anyhow::Result<(Windlass, Arc<dyn Store>)> {
+        self.connect_and(true).await
+    }
+
+    async fn connect_and(&self, listens: bool) -> anyhow::Result<(Windlass, Arc<dyn Store>)> {
         let store: Arc<dyn Store> = match self.settings.target()? {
             Target::Database(url) => {
-                // One connection, without listening for hints.
-                let options = self.options(url).max_connections(1).listen(false);
+                // Through a pooler nothing is heard.
+                let listens = listens && !self.settings.is_pooled();
+                let options = self.options(url).max_connections(1).listen(listens);
                 Arc::new(PostgresStore::connect(options).await?)
             }
             Target::Server(url) => return Err(no_servers(url)),

@@ -132,6 +132,13 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(millis))
 }
 
+/// A key and a value, as people write them: `order=42`.
+pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = pair.ok_or_else(|| "not of the form KEY=VALUE".to_owned())?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// What standard output can show.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {

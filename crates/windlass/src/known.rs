@@ -1,6 +1,6 @@
 //! Workflows that the store knows, for whoever has not built them.
 
-use serde::Serialize;
+use windlass_core::Payload;
 
 use crate::engine::{Start, Windlass};
 use crate::error::Error;
@@ -20,7 +20,7 @@ impl Windlass {
     /// that this program has built. Whether the input is what its handlers take is not checked.
     ///
     /// ```
-    /// # use windlass::{Ctx, TaskError, Windlass, Workflow};
+    /// # use windlass::{Ctx, Payload, TaskError, Windlass, Workflow};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let windlass = Windlass::memory();
@@ -28,22 +28,14 @@ impl Windlass {
     /// # mail.task("send").run(async |_: Ctx<u32>| Ok::<_, TaskError>(()));
     /// # windlass.start(&mail.build()?, 1).await?;
     /// let page = windlass.workflows(Default::default()).await?;
-    /// let run = windlass.start_known(&page.workflows[0], &42).tenant("acme").await?;
+    /// let run = windlass.start_known(&page.workflows[0], Payload::from_json("42")?).tenant("acme").await?;
     /// assert_eq!(run.get().await?.workflow.as_str(), "mail");
     /// # Ok(())
     /// # }
     /// ```
-    pub fn start_known(
-        &self,
-        workflow: &WorkflowRecord,
-        input: &(impl Serialize + ?Sized),
-    ) -> Start {
-        let definition = &workflow.definition;
-        let input = self.store().payload_limit().encode(input).map_err(|error| {
-            Error::payload(format_args!("input of workflow {:?}", definition.name()), error)
-        });
+    pub fn start_known(&self, workflow: &WorkflowRecord, input: Payload) -> Start {
         // To register it again could bring back policies that others have replaced since.
-        self.take_as_registered(definition);
-        self.start_encoded(definition, input)
+        self.take_as_registered(&workflow.definition);
+        self.start_encoded(&workflow.definition, Ok(input))
     }
 }

@@ -25,6 +25,8 @@ mod people;
 mod place;
 #[cfg(unix)]
 mod retention;
+#[cfg(unix)]
+mod runs;
 mod schedules;
 #[cfg(unix)]
 mod server;
