@@ -77,7 +77,7 @@ async fn report(arguments: &Arguments, session: &Session) -> anyhow::Result<bool
     let report = audit(&session.database("audit")?, &arguments.options()).await?;
     let text = if session.is_json() {
         let verdict = report.verdict();
-        serde_json::to_string_pretty(&Judged { verdict, report: &report })? + "\n"
+        crate::text::document(&Judged { verdict, report: &report })?
     } else {
         render(&report, arguments.sql)
     };

@@ -167,7 +167,7 @@ async fn list(arguments: List, session: &Session) -> anyhow::Result<()> {
     let (letters, has_more) = read(&windlass, filter, most).await?;
     let text = if session.is_json() {
         let letters: Vec<Value> = letters.iter().map(json).collect();
-        serde_json::to_string_pretty(&letters)? + "\n"
+        crate::text::document(&letters)?
     } else {
         let more = if has_more { "and more, see --limit\n" } else { "" };
         table(&letters, now) + more
@@ -205,7 +205,7 @@ async fn show(arguments: Show, session: &Session) -> anyhow::Result<()> {
     }
     let text = if session.is_json() {
         let letters: Vec<Value> = letters.iter().map(json).collect();
-        serde_json::to_string_pretty(&letters)? + "\n"
+        crate::text::document(&letters)?
     } else {
         let now = store.now().await.map_err(windlass::Error::from)?;
         letters.iter().map(|letter| described(letter, now)).collect::<Vec<_>>().join("\n")

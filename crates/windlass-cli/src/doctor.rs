@@ -79,7 +79,7 @@ async fn report(arguments: &Arguments, session: &Session) -> anyhow::Result<bool
     let text = if session.is_json() {
         let (is_healthy, severity) = (report.is_healthy(), report.severity());
         let judged = Judged { is_healthy, severity, report: &report };
-        serde_json::to_string_pretty(&judged)? + "\n"
+        crate::text::document(&judged)?
     } else {
         render(&report, arguments.sql)
     };

@@ -33,7 +33,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     let now = store.now().await?;
     let text = if session.is_json() {
         let duties: Vec<Value> = duties.iter().map(|duty| json(duty, now)).collect();
-        serde_json::to_string_pretty(&duties)? + "\n"
+        crate::text::document(&duties)?
     } else if duties.is_empty() {
         "no duties of programs\n".to_owned()
     } else {

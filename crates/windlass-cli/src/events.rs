@@ -8,7 +8,7 @@ use windlass::store::{PAGE_MAX, Store};
 use windlass::{Event, EventBody, EventId, RunEventKind, RunId, TaskEventKind};
 
 use crate::session::Session;
-use crate::text::{listing, shown};
+use crate::text::{json_line, listing, shown};
 
 /// What `windlass events` can be told.
 #[derive(Clone, Debug, clap::Args)]
@@ -82,7 +82,7 @@ async fn follow(
         loop {
             let page = store.list_events(run, after, PAGE_MAX).await?;
             for event in &page {
-                let line = if session.is_json() { json(event).to_string() } else { line(event) };
+                let line = if session.is_json() { json_line(&json(event)) } else { line(event) };
                 writeln!(out, "{line}")?;
                 pause = LOOK_FIRST;
             }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use windlass::store::StoreError;
 
-use crate::text::shown_lines;
+use crate::text::{json_line, shown_lines};
 
 /// The exit code if something went wrong that no other code stands for.
 const FAILED: u8 = 1;
@@ -43,7 +43,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
 pub(crate) fn print(error: &anyhow::Error, is_json: bool) {
     let text = format!("{error:#}");
     if is_json {
-        eprintln!("{}", document(code(error), &text));
+        eprintln!("{}", json_line(&document(code(error), &text)));
     } else {
         eprintln!("error: {}", shown_lines(&text));
     }
@@ -51,7 +51,7 @@ pub(crate) fn print(error: &anyhow::Error, is_json: bool) {
 
 /// Prints what is wrong with arguments for programs.
 pub(crate) fn print_misuse(text: &str) {
-    eprintln!("{}", document(Some(USAGE), text));
+    eprintln!("{}", json_line(&document(Some(USAGE), text)));
 }
 
 fn document(code: Option<&str>, text: &str) -> Value {

@@ -17,7 +17,7 @@ pub(crate) async fn run(session: &Session) -> anyhow::Result<()> {
     let now = store.now().await?;
     let text = if session.is_json() {
         let leaders: Vec<Value> = leaders.iter().map(|leader| json(leader, now)).collect();
-        serde_json::to_string_pretty(&leaders)? + "\n"
+        crate::text::document(&leaders)?
     } else {
         table(&leaders, now)
     };

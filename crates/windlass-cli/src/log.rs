@@ -48,7 +48,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     };
     let text = if session.is_json() {
         let entries: Vec<Value> = entries.iter().map(json).collect();
-        serde_json::to_string_pretty(&entries)? + "\n"
+        crate::text::document(&entries)?
     } else {
         let more = if has_more { "and more, see --limit\n" } else { "" };
         table(&entries, store.now().await.map_err(windlass::Error::from)?) + more

@@ -34,6 +34,7 @@ mod signals;
 mod start;
 mod steer;
 mod steps;
+mod table;
 mod tasks;
 mod text;
 mod top;
@@ -42,10 +43,10 @@ mod why;
 mod workers;
 mod workflows;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::session::Session;
 use crate::settings::{GlobalArguments, Settings};
@@ -80,6 +81,12 @@ enum Command {
     #[command(flatten)]
     Connected(commands::Command),
 
+    /// Print what completes commands and options in a shell.
+    Completions {
+        /// The shell: bash, zsh, fish, elvish or powershell.
+        shell: clap_complete::Shell,
+    },
+
     /// Measure how fast Windlass is here, on a private PostgreSQL or on a server of yours.
     #[cfg(unix)]
     Bench(bench::Arguments),
@@ -113,10 +120,21 @@ fn refused(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && is_json {
         failure::print_misuse(error.to_string().trim());
     } else {
-        // Nobody is left to be told that it cannot be told.
-        let _ = error.print();
+        print_refusal(error);
     }
     ExitCode::from(if error.use_stderr() { failure::MISUSED } else { 0 })
+}
+
+/// Prints what is wrong with arguments, with colours unless it quotes what could steer a terminal.
+fn print_refusal(error: &clap::Error) {
+    let text = error.to_string();
+    let safe = text.lines().map(text::shown).collect::<Vec<_>>().join("\n");
+    if safe == text.trim_end_matches('\n') {
+        // Nobody is left to be told that it cannot be told.
+        let _ = error.print();
+    } else {
+        eprintln!("{safe}");
+    }
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -153,6 +171,12 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             runtime.shutdown_background();
             code
         }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "windlass", &mut script);
+            io::stdout().write_all(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Connected(command) => {
             let session = Session::new(Settings::read(&global)?, is_json);
             runtime()?.block_on(command.run(&session))
@@ -172,7 +196,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_arguments_are_consistent() {

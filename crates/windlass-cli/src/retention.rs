@@ -94,7 +94,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
     let rules = windlass.retention().await?;
     let text = if session.is_json() {
         let rules: Vec<Value> = rules.iter().map(json).collect();
-        serde_json::to_string_pretty(&rules)? + "\n"
+        crate::text::document(&rules)?
     } else {
         table(&rules)
     };

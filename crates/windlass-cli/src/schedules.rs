@@ -208,7 +208,7 @@ async fn list(arguments: List, session: &Session) -> anyhow::Result<()> {
     }
     let text = if session.is_json() {
         let all = all.iter().map(show::json).chain(unreadable.iter().map(show::unreadable_json));
-        serde_json::to_string_pretty(&all.collect::<Vec<_>>())? + "\n"
+        crate::text::document(&all.collect::<Vec<_>>())?
     } else {
         show::table(&all, &unreadable)
     };
@@ -230,7 +230,7 @@ async fn show(arguments: Show, session: &Session) -> anyhow::Result<()> {
     let text = if session.is_json() {
         let mut value = show::json(&record);
         value["fires"] = fires.iter().map(show::fire_json).collect();
-        serde_json::to_string_pretty(&value)? + "\n"
+        crate::text::document(&value)?
     } else {
         show::page(&record, &fires)
     };

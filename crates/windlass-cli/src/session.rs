@@ -73,8 +73,7 @@ impl Session {
         document: impl FnOnce() -> Value,
         text: impl FnOnce() -> String,
     ) -> anyhow::Result<()> {
-        let text =
-            if self.is_json { serde_json::to_string_pretty(&document())? + "\n" } else { text() };
+        let text = if self.is_json { crate::text::document(&document())? } else { text() };
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(())
     }

@@ -58,7 +58,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     }
     let text = if session.is_json() {
         let all = calls.iter().flat_map(|it| it.steps.iter().map(|step| json(&it.task, step)));
-        serde_json::to_string_pretty(&all.collect::<Result<Vec<Value>, _>>()?)? + "\n"
+        crate::text::document(&all.collect::<Result<Vec<Value>, _>>()?)?
     } else {
         let columns = terminal_width().map_or(COLUMNS_ELSEWHERE, usize::from);
         let limit = arguments.limit as usize;

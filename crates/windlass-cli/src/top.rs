@@ -72,8 +72,11 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     if arguments.once || (!is_live && !session.is_json()) {
         let snapshot = Snapshot::take(&windlass).await?;
         let page = Page { snapshot: &snapshot, rates: &rates };
-        let text =
-            if session.is_json() { page.json().to_string() + "\n" } else { page.text(usize::MAX) };
+        let text = if session.is_json() {
+            crate::text::json_line(&page.json()) + "\n"
+        } else {
+            page.text(usize::MAX)
+        };
         return Ok(out.write_all(text.as_bytes())?);
     }
     if is_live {
@@ -85,7 +88,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
             rates.learn(&snapshot.queues);
             let page = Page { snapshot: &snapshot, rates: &rates };
             let text = if session.is_json() {
-                page.json().to_string() + "\n"
+                crate::text::json_line(&page.json()) + "\n"
             } else {
                 picture(&page.text(page::terminal_height()))
             };

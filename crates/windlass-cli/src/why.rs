@@ -26,8 +26,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
         Some(task) => run.why_task(&task).await?,
         None => run.why().await?,
     };
-    let text =
-        if session.is_json() { serde_json::to_string_pretty(&why)? + "\n" } else { report(&why) };
+    let text = if session.is_json() { crate::text::document(&why)? } else { report(&why) };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }

@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     };
     let text = if session.is_json() {
         let workers: Vec<Value> = workers.iter().map(json).collect();
-        serde_json::to_string_pretty(&workers)? + "\n"
+        crate::text::document(&workers)?
     } else {
         let more = if has_more { "and more, see --limit\n" } else { "" };
         table(&workers, store.now().await?) + more

@@ -17,6 +17,7 @@ mod dev;
 mod doctor;
 #[cfg(unix)]
 mod functions;
+mod help;
 #[cfg(unix)]
 mod migrate;
 #[cfg(unix)]
@@ -30,6 +31,8 @@ mod runs;
 mod schedules;
 #[cfg(unix)]
 mod server;
+#[cfg(unix)]
+mod terminal;
 
 use std::process::{Command, Output};
 
