@@ -97,6 +97,23 @@ enum Command {
     BenchWorker(bench::WorkerArguments),
 }
 
+impl Command {
+    /// Refuses what the command does nothing with.
+    fn check(&self, global: &GlobalArguments) -> anyhow::Result<()> {
+        match self {
+            #[cfg(unix)]
+            Command::Demo(_) => global.refuse_target("demo", false),
+            #[cfg(unix)]
+            Command::Dev(_) => global.refuse_target("dev", false),
+            #[cfg(unix)]
+            Command::Bench(_) => global.refuse_target("bench", true),
+            #[cfg(unix)]
+            Command::DemoWorker(_) | Command::BenchWorker(_) => Ok(()),
+            Command::Connected(_) | Command::Completions { .. } => Ok(()),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -150,6 +167,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Some(_) | None => return Err(failure::usage("a command is missing, see windlass --help")),
     };
+    command.check(&global)?;
     match command {
         #[cfg(unix)]
         Command::Demo(_) | Command::Dev(_) if is_json => {

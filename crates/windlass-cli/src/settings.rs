@@ -56,6 +56,25 @@ pub(crate) struct GlobalArguments {
     pub(crate) print_config: bool,
 }
 
+impl GlobalArguments {
+    /// Refuses flags that a command does nothing with: that it ignores them would be believed too
+    /// late. `has_own` is whether the command has a `--database-url` of its own.
+    pub(crate) fn refuse_target(&self, command: &str, has_own: bool) -> anyhow::Result<()> {
+        let flag = match self {
+            GlobalArguments { server: Some(_), .. } => "--server",
+            GlobalArguments { profile: Some(_), .. } => "--profile",
+            GlobalArguments { database_url: Some(_), .. } if !has_own => "--database-url",
+            GlobalArguments { pooled: true, .. } => "--pooled",
+            GlobalArguments { .. } => return Ok(()),
+        };
+        let what = match has_own {
+            true => "needs the database itself, by --database-url, or makes one",
+            false => "makes a database of its own",
+        };
+        Err(usage(format!("windlass {command} {what}: {flag} is not for it")))
+    }
+}
+
 impl fmt::Debug for GlobalArguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The addresses may hold passwords.

@@ -229,7 +229,8 @@ mod tests {
         let hostile = "a\u{1b}[2J\u{9b}\u{7f}\0\u{202e}\u{2028}\u{2061}\u{e0041}é東";
         let value = serde_json::json!({ "text": hostile });
         for text in [document(&value).expect("it has a JSON form"), json_line(&value)] {
-            assert!(!text.trim_end().replace('\n', "").contains(is_hostile), "{text:?}");
+            let raw = ['\u{1b}', '\u{9b}', '\u{7f}', '\0', '\u{202e}', '\u{2028}', '\u{2061}'];
+            assert!(!text.contains(raw) && !text.contains('\u{e0041}'), "{text:?}");
             let read: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
             assert_eq!(read, value);
         }

@@ -41,7 +41,10 @@ pub(super) fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()>
     let cadence = Cadence::cron(cron, tz)?;
     let fires =
         std::iter::successors(cadence.next_shifted(from), |(at, _)| cadence.next_shifted(*at));
-    let fire = |(at, shift): (Timestamp, Shift)| json!({ "at": at.to_string(), "shifted": Some(note(shift)).filter(|it| !it.is_empty()) });
+    let fire = |(at, shift): (Timestamp, Shift)| {
+        let shifted = Some(note(shift)).filter(|note| !note.is_empty());
+        json!({ "at": at.to_string(), "shifted": shifted })
+    };
     let document = || fires.take(*count as usize).map(fire).collect();
     session.tell(document, || text)
 }

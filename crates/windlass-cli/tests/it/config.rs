@@ -77,6 +77,17 @@ fn a_file_or_a_target_that_makes_no_sense_is_refused_with_exit_code_2() {
         let told = text(&out.stderr);
         assert!(told.contains(complaint) && !told.contains("secret"), "{told}");
     }
+    for (arguments, complaint) in [
+        (&["bench", "throughput", "--server", "https://s"][..], "bench needs the database itself"),
+        (&["bench", "throughput", "--profile", "prod"], "--profile is not for it"),
+        (&["dev", "--database-url", "postgres://d"], "dev makes a database of its own"),
+        (&["demo", "--server", "https://s"], "demo makes a database of its own"),
+        (&["dev", "--json"], "have no JSON"),
+    ] {
+        let out = command(arguments).output().unwrap();
+        assert_eq!(out.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&out.stderr).contains(complaint), "{arguments:?}: {}", text(&out.stderr));
+    }
     let missing = command(&["workers", "--config", "/nowhere/c.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));
     assert_line(&text(&missing.stderr), &["config file /nowhere/c.toml", "No such file"]);
