@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::Serialize;
 use windlass::store::postgres::{AuditOptions, AuditReport, CheckResult, Verdict, audit};
 
-use crate::database::DatabaseArguments;
-use crate::text::{count, parse_time, shown, shown_lines, thousands};
+use crate::session::Session;
+use crate::text::{count, parse_time, shown, thousands};
 
 /// The exit code if a guarantee is broken.
 const VIOLATED: u8 = 1;
@@ -20,13 +20,6 @@ const FAILED: u8 = 2;
 /// What `windlass audit` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    database: DatabaseArguments,
-
-    /// Print the report as JSON, statements included.
-    #[arg(long)]
-    json: bool,
-
     /// Print the statement of each check.
     #[arg(long)]
     sql: bool,
@@ -68,23 +61,23 @@ impl Arguments {
 
 /// Audits and prints the report. An audit that cannot be made, or printed, must not look
 /// like one that found something.
-pub(crate) async fn run(arguments: Arguments) -> ExitCode {
-    match report(&arguments).await {
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> ExitCode {
+    match report(&arguments, session).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(VIOLATED),
         Err(error) => {
-            eprintln!("error: {}", shown_lines(&format!("{error:#}")));
+            crate::failure::print(&error, session.is_json());
             ExitCode::from(FAILED)
         }
     }
 }
 
 /// Whether everything is as promised.
-async fn report(arguments: &Arguments) -> anyhow::Result<bool> {
-    let report = audit(&arguments.database.options(), &arguments.options()).await?;
-    let text = if arguments.json {
+async fn report(arguments: &Arguments, session: &Session) -> anyhow::Result<bool> {
+    let report = audit(&session.database("audit")?, &arguments.options()).await?;
+    let text = if session.is_json() {
         let verdict = report.verdict();
-        serde_json::to_string_pretty(&Judged { verdict, report: &report })? + "\n"
+        crate::text::document(&Judged { verdict, report: &report })?
     } else {
         render(&report, arguments.sql)
     };

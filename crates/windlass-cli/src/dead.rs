@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use serde_json::{Value, json};
-use windlass::store::{DeadLetter, DeadLetterFilter, RefusedRun, Store as _};
+use windlass::store::{DeadLetter, DeadLetterFilter, RefusedRun};
 use windlass::{FailureCode, RunId, TaskName, Tenant, Timestamp, Windlass, WorkflowName};
 
-use crate::database::DatabaseArguments;
 use crate::operator::OperatorArguments;
+use crate::session::Session;
 use crate::text::{ago, count, listing, parse_time, shown, shown_lines};
 
 /// What `windlass dead` can be told.
@@ -39,33 +39,19 @@ struct List {
     #[command(flatten)]
     filter: FilterArguments,
 
-    /// Print them as JSON.
-    #[arg(long)]
-    json: bool,
-
     /// At most so many, the newest.
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Show {
     /// The run, by its id.
     run: RunId,
-
-    /// Print them as JSON.
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 #[derive(Clone, Debug, clap::Args)]
-struct Redrive {
+pub(crate) struct Redrive {
     #[command(flatten)]
     which: Which,
 
@@ -75,9 +61,6 @@ struct Redrive {
 
     #[command(flatten)]
     operator: OperatorArguments,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -87,9 +70,6 @@ struct Discard {
 
     #[command(flatten)]
     operator: OperatorArguments,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 /// Which of them a command that changes something is about.
@@ -170,24 +150,24 @@ impl FilterArguments {
 }
 
 /// Does what the command says.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     match arguments.command {
-        Command::List(arguments) => list(arguments).await,
-        Command::Show(arguments) => show(arguments).await,
-        Command::Redrive(arguments) => redrive(arguments).await,
-        Command::Discard(arguments) => discard(arguments).await,
+        Command::List(arguments) => list(arguments, session).await,
+        Command::Show(arguments) => show(arguments, session).await,
+        Command::Redrive(arguments) => redrive(arguments, session).await,
+        Command::Discard(arguments) => discard(arguments, session).await,
     }
 }
 
-async fn list(arguments: List) -> anyhow::Result<()> {
-    let (windlass, store) = arguments.database.connect().await?;
+async fn list(arguments: List, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
     let now = store.now().await.map_err(windlass::Error::from)?;
     let filter = arguments.filter.filter(now)?;
     let most = arguments.limit as usize;
     let (letters, has_more) = read(&windlass, filter, most).await?;
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let letters: Vec<Value> = letters.iter().map(json).collect();
-        serde_json::to_string_pretty(&letters)? + "\n"
+        crate::text::document(&letters)?
     } else {
         let more = if has_more { "and more, see --limit\n" } else { "" };
         table(&letters, now) + more
@@ -214,8 +194,8 @@ async fn read(
     }
 }
 
-async fn show(arguments: Show) -> anyhow::Result<()> {
-    let (windlass, store) = arguments.database.connect().await?;
+async fn show(arguments: Show, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
     let run = arguments.run;
     let (letters, _) = read(&windlass, DeadLetterFilter::of_run(run), usize::MAX).await?;
     if letters.is_empty() {
@@ -223,9 +203,9 @@ async fn show(arguments: Show) -> anyhow::Result<()> {
         let state = windlass.run(run).get().await?.state;
         bail!("run {run} is {state} and has no dead letters");
     }
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let letters: Vec<Value> = letters.iter().map(json).collect();
-        serde_json::to_string_pretty(&letters)? + "\n"
+        crate::text::document(&letters)?
     } else {
         let now = store.now().await.map_err(windlass::Error::from)?;
         letters.iter().map(|letter| described(letter, now)).collect::<Vec<_>>().join("\n")
@@ -234,8 +214,8 @@ async fn show(arguments: Show) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn redrive(arguments: Redrive) -> anyhow::Result<()> {
-    let (windlass, store) = arguments.database.connect().await?;
+pub(crate) async fn redrive(arguments: Redrive, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
     let now = store.now().await.map_err(windlass::Error::from)?;
     let which = &arguments.which;
     let mut call = windlass.dead_letters(which.filter(now)?).redrive(arguments.operator.name());
@@ -244,30 +224,32 @@ async fn redrive(arguments: Redrive) -> anyhow::Result<()> {
     }
     let summary = call.await?;
     check_found(&windlass, which, summary.runs, &summary.examples).await?;
-    let mut out = std::io::stdout();
-    match arguments.rate {
-        Some(rate) if summary.runs > 1 => {
-            let took = count(usize::try_from(summary.runs).unwrap_or(usize::MAX), "run");
-            writeln!(out, "{took} redriven, {rate} of them in a second")?;
-        }
-        Some(_) | None => {
-            let runs = usize::try_from(summary.runs).unwrap_or(usize::MAX);
-            writeln!(out, "{} redriven", count(runs, "run"))?;
-        }
+    let runs = usize::try_from(summary.runs).unwrap_or(usize::MAX);
+    let mut text = format!("{} redriven", count(runs, "run"));
+    if let Some(rate) = arguments.rate.filter(|_| summary.runs > 1) {
+        text += &format!(", {rate} of them in a second");
     }
-    tell_refused(summary.refused, &summary.examples)
+    let refused = Refused { count: summary.refused, examples: &summary.examples };
+    session.tell(
+        || json!({ "redriven": summary.runs, "refused": refused.json() }),
+        || text + "\n" + &refused.text(),
+    )
 }
 
-async fn discard(arguments: Discard) -> anyhow::Result<()> {
-    let (windlass, store) = arguments.database.connect().await?;
+/// Takes them off the list.
+async fn discard(arguments: Discard, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
     let now = store.now().await.map_err(windlass::Error::from)?;
     let which = &arguments.which;
     let dead = windlass.dead_letters(which.filter(now)?);
     let summary = dead.discard(arguments.operator.name()).await?;
     check_found(&windlass, which, summary.letters, &summary.examples).await?;
     let letters = usize::try_from(summary.letters).unwrap_or(usize::MAX);
-    writeln!(std::io::stdout(), "{} discarded", count(letters, "dead letter"))?;
-    tell_refused(summary.refused, &summary.examples)
+    let refused = Refused { count: summary.refused, examples: &summary.examples };
+    session.tell(
+        || json!({ "discarded": summary.letters, "refused": refused.json() }),
+        || format!("{} discarded\n", count(letters, "dead letter")) + &refused.text(),
+    )
 }
 
 /// That there was nothing to do is an error, and of one run, that it was refused.
@@ -295,20 +277,35 @@ async fn check_found(
 /// How many of those that were refused are named.
 const REFUSED_SHOWN: usize = 20;
 
-fn tell_refused(refused: u64, examples: &[RefusedRun]) -> anyhow::Result<()> {
-    if refused == 0 {
-        return Ok(());
+/// The runs that were refused.
+struct Refused<'a> {
+    count: u64,
+    examples: &'a [RefusedRun],
+}
+
+impl Refused<'_> {
+    fn text(&self) -> String {
+        if self.count == 0 {
+            return String::new();
+        }
+        let runs = usize::try_from(self.count).unwrap_or(usize::MAX);
+        let mut text = format!("{} refused:\n", count(runs, "run"));
+        for RefusedRun { why, .. } in self.examples.iter().take(REFUSED_SHOWN) {
+            text += &format!("  {}\n", shown(why));
+        }
+        if runs > REFUSED_SHOWN {
+            text += &format!("  and {} more\n", runs - REFUSED_SHOWN);
+        }
+        text
     }
-    let mut out = std::io::stdout();
-    let runs = usize::try_from(refused).unwrap_or(usize::MAX);
-    writeln!(out, "{} refused:", count(runs, "run"))?;
-    for RefusedRun { why, .. } in examples.iter().take(REFUSED_SHOWN) {
-        writeln!(out, "  {}", shown(why))?;
+
+    fn json(&self) -> Value {
+        let one = |it: &RefusedRun| json!({ "run": it.run.to_string(), "why": it.why });
+        json!({
+            "count": self.count,
+            "examples": self.examples.iter().map(one).collect::<Vec<_>>(),
+        })
     }
-    if runs > REFUSED_SHOWN {
-        writeln!(out, "  and {} more", runs - REFUSED_SHOWN)?;
-    }
-    Ok(())
 }
 
 fn json(letter: &DeadLetter) -> Value {

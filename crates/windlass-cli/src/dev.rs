@@ -1,5 +1,10 @@
-//! `windlass dev`: a private PostgreSQL to develop with, and the background duties.
+//! `windlass dev`: a private PostgreSQL to develop with, the background duties, and a program that
+//! is started again when its files change.
 
+mod program;
+mod watch;
+
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -7,10 +12,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use windlass::Windlass;
 use windlass::embedded::{EmbeddedOptions, default_directory};
 use windlass::telemetry::{LOG_VARIABLE, Telemetry, TelemetryGuard};
+use windlass::{Duties, Windlass};
 
+use self::program::Program;
+use self::watch::Watch;
 use crate::server::ServerArguments;
 use crate::signals::Signals;
 use crate::text::shown;
@@ -26,8 +33,32 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
+    /// How long the program has to end before it is killed, such as 10s.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::text::parse_time)]
+    grace: Duration,
+
     #[command(flatten)]
     server: ServerArguments,
+
+    /// A program with its arguments, which is started with DATABASE_URL, and again when files
+    /// below the working directory change or it crashes.
+    #[arg(last = true, value_name = "COMMAND")]
+    program: Vec<OsString>,
+}
+
+/// What this process does beside the database, until it is told to end.
+struct Services {
+    duties: Duties,
+}
+
+impl Services {
+    fn start(windlass: &Windlass) -> Result<Self, windlass::Error> {
+        Ok(Services { duties: windlass.duties(DUTY_INTERVAL)? })
+    }
+
+    async fn stop(self) {
+        self.duties.stop().await;
+    }
 }
 
 /// Starts or joins the server, and does the duties until it is told to end.
@@ -52,22 +83,30 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         started = &mut start => started?,
     };
     let server = windlass.server().context("the engine has no server of its own")?;
-    let socket = server.socket();
+    let (socket, url) = (server.socket(), server.url());
+    let data = server.directory().to_path_buf();
     let directory = shown(&server.directory().to_string_lossy());
     let how = if server.is_adopted() { "was running already" } else { "was started" };
     let mut out = io::stdout();
     writeln!(out, "PostgreSQL in {directory} {how} (pid {})", server.pid())?;
-    writeln!(out, "DATABASE_URL={}", shown(&server.url()))?;
+    writeln!(out, "DATABASE_URL={}", shown(&url))?;
     writeln!(out, "timers and leases are watched until Ctrl-C")?;
     out.flush()?;
-    let duties = windlass.duties(DUTY_INTERVAL)?;
-    signals.next().await;
-    duties.stop().await;
+    let services = Services::start(&windlass)?;
+    let worked = if arguments.program.is_empty() {
+        signals.next().await;
+        Ok(())
+    } else {
+        let program = Program::new(arguments.program, url, arguments.grace);
+        let root = std::env::current_dir().context("the working directory")?;
+        program.run(&mut Watch::new(root, data), &mut signals).await
+    };
+    services.stop().await;
     windlass.shutdown().await?;
     let is_used = UnixStream::connect(socket).is_ok();
     let what = if is_used { "is still used by others" } else { "was stopped" };
     writeln!(out, "PostgreSQL in {directory} {what}")?;
-    Ok(ExitCode::SUCCESS)
+    worked.map(|()| ExitCode::SUCCESS)
 }
 
 /// Logs to standard error what people should see, or what the environment asks for.

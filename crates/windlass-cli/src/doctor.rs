@@ -10,8 +10,8 @@ use windlass::store::postgres::{
     DoctorOptions, DoctorReport, Examined, Finding, FindingSeverity, doctor,
 };
 
-use crate::database::DatabaseArguments;
-use crate::text::{count, parse_time, shown, shown_lines, thousands};
+use crate::session::Session;
+use crate::text::{count, parse_time, shown, thousands};
 
 /// The exit code if something is wrong.
 const UNWELL: u8 = 1;
@@ -25,9 +25,6 @@ const INDENT: usize = 10;
 /// What `windlass doctor` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    database: DatabaseArguments,
-
     /// The direct address to listen on for hints, if the database is behind a pooler.
     #[arg(long, value_name = "URL", env = "WINDLASS_LISTEN_URL", hide_env_values = true)]
     listen_url: Option<String>,
@@ -35,10 +32,6 @@ pub(crate) struct Arguments {
     /// How many connections a process of yours opens at most.
     #[arg(long, value_name = "N")]
     pool: Option<usize>,
-
-    /// Print the report as JSON, statements included.
-    #[arg(long)]
-    json: bool,
 
     /// Print the statement of each check.
     #[arg(long)]
@@ -58,20 +51,20 @@ pub(crate) struct Arguments {
 }
 
 /// Looks and prints the report. What could not be looked at must not look healthy.
-pub(crate) async fn run(arguments: Arguments) -> ExitCode {
-    match report(&arguments).await {
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> ExitCode {
+    match report(&arguments, session).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(UNWELL),
         Err(error) => {
-            eprintln!("error: {}", shown_lines(&format!("{error:#}")));
+            crate::failure::print(&error, session.is_json());
             ExitCode::from(FAILED)
         }
     }
 }
 
 /// Whether nothing is wrong.
-async fn report(arguments: &Arguments) -> anyhow::Result<bool> {
-    let mut database = arguments.database.options();
+async fn report(arguments: &Arguments, session: &Session) -> anyhow::Result<bool> {
+    let mut database = session.database("doctor")?;
     if let Some(url) = &arguments.listen_url {
         database = database.listen_url(url);
     }
@@ -83,10 +76,10 @@ async fn report(arguments: &Arguments) -> anyhow::Result<bool> {
         .long_transaction(arguments.long_transaction)
         .statement_timeout(arguments.timeout);
     let report = doctor(&database, &options).await?;
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let (is_healthy, severity) = (report.is_healthy(), report.severity());
         let judged = Judged { is_healthy, severity, report: &report };
-        serde_json::to_string_pretty(&judged)? + "\n"
+        crate::text::document(&judged)?
     } else {
         render(&report, arguments.sql)
     };

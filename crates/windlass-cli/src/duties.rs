@@ -4,17 +4,14 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 use windlass::Timestamp;
-use windlass::store::{DutyRecord, Store as _};
+use windlass::store::DutyRecord;
 
-use crate::database::DatabaseArguments;
+use crate::session::Session;
 use crate::text::{age, ago, listing, seconds, shown, thousands};
 
 /// What `windlass duties` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    database: DatabaseArguments,
-
     /// Print the duties as JSON.
     #[arg(long, conflicts_with = "forget")]
     json: bool,
@@ -25,8 +22,8 @@ pub(crate) struct Arguments {
 }
 
 /// Prints the duties, or forgets one.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let (windlass, store) = arguments.database.connect().await?;
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
     if let Some(name) = arguments.forget {
         anyhow::ensure!(windlass.forget_duty(&name).await?, "duty {name:?} does not exist");
         writeln!(std::io::stdout(), "duty {} is forgotten", shown(&name))?;
@@ -34,9 +31,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let duties = windlass.program_duties().await?;
     let now = store.now().await?;
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let duties: Vec<Value> = duties.iter().map(|duty| json(duty, now)).collect();
-        serde_json::to_string_pretty(&duties)? + "\n"
+        crate::text::document(&duties)?
     } else if duties.is_empty() {
         "no duties of programs\n".to_owned()
     } else {

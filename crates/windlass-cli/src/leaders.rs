@@ -5,30 +5,19 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass::Timestamp;
-use windlass::store::{LeaderRecord, Store as _};
+use windlass::store::LeaderRecord;
 
-use crate::database::DatabaseArguments;
+use crate::session::Session;
 use crate::text::{age, ago, listing, shown, thousands};
 
-/// What `windlass leaders` can be told.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    database: DatabaseArguments,
-
-    /// Print the leaders as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
 /// Prints who leads what.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let (windlass, store) = arguments.database.connect().await?;
+pub(crate) async fn run(session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
     let leaders = windlass.leaders().await?;
     let now = store.now().await?;
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let leaders: Vec<Value> = leaders.iter().map(|leader| json(leader, now)).collect();
-        serde_json::to_string_pretty(&leaders)? + "\n"
+        crate::text::document(&leaders)?
     } else {
         table(&leaders, now)
     };

@@ -3,10 +3,10 @@
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use windlass::store::{Action, LogEntry, LogFilter, Store as _};
+use windlass::store::{Action, LogEntry, LogFilter};
 use windlass::{Operator, RunId, Timestamp};
 
-use crate::database::DatabaseArguments;
+use crate::session::Session;
 use crate::text::{ago, count, listing, shown};
 
 /// What `windlass log` can be told.
@@ -24,21 +24,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ACTION")]
     action: Option<Action>,
 
-    /// Print the entries as JSON.
-    #[arg(long)]
-    json: bool,
-
     /// At most so many, the newest.
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 /// Prints the entries, the newest first.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let (windlass, store) = arguments.database.connect().await?;
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
     let most = arguments.limit as usize;
     let by = arguments.by.as_ref().map(Operator::new).transpose()?;
     let (run, action) = (arguments.run, arguments.action);
@@ -53,9 +46,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             next => break next.is_some(),
         }
     };
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let entries: Vec<Value> = entries.iter().map(json).collect();
-        serde_json::to_string_pretty(&entries)? + "\n"
+        crate::text::document(&entries)?
     } else {
         let more = if has_more { "and more, see --limit\n" } else { "" };
         table(&entries, store.now().await.map_err(windlass::Error::from)?) + more

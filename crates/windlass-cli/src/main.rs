@@ -5,7 +5,7 @@
 mod audit;
 #[cfg(unix)]
 mod bench;
-mod database;
+mod commands;
 mod dead;
 #[cfg(unix)]
 mod demo;
@@ -13,35 +13,53 @@ mod demo;
 mod dev;
 mod doctor;
 mod duties;
+mod events;
+mod failure;
 mod leaders;
 mod log;
 mod migrate;
 mod operator;
+mod queues;
 mod retention;
+mod run;
+mod runs;
 mod schedules;
 #[cfg(unix)]
 mod server;
+mod session;
+mod settings;
 mod signal_run;
 #[cfg(unix)]
 mod signals;
+mod start;
+mod steer;
 mod steps;
+mod table;
+mod tasks;
 mod text;
 mod top;
 mod undo;
 mod why;
 mod workers;
+mod workflows;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::session::Session;
+use crate::settings::{GlobalArguments, Settings};
 
 /// Durable workflows: DAGs of tasks that survive the processes that work on them.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
 struct Arguments {
+    #[command(flatten)]
+    global: GlobalArguments,
+
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -60,49 +78,14 @@ enum Command {
     #[cfg(unix)]
     Dev(dev::Arguments),
 
-    /// Bring the schema of a database up to date.
-    Migrate(migrate::Arguments),
+    #[command(flatten)]
+    Connected(commands::Command),
 
-    /// Check on a live database what Windlass guarantees.
-    Audit(audit::Arguments),
-
-    /// Look at a live database and say what hurts, where it comes from and what mends it.
-    Doctor(doctor::Arguments),
-
-    /// Show who does which background duty.
-    Leaders(leaders::Arguments),
-
-    /// Show what programs do once in a while, by one process at a time.
-    Duties(duties::Arguments),
-
-    /// Show who works, where, and what it is at.
-    Workers(workers::Arguments),
-
-    /// Watch queues, workers and leaders: how much waits, how much comes and goes, who works.
-    Top(top::Arguments),
-
-    /// Show what the durable functions of a run remember, and what they wait for.
-    Steps(steps::Arguments),
-
-    /// Say why a run or a task does not go on, and what would change it.
-    Why(why::Arguments),
-
-    /// List tasks that failed for good, and let their runs go on or take them off the list.
-    Dead(dead::Arguments),
-
-    /// Show what operators did by hand: who, what, when and to what.
-    Log(log::Arguments),
-
-    /// Show and set how long runs that are over are kept.
-    Retention(retention::Arguments),
-
-    /// Show, make and steer what starts runs by itself, and explain when it does.
-    Schedules(schedules::Arguments),
-
-    /// Undo what a run did, by its steps that say how.
-    Undo(undo::Arguments),
-    /// Send a signal to a run, or to whoever waits for a key.
-    Signal(signal_run::Arguments),
+    /// Print what completes commands and options in a shell.
+    Completions {
+        /// The shell: bash, zsh, fish, elvish or powershell.
+        shell: clap_complete::Shell,
+    },
 
     /// Measure how fast Windlass is here, on a private PostgreSQL or on a server of yours.
     #[cfg(unix)]
@@ -114,66 +97,88 @@ enum Command {
     BenchWorker(bench::WorkerArguments),
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match run(arguments.command) {
-        Ok(code) => code,
-        // Whoever read the output has seen enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}", text::shown_lines(&format!("{error:#}")));
-            ExitCode::FAILURE
+impl Command {
+    /// Refuses what the command does nothing with.
+    fn check(&self, global: &GlobalArguments) -> anyhow::Result<()> {
+        match self {
+            #[cfg(unix)]
+            Command::Demo(_) => global.refuse_target("demo", false),
+            #[cfg(unix)]
+            Command::Dev(_) => global.refuse_target("dev", false),
+            #[cfg(unix)]
+            Command::Bench(_) => global.refuse_target("bench", true),
+            #[cfg(unix)]
+            Command::DemoWorker(_) | Command::BenchWorker(_) => Ok(()),
+            Command::Connected(_) | Command::Completions { .. } => Ok(()),
         }
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refused(&error),
+    };
+    let is_json = arguments.global.json;
+    match run(arguments) {
+        Ok(code) => code,
+        // Whoever read the output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            failure::print(&error, is_json);
+            failure::exit_code(&error)
+        }
+    }
+}
+
+/// Says what is wrong with the arguments, or the help or version that they ask for.
+fn refused(error: &clap::Error) -> ExitCode {
+    let is_json = std::env::args_os().any(|argument| argument == "--json");
+    if error.use_stderr() && is_json {
+        failure::print_misuse(error.to_string().trim());
+    } else {
+        print_refusal(error);
+    }
+    ExitCode::from(if error.use_stderr() { failure::MISUSED } else { 0 })
+}
+
+/// Prints what is wrong with arguments, with colours unless it quotes what could steer a terminal.
+fn print_refusal(error: &clap::Error) {
+    let text = error.to_string();
+    let safe = text.lines().map(text::shown).collect::<Vec<_>>().join("\n");
+    if safe == text.trim_end_matches('\n') {
+        // Nobody is left to be told that it cannot be told.
+        let _ = error.print();
+    } else {
+        eprintln!("{safe}");
+    }
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments { global, command } = arguments;
+    let is_json = global.json;
+    let command = match command {
+        Some(command) if !global.print_config => command,
+        Some(_) | None if global.print_config => {
+            let settings = Settings::read(&global)?;
+            let document = || settings.json();
+            Session::new(settings.clone(), is_json).tell(document, || settings.table())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(_) | None => return Err(failure::usage("a command is missing, see windlass --help")),
+    };
+    command.check(&global)?;
     match command {
+        #[cfg(unix)]
+        Command::Demo(_) | Command::Dev(_) if is_json => {
+            Err(failure::usage("windlass demo and windlass dev are for people and have no JSON"))
+        }
         #[cfg(unix)]
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
         #[cfg(unix)]
         Command::DemoWorker(arguments) => demo::run_worker(arguments),
         #[cfg(unix)]
         Command::Dev(arguments) => runtime()?.block_on(dev::run(arguments)),
-        Command::Migrate(arguments) => runtime()?.block_on(migrate::run(arguments)),
-        Command::Audit(arguments) => Ok(runtime()?.block_on(audit::run(arguments))),
-        Command::Doctor(arguments) => Ok(runtime()?.block_on(doctor::run(arguments))),
-        Command::Leaders(arguments) => {
-            runtime()?.block_on(leaders::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Duties(arguments) => {
-            runtime()?.block_on(duties::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Workers(arguments) => {
-            runtime()?.block_on(workers::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Top(arguments) => {
-            runtime()?.block_on(top::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Steps(arguments) => {
-            runtime()?.block_on(steps::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Why(arguments) => {
-            runtime()?.block_on(why::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Dead(arguments) => {
-            runtime()?.block_on(dead::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Log(arguments) => {
-            runtime()?.block_on(log::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Retention(arguments) => {
-            runtime()?.block_on(retention::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Schedules(arguments) => {
-            runtime()?.block_on(schedules::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Undo(arguments) => {
-            runtime()?.block_on(undo::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Signal(arguments) => {
-            runtime()?.block_on(signal_run::run(arguments)).map(|()| ExitCode::SUCCESS)
-        }
         #[cfg(unix)]
         Command::Bench(arguments) => runtime()?.block_on(bench::run(arguments)),
         #[cfg(unix)]
@@ -183,6 +188,16 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             // Without waiting for the thread that reads commands: nothing more is to come.
             runtime.shutdown_background();
             code
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "windlass", &mut script);
+            io::stdout().write_all(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Connected(command) => {
+            let session = Session::new(Settings::read(&global)?, is_json);
+            runtime()?.block_on(command.run(&session))
         }
     }
 }
@@ -199,7 +214,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_arguments_are_consistent() {

@@ -1,19 +1,18 @@
 //! `windlass migrate`: the schema of a database, brought up to date or looked at.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
-use windlass::store::postgres::{Migrated, Plan, PlannedStatement, migrate, plan};
+use serde_json::{Value, json};
+use windlass::store::postgres::{
+    Migrated, Plan, PlannedMigration, PlannedStatement, migrate, plan,
+};
 
-use crate::database::DatabaseArguments;
+use crate::session::Session;
 use crate::text::count;
 
 /// What `windlass migrate` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    database: DatabaseArguments,
-
     /// Print what would be done, with the locks that each statement takes, and change
     /// nothing.
     #[arg(long)]
@@ -21,15 +20,18 @@ pub(crate) struct Arguments {
 }
 
 /// Migrates, or plans to, and says what is done.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let options = arguments.database.options();
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<ExitCode> {
+    let options = session.database("migrate")?;
     // Not written bit by bit: whoever stops reading does not stop a migration.
-    let text = if arguments.plan {
-        render_plan(&plan(&options).await?)
+    if arguments.plan {
+        let plan = plan(&options).await?;
+        session.tell(|| plan_json(&plan), || render_plan(&plan))?;
     } else {
-        render(&migrate(&options).await?)
-    };
-    io::stdout().write_all(text.as_bytes())?;
+        let done = migrate(&options).await?;
+        let Migrated { from, to, applied } = &done;
+        let document = || json!({ "from": from, "to": to, "applied": applied });
+        session.tell(document, || render(&done))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -70,6 +72,20 @@ fn render_plan(plan: &Plan) -> String {
         }
     }
     text
+}
+
+fn plan_json(plan: &Plan) -> Value {
+    let statement = |it: &PlannedStatement| {
+        let locks = it.locks.as_ref();
+        let locks = locks.map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
+        json!({ "sql": it.sql, "locks": locks })
+    };
+    let migration = |it: &PlannedMigration| {
+        let statements: Vec<Value> = it.statements.iter().map(statement).collect();
+        json!({ "version": it.version, "name": it.name, "statements": statements })
+    };
+    let migrations: Vec<Value> = plan.migrations.iter().map(migration).collect();
+    json!({ "from": plan.from, "to": plan.to, "migrations": migrations })
 }
 
 fn locks(statement: &PlannedStatement) -> String {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use windlass::store::{Action, RetentionRule};
 use windlass::{RunState, WorkflowName};
 
-use crate::database::DatabaseArguments;
 use crate::operator::OperatorArguments;
+use crate::session::Session;
 use crate::text::{age, listing, parse_time, shown};
 
 /// What `windlass retention` can be told.
@@ -22,23 +22,13 @@ pub(crate) struct Arguments {
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
     /// Show how long runs are kept. Those that no rule is about are kept for ever.
-    List(List),
+    List,
 
     /// Let runs that ended in a state go after a time.
     Set(Set),
 
     /// Delete a rule.
     Clear(Clear),
-}
-
-#[derive(Clone, Debug, clap::Args)]
-struct List {
-    /// Print the rules as JSON.
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -69,9 +59,6 @@ struct Set {
 
     #[command(flatten)]
     operator: OperatorArguments,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -86,9 +73,6 @@ struct Clear {
 
     #[command(flatten)]
     operator: OperatorArguments,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 fn parse_state(word: &str) -> Result<RunState, String> {
@@ -97,20 +81,20 @@ fn parse_state(word: &str) -> Result<RunState, String> {
 }
 
 /// Does what the command says.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     match arguments.command {
-        Command::List(arguments) => list(arguments).await,
-        Command::Set(arguments) => set(arguments).await,
-        Command::Clear(arguments) => clear(arguments).await,
+        Command::List => list(session).await,
+        Command::Set(arguments) => set(arguments, session).await,
+        Command::Clear(arguments) => clear(arguments, session).await,
     }
 }
 
-async fn list(arguments: List) -> anyhow::Result<()> {
-    let (windlass, _) = arguments.database.connect().await?;
+async fn list(session: &Session) -> anyhow::Result<()> {
+    let (windlass, _) = session.connect().await?;
     let rules = windlass.retention().await?;
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let rules: Vec<Value> = rules.iter().map(json).collect();
-        serde_json::to_string_pretty(&rules)? + "\n"
+        crate::text::document(&rules)?
     } else {
         table(&rules)
     };
@@ -118,9 +102,8 @@ async fn list(arguments: List) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn set(arguments: Set) -> anyhow::Result<()> {
-    let Set { state, keep, workflow, keep_keys, archive, with_dead_letters, operator, database } =
-        arguments;
+async fn set(arguments: Set, session: &Session) -> anyhow::Result<()> {
+    let Set { state, keep, workflow, keep_keys, archive, with_dead_letters, operator } = arguments;
     let workflow = workflow.map(WorkflowName::new).transpose()?;
     let rule = RetentionRule {
         workflow,
@@ -129,28 +112,27 @@ async fn set(arguments: Set) -> anyhow::Result<()> {
         with_dead_letters,
         ..RetentionRule::new(state, keep)
     };
-    let (windlass, _) = database.connect().await?;
+    let (windlass, _) = session.connect().await?;
     let detail = json(&rule);
     operator.note(&windlass, Action::SetRetention, None, Some(&detail)).await?;
     windlass.set_retention(rule.clone()).await?;
     let whose = whose(rule.workflow.as_ref());
-    let text = format!("{state} runs of {whose} go {} after their end", age(keep));
-    writeln!(std::io::stdout(), "{text}")?;
-    Ok(())
+    let text = || format!("{state} runs of {whose} go {} after their end\n", age(keep));
+    session.tell(|| detail.clone(), text)
 }
 
-async fn clear(arguments: Clear) -> anyhow::Result<()> {
-    let Clear { state, workflow, operator, database } = arguments;
+async fn clear(arguments: Clear, session: &Session) -> anyhow::Result<()> {
+    let Clear { state, workflow, operator } = arguments;
     let workflow = workflow.map(WorkflowName::new).transpose()?;
-    let (windlass, _) = database.connect().await?;
+    let (windlass, _) = session.connect().await?;
     let detail = json!({ "workflow": workflow, "state": state.word() });
     operator.note(&windlass, Action::ClearRetention, None, Some(&detail)).await?;
     let whose = whose(workflow.as_ref());
     if !windlass.clear_retention(workflow, state).await? {
         bail!("there is no rule for {state} runs of {whose}");
     }
-    writeln!(std::io::stdout(), "there is no rule any more for {state} runs of {whose}")?;
-    Ok(())
+    let text = || format!("there is no rule any more for {state} runs of {whose}\n");
+    session.tell(|| detail.clone(), text)
 }
 
 fn whose(workflow: Option<&WorkflowName>) -> String {

@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde_json::json;
 use windlass::schedule::{Cadence, Missed, Overlap, ScheduleHandle, Timing};
-use windlass::store::{Action, NewSchedule, ScheduleFilter, ScheduleKey, ScheduleStore as _};
+use windlass::store::{Action, NewSchedule, ScheduleFilter, ScheduleKey};
 use windlass::{
     Payload, Priority, ScheduleName, Tenant, Timestamp, Version, Windlass, WorkflowName,
 };
 
-use crate::database::DatabaseArguments;
 use crate::operator::OperatorArguments;
+use crate::session::Session;
 use crate::text::{count, parse_time, shown};
 
 /// What `windlass schedules` can be told.
@@ -60,13 +60,6 @@ struct List {
     /// Only those of this tenant.
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
-
-    /// Print them as JSON.
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -83,13 +76,6 @@ struct Which {
 struct Show {
     #[command(flatten)]
     which: Which,
-
-    /// Print it as JSON.
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -99,9 +85,6 @@ struct Named {
 
     #[command(flatten)]
     operator: OperatorArguments,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -119,9 +102,6 @@ struct Backfill {
 
     #[command(flatten)]
     operator: OperatorArguments,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -197,28 +177,25 @@ struct Put {
 
     #[command(flatten)]
     operator: OperatorArguments,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 /// Does what the command says.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     match arguments.command {
-        Command::List(arguments) => list(arguments).await,
-        Command::Show(arguments) => show(arguments).await,
-        Command::Explain(arguments) => explain::run(arguments),
-        Command::Put(arguments) => put(*arguments).await,
-        Command::Pause(named) => pause(named).await,
-        Command::Resume(named) => resume(named).await,
-        Command::Trigger(named) => trigger(named).await,
-        Command::Backfill(arguments) => backfill(arguments).await,
-        Command::Delete(named) => delete(named).await,
+        Command::List(arguments) => list(arguments, session).await,
+        Command::Show(arguments) => show(arguments, session).await,
+        Command::Explain(arguments) => explain::run(arguments, session),
+        Command::Put(arguments) => put(*arguments, session).await,
+        Command::Pause(named) => pause(named, session).await,
+        Command::Resume(named) => resume(named, session).await,
+        Command::Trigger(named) => trigger(named, session).await,
+        Command::Backfill(arguments) => backfill(arguments, session).await,
+        Command::Delete(named) => delete(named, session).await,
     }
 }
 
-async fn list(arguments: List) -> anyhow::Result<()> {
-    let (windlass, _) = arguments.database.connect().await?;
+async fn list(arguments: List, session: &Session) -> anyhow::Result<()> {
+    let (windlass, _) = session.connect().await?;
     let tenant = arguments.tenant.map(Tenant::new).transpose()?;
     let mut filter = ScheduleFilter { tenant, ..ScheduleFilter::default() };
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
@@ -229,9 +206,9 @@ async fn list(arguments: List) -> anyhow::Result<()> {
         let Some(next) = page.next else { break };
         filter.after = Some(next);
     }
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let all = all.iter().map(show::json).chain(unreadable.iter().map(show::unreadable_json));
-        serde_json::to_string_pretty(&all.collect::<Vec<_>>())? + "\n"
+        crate::text::document(&all.collect::<Vec<_>>())?
     } else {
         show::table(&all, &unreadable)
     };
@@ -239,8 +216,8 @@ async fn list(arguments: List) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn show(arguments: Show) -> anyhow::Result<()> {
-    let (windlass, _) = arguments.database.connect().await?;
+async fn show(arguments: Show, session: &Session) -> anyhow::Result<()> {
+    let (windlass, _) = session.connect().await?;
     let schedule = arguments.which.of(&windlass)?;
     let Some(record) = schedule.get().await? else {
         bail!(
@@ -250,10 +227,10 @@ async fn show(arguments: Show) -> anyhow::Result<()> {
         );
     };
     let fires = schedule.fires(windlass::store::FIRES_KEPT).await?;
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let mut value = show::json(&record);
         value["fires"] = fires.iter().map(show::fire_json).collect();
-        serde_json::to_string_pretty(&value)? + "\n"
+        crate::text::document(&value)?
     } else {
         show::page(&record, &fires)
     };
@@ -268,6 +245,12 @@ impl Which {
 
     fn detail(&self) -> serde_json::Value {
         json!({ "tenant": self.tenant, "schedule": self.name })
+    }
+
+    /// Tells what has become of it.
+    fn tell(&self, session: &Session, what: &str) -> anyhow::Result<()> {
+        let text = || format!("schedule {} {what}\n", shown(&self.name));
+        session.tell(|| self.detail(), text)
     }
 }
 
@@ -312,9 +295,9 @@ impl Put {
     }
 }
 
-async fn put(put: Put) -> anyhow::Result<()> {
+async fn put(put: Put, session: &Session) -> anyhow::Result<()> {
     let schedule = put.schedule()?;
-    let (windlass, store) = put.database.connect().await?;
+    let (windlass, store) = session.connect().await?;
     let found = put.which.of(&windlass)?.get().await?;
     if let Some(owner) = found.and_then(|found| found.schedule.owner).filter(|_| !put.take_over) {
         bail!(
@@ -328,52 +311,50 @@ async fn put(put: Put) -> anyhow::Result<()> {
     put.operator.note(&windlass, Action::PutSchedule, None, Some(&detail)).await?;
     let record = store.put_schedule(schedule).await.map_err(windlass::Error::from)?;
     let next = record.next_at.map_or("never".to_owned(), |at| format!("next at {at}"));
-    writeln!(std::io::stdout(), "schedule {} fires {next}", shown(&put.which.name))?;
-    Ok(())
+    let text = || format!("schedule {} fires {next}\n", shown(&put.which.name));
+    session.tell(|| show::json(&record), text)
 }
 
-async fn pause(named: Named) -> anyhow::Result<()> {
-    let (windlass, _) = named.database.connect().await?;
+async fn pause(named: Named, session: &Session) -> anyhow::Result<()> {
+    let (windlass, _) = session.connect().await?;
     let detail = named.which.detail();
     named.operator.note(&windlass, Action::PauseSchedule, None, Some(&detail)).await?;
     named.which.of(&windlass)?.pause().await?;
-    writeln!(std::io::stdout(), "schedule {} is paused", shown(&named.which.name))?;
-    Ok(())
+    named.which.tell(session, "is paused")
 }
 
-async fn resume(named: Named) -> anyhow::Result<()> {
-    let (windlass, _) = named.database.connect().await?;
+async fn resume(named: Named, session: &Session) -> anyhow::Result<()> {
+    let (windlass, _) = session.connect().await?;
     let detail = named.which.detail();
     named.operator.note(&windlass, Action::ResumeSchedule, None, Some(&detail)).await?;
     named.which.of(&windlass)?.resume().await?;
-    writeln!(std::io::stdout(), "schedule {} goes on", shown(&named.which.name))?;
-    Ok(())
+    named.which.tell(session, "goes on")
 }
 
-async fn trigger(named: Named) -> anyhow::Result<()> {
-    let (windlass, _) = named.database.connect().await?;
+async fn trigger(named: Named, session: &Session) -> anyhow::Result<()> {
+    let (windlass, _) = session.connect().await?;
     let detail = named.which.detail();
     named.operator.note(&windlass, Action::TriggerSchedule, None, Some(&detail)).await?;
     let run = named.which.of(&windlass)?.trigger().await?;
-    writeln!(std::io::stdout(), "{}", run.id())?;
-    Ok(())
+    let run = run.id();
+    session.tell(|| json!({ "run": run.to_string() }), || format!("{run}\n"))
 }
 
-async fn backfill(arguments: Backfill) -> anyhow::Result<()> {
-    let Backfill { which, from, until, operator, database } = arguments;
-    let (windlass, _) = database.connect().await?;
+async fn backfill(arguments: Backfill, session: &Session) -> anyhow::Result<()> {
+    let Backfill { which, from, until, operator } = arguments;
+    let (windlass, _) = session.connect().await?;
     let mut detail = which.detail();
     detail["from"] = from.to_string().into();
     detail["until"] = until.to_string().into();
     operator.note(&windlass, Action::BackfillSchedule, None, Some(&detail)).await?;
     let done = which.of(&windlass)?.backfill(from, until).await?;
+    let document = || json!({ "started": done.started, "existing": done.existing });
     let (started, existing) = (count(done.started, "run"), count(done.existing, "nominal time"));
-    writeln!(std::io::stdout(), "started {started}; {existing} had one already")?;
-    Ok(())
+    session.tell(document, || format!("started {started}; {existing} had one already\n"))
 }
 
-async fn delete(named: Named) -> anyhow::Result<()> {
-    let (windlass, _) = named.database.connect().await?;
+async fn delete(named: Named, session: &Session) -> anyhow::Result<()> {
+    let (windlass, _) = session.connect().await?;
     let schedule = named.which.of(&windlass)?;
     // One that cannot be read is there as well.
     if matches!(schedule.get().await, Ok(None)) {
@@ -382,6 +363,5 @@ async fn delete(named: Named) -> anyhow::Result<()> {
     let detail = named.which.detail();
     named.operator.note(&windlass, Action::DeleteSchedule, None, Some(&detail)).await?;
     schedule.delete().await?;
-    writeln!(std::io::stdout(), "schedule {} is gone", shown(&named.which.name))?;
-    Ok(())
+    named.which.tell(session, "is gone")
 }

@@ -1,14 +1,12 @@
 //! `windlass signal`: sends a signal to a run, or to whoever waits for a key.
 
-use std::io::Write as _;
 use std::time::Duration;
 
-use clap::CommandFactory as _;
-use clap::error::ErrorKind;
-use serde_json::Value;
+use serde_json::{Value, json};
 use windlass::RunId;
 
-use crate::database::DatabaseArguments;
+use crate::failure::usage;
+use crate::session::Session;
 use crate::text::shown;
 
 /// What `windlass signal` can be told.
@@ -32,9 +30,6 @@ pub(crate) struct Arguments {
     /// How many days it is kept if nobody asks for it.
     #[arg(long, value_name = "DAYS", default_value = "30", value_parser = clap::value_parser!(u32).range(1..=36_500), requires = "key")]
     keep_days: u32,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 /// Whom a signal is for.
@@ -44,27 +39,27 @@ enum To {
 }
 
 /// Sends it, and says so once it is stored.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { words, key, tenant, keep_days, database } = arguments;
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    let Arguments { words, key, tenant, keep_days } = arguments;
     let (to, name, value) = match parse(words, key) {
         Ok(parsed) => parsed,
-        Err(text) => crate::Arguments::command().error(ErrorKind::ValueValidation, text).exit(),
+        Err(text) => return Err(usage(text)),
     };
-    let (windlass, _) = database.connect().await?;
-    let to = match to {
+    let (windlass, _) = session.connect().await?;
+    let (to, document) = match to {
         To::Run(run) => {
             windlass.run(run).signal(&name, &value).await?;
-            format!("run {run}")
+            (format!("run {run}"), json!({ "signal": name, "run": run.to_string() }))
         }
         To::Key(key) => {
             let keep_for = Duration::from_secs(u64::from(keep_days) * 86_400);
             let signal = windlass.signal_key(&key, &name, &value).tenant(&tenant);
             signal.keep_for(keep_for).await?;
-            format!("key {} of tenant {}", shown(&key), shown(&tenant))
+            let document = json!({ "signal": name, "key": key, "tenant": tenant });
+            (format!("key {} of tenant {}", shown(&key), shown(&tenant)), document)
         }
     };
-    writeln!(std::io::stdout(), "signal {} is sent to {to}", shown(&name))?;
-    Ok(())
+    session.tell(|| document, || format!("signal {} is sent to {to}\n", shown(&name)))
 }
 
 /// What the words say; with a key, the first is not a run.

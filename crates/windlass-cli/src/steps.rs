@@ -4,10 +4,9 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 use windlass::function::{StepKind, StepRecord, StepResult, StepState};
-use windlass::store::Store as _;
 use windlass::{RunId, Timestamp};
 
-use crate::database::DatabaseArguments;
+use crate::session::Session;
 use crate::text::{age, listing, shown, terminal_width, thousands};
 
 /// How wide a line is made if it does not go to a terminal.
@@ -25,16 +24,9 @@ pub(crate) struct Arguments {
     /// The run, by its id.
     run: RunId,
 
-    #[command(flatten)]
-    database: DatabaseArguments,
-
     /// Only those of this task.
     #[arg(long, value_name = "NAME")]
     task: Option<String>,
-
-    /// Print all of them as JSON, with their whole results.
-    #[arg(long)]
-    json: bool,
 
     /// At most so many of each task in the table, the last ones.
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "json")]
@@ -48,8 +40,8 @@ struct Calls {
 }
 
 /// Prints the calls of the functions of a run, in the order in which they are made.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let (windlass, store) = arguments.database.connect().await?;
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
     let run = windlass.run(arguments.run);
     // Of a run that does not exist no task is missing.
     run.get().await?;
@@ -64,9 +56,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             calls.push(Calls { task, steps });
         }
     }
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let all = calls.iter().flat_map(|it| it.steps.iter().map(|step| json(&it.task, step)));
-        serde_json::to_string_pretty(&all.collect::<Result<Vec<Value>, _>>()?)? + "\n"
+        crate::text::document(&all.collect::<Result<Vec<Value>, _>>()?)?
     } else {
         let columns = terminal_width().map_or(COLUMNS_ELSEWHERE, usize::from);
         let limit = arguments.limit as usize;

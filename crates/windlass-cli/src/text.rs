@@ -4,15 +4,30 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use serde::Serialize;
 use windlass::Timestamp;
 
-/// Text of users as it is shown: control characters, and those that turn the
-/// direction of writing, are escaped so that they cannot steer a terminal.
+pub(crate) use crate::table::listing;
+
+/// Whether a character could steer a terminal or deceive whoever reads: control characters, those
+/// that break lines or turn the direction of writing, and those that nobody sees.
+fn is_hostile(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Text of users as it is shown: what could steer a terminal is escaped.
 pub(crate) fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if character.is_control() || turns {
+        if is_hostile(character) {
             // Writing to a string cannot fail.
             let _ = write!(shown, "{}", character.escape_default());
         } else {
@@ -20,6 +35,35 @@ pub(crate) fn shown(text: &str) -> String {
         }
     }
     shown
+}
+
+/// A value as JSON for people and programs: over several lines, and without what could steer a
+/// terminal, which is escaped in the texts.
+pub(crate) fn document(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(escaped(&serde_json::to_string_pretty(value)?) + "\n")
+}
+
+/// A value as JSON in one line, as above.
+pub(crate) fn json_line(value: &serde_json::Value) -> String {
+    escaped(&value.to_string())
+}
+
+/// JSON in which what could steer a terminal is escaped. Outside of texts there is none of it but
+/// line feeds.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    let mut units = [0; 2];
+    for character in json.chars() {
+        if character != '\n' && is_hostile(character) {
+            for unit in character.encode_utf16(&mut units) {
+                // Writing to a string cannot fail.
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
 }
 
 /// Text of several lines as it is shown: each line as above, and those after the first
@@ -73,29 +117,6 @@ pub(crate) fn terminal_width() -> Option<u16> {
     None
 }
 
-/// Rows under a header as a table that fits the terminal, with the columns `numbers` to the
-/// right.
-pub(crate) fn listing(
-    header: &[&str],
-    numbers: &[usize],
-    rows: impl Iterator<Item = Vec<String>>,
-) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
-    if let Some(columns) = terminal_width() {
-        table.set_width(columns);
-    }
-    table.set_header(header).add_rows(rows);
-    for number in numbers {
-        if let Some(column) = table.column_mut(*number) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-    }
-    let lines = table.lines().map(|line| line.trim().to_owned() + "\n");
-    lines.collect()
-}
-
 /// A number with its noun: `1 task`, `2 tasks`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
@@ -132,6 +153,13 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(millis))
 }
 
+/// A key and a value, as people write them: `order=42`.
+pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = pair.ok_or_else(|| "not of the form KEY=VALUE".to_owned())?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// What standard output can show.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
@@ -161,7 +189,7 @@ impl Screen {
 }
 
 /// The colours that are used.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     Bold,
     Dim,
@@ -194,6 +222,18 @@ mod tests {
         assert_eq!(shown("a\u{1b}[2Jb\r\n\u{9b}"), r"a\u{1b}[2Jb\r\n\u{9b}");
         assert_eq!(shown("abc\u{202e}def"), r"abc\u{202e}def");
         assert_eq!(shown("déjà vu 東京"), "déjà vu 東京");
+    }
+
+    #[test]
+    fn json_has_nothing_raw_that_could_steer_a_terminal_and_says_the_same() {
+        let hostile = "a\u{1b}[2J\u{9b}\u{7f}\0\u{202e}\u{2028}\u{2061}\u{e0041}é東";
+        let value = serde_json::json!({ "text": hostile });
+        for text in [document(&value).expect("it has a JSON form"), json_line(&value)] {
+            let raw = ['\u{1b}', '\u{9b}', '\u{7f}', '\0', '\u{202e}', '\u{2028}', '\u{2061}'];
+            assert!(!text.contains(raw) && !text.contains('\u{e0041}'), "{text:?}");
+            let read: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+            assert_eq!(read, value);
+        }
     }
 
     #[test]

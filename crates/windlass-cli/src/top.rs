@@ -9,7 +9,7 @@ use windlass::Windlass;
 use windlass::store::{LeaderRecord, PAGE_MAX, QueueList, WorkerFilter, WorkerRecord};
 
 use self::page::{Page, Rates};
-use crate::database::DatabaseArguments;
+use crate::session::Session;
 use crate::text::Screen;
 
 /// Leaves the screen as it was, shows the cursor; and the other way round.
@@ -24,9 +24,6 @@ const CLEAR_BELOW: &str = "\u{1b}[J";
 /// What `windlass top` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    database: DatabaseArguments,
-
     /// How often to look, such as 500ms or 5s.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::text::parse_time)]
     every: Duration,
@@ -34,10 +31,6 @@ pub(crate) struct Arguments {
     /// Print one picture and end; also if standard output is no terminal.
     #[arg(long)]
     once: bool,
-
-    /// Print pictures as lines of JSON, one each time; with --once, one.
-    #[arg(long)]
-    json: bool,
 }
 
 /// The shortest pause between two pictures.
@@ -66,21 +59,24 @@ impl Snapshot {
 }
 
 /// Shows pictures until it is interrupted.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let (windlass, _store) = arguments.database.connect().await?;
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    let (windlass, _store) = session.connect().await?;
     anyhow::ensure!(
         arguments.every >= EVERY_MIN,
         "--every is {:?}, the least is {EVERY_MIN:?}",
         arguments.every
     );
-    let is_live = Screen::detect(arguments.json).is_live && !arguments.once;
+    let is_live = Screen::detect(session.is_json()).is_live && !arguments.once;
     let mut rates = Rates::default();
     let mut out = std::io::stdout();
-    if arguments.once || (!is_live && !arguments.json) {
+    if arguments.once || (!is_live && !session.is_json()) {
         let snapshot = Snapshot::take(&windlass).await?;
         let page = Page { snapshot: &snapshot, rates: &rates };
-        let text =
-            if arguments.json { page.json().to_string() + "\n" } else { page.text(usize::MAX) };
+        let text = if session.is_json() {
+            crate::text::json_line(&page.json()) + "\n"
+        } else {
+            page.text(usize::MAX)
+        };
         return Ok(out.write_all(text.as_bytes())?);
     }
     if is_live {
@@ -91,8 +87,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             let snapshot = Snapshot::take(&windlass).await?;
             rates.learn(&snapshot.queues);
             let page = Page { snapshot: &snapshot, rates: &rates };
-            let text = if arguments.json {
-                page.json().to_string() + "\n"
+            let text = if session.is_json() {
+                crate::text::json_line(&page.json()) + "\n"
             } else {
                 picture(&page.text(page::terminal_height()))
             };

@@ -1,12 +1,11 @@
 //! `windlass undo`: undoes what a run did.
 
-use std::io::Write as _;
-
+use serde_json::json;
 use windlass::RunId;
 use windlass::store::Action;
 
-use crate::database::DatabaseArguments;
 use crate::operator::OperatorArguments;
+use crate::session::Session;
 
 /// What `windlass undo` can be told.
 #[derive(Clone, Debug, clap::Args)]
@@ -16,17 +15,17 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     operator: OperatorArguments,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
 }
 
 /// Starts the run that undoes it, and says which it is.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { run, operator, database } = arguments;
-    let (windlass, _) = database.connect().await?;
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    let Arguments { run, operator } = arguments;
+    let (windlass, _) = session.connect().await?;
     operator.note(&windlass, Action::UndoRun, Some(run), None).await?;
     let by = windlass.run(run).undo().await?;
-    writeln!(std::io::stdout(), "run {run} is undone by run {}", by.id())?;
-    Ok(())
+    let by = by.id();
+    session.tell(
+        || json!({ "run": run.to_string(), "undone_by": by.to_string() }),
+        || format!("run {run} is undone by run {by}\n"),
+    )
 }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use windlass::RunId;
 use windlass::why::{Reason, TaskWhy, Why};
 
-use crate::database::DatabaseArguments;
+use crate::session::Session;
 use crate::text::{count, shown};
 
 /// What `windlass why` can be told.
@@ -16,25 +16,17 @@ pub(crate) struct Arguments {
 
     /// One of its tasks, by its name; those that are under way if it is not said.
     task: Option<String>,
-
-    #[command(flatten)]
-    database: DatabaseArguments,
-
-    /// Print the answer as JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Prints why the run or the task is where it is.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let (windlass, _store) = arguments.database.connect().await?;
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    let (windlass, _store) = session.connect().await?;
     let run = windlass.run(arguments.run);
     let why = match arguments.task {
         Some(task) => run.why_task(&task).await?,
         None => run.why().await?,
     };
-    let text =
-        if arguments.json { serde_json::to_string_pretty(&why)? + "\n" } else { report(&why) };
+    let text = if session.is_json() { crate::text::document(&why)? } else { report(&why) };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }

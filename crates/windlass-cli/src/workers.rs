@@ -4,21 +4,14 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 use windlass::Timestamp;
-use windlass::store::{Store as _, WorkerFilter, WorkerRecord};
+use windlass::store::{WorkerFilter, WorkerRecord};
 
-use crate::database::DatabaseArguments;
+use crate::session::Session;
 use crate::text::{ago, listing, shown};
 
 /// What `windlass workers` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    database: DatabaseArguments,
-
-    /// Print the workers as JSON.
-    #[arg(long)]
-    json: bool,
-
     /// Also those that have ended.
     #[arg(long)]
     all: bool,
@@ -29,8 +22,8 @@ pub(crate) struct Arguments {
 }
 
 /// Prints the workers, the newest first.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let (windlass, store) = arguments.database.connect().await?;
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
     let most = arguments.limit as usize;
     let mut filter = WorkerFilter { with_dead: arguments.all, ..WorkerFilter::default() };
     let mut workers = Vec::new();
@@ -43,9 +36,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             next => break next.is_some(),
         }
     };
-    let text = if arguments.json {
+    let text = if session.is_json() {
         let workers: Vec<Value> = workers.iter().map(json).collect();
-        serde_json::to_string_pretty(&workers)? + "\n"
+        crate::text::document(&workers)?
     } else {
         let more = if has_more { "and more, see --limit\n" } else { "" };
         table(&workers, store.now().await?) + more

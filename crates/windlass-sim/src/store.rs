@@ -15,7 +15,7 @@ use windlass::store::{
     Discard, Discarded, Duty, Hints, LeaderRecord, LogFilter, LogPage, Mandate, NewKeySignal,
     NewLogEntry, NewRun, NewSignal, Outlook, Redrive, Redriven, RetentionRule, RunFilter, RunPage,
     RunRecord, Standing, Started, Store, StoreError, Sweep, Tallies, TaskRecord, WorkerFilter,
-    WorkerPage,
+    WorkerPage, WorkflowFilter, WorkflowPage,
 };
 use windlass::testing::Process;
 use windlass::{Definition, Event, RunId, RunState, TaskName, Tenant, Timestamp, WorkflowName};
@@ -418,6 +418,13 @@ impl Store for FaultyStore {
     ) -> Result<Vec<Event>, StoreError> {
         self.deliver(Verb::Read, (run, after, limit), |world, (run, after, limit)| {
             Box::pin(async move { world.store.list_events(run, after, limit).await })
+        })
+        .await
+    }
+
+    async fn list_workflows(&self, filter: WorkflowFilter) -> Result<WorkflowPage, StoreError> {
+        self.deliver(Verb::Read, filter, |world, filter| {
+            Box::pin(async move { world.store.list_workflows(filter).await })
         })
         .await
     }

@@ -305,6 +305,12 @@ impl Windlass {
         Ok(answers.into_iter().map(answer).collect())
     }
 
+    /// Starts runs of a definition from now on without registering it.
+    pub(crate) fn take_as_registered(&self, definition: &Arc<Definition>) {
+        let key = (definition.name().clone(), definition.version());
+        self.shared().registered.insert(key, Arc::clone(definition));
+    }
+
     pub(crate) async fn register(&self, definition: &Arc<Definition>) -> Result<(), Error> {
         let key = (definition.name().clone(), definition.version());
         let known = self.shared().registered.get(&key).cloned();

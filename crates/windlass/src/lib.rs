@@ -58,6 +58,7 @@ mod error;
 pub mod function;
 #[cfg(feature = "hooks")]
 pub mod hooks;
+mod known;
 mod metrics;
 #[cfg(feature = "postgres")]
 mod once;

@@ -1,11 +1,12 @@
 //! `windlass schedules explain`: when a cron expression fires, and what shifted clocks do to it.
 
-use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
+use serde_json::json;
 use windlass::Timestamp;
 use windlass::schedule::{Cadence, Shift, Zone};
 
+use crate::session::Session;
 use crate::text::listing;
 
 /// How far ahead shifted clocks are looked for.
@@ -33,11 +34,19 @@ pub(super) struct Arguments {
     from: Option<Timestamp>,
 }
 
-pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(super) fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     let from = arguments.from.unwrap_or_else(|| SystemTime::now().into());
-    let text = explain(&arguments.cron, &arguments.tz, from, arguments.count as usize)?;
-    std::io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    let Arguments { cron, tz, count, .. } = &arguments;
+    let text = explain(cron, tz, from, *count as usize)?;
+    let cadence = Cadence::cron(cron, tz)?;
+    let fires =
+        std::iter::successors(cadence.next_shifted(from), |(at, _)| cadence.next_shifted(*at));
+    let fire = |(at, shift): (Timestamp, Shift)| {
+        let shifted = Some(note(shift)).filter(|note| !note.is_empty());
+        json!({ "at": at.to_string(), "shifted": shifted })
+    };
+    let document = || fires.take(*count as usize).map(fire).collect();
+    session.tell(document, || text)
 }
 
 fn explain(

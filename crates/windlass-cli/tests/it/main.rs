@@ -6,6 +6,7 @@
 mod audit;
 #[cfg(unix)]
 mod bench;
+mod config;
 #[cfg(unix)]
 mod dead;
 #[cfg(unix)]
@@ -16,6 +17,7 @@ mod dev;
 mod doctor;
 #[cfg(unix)]
 mod functions;
+mod help;
 #[cfg(unix)]
 mod migrate;
 #[cfg(unix)]
@@ -24,16 +26,23 @@ mod people;
 mod place;
 #[cfg(unix)]
 mod retention;
+#[cfg(unix)]
+mod runs;
 mod schedules;
 #[cfg(unix)]
 mod server;
+#[cfg(unix)]
+mod terminal;
 
 use std::process::{Command, Output};
 
 /// The binary, to be run with arguments, and without a database to be found by chance.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.args(arguments).env_remove("DATABASE_URL");
+    command.args(arguments).env("XDG_CONFIG_HOME", "/nowhere");
+    for name in ["DATABASE_URL", "WINDLASS_SERVER", "WINDLASS_PROFILE"] {
+        command.env_remove(name);
+    }
     command
 }
 

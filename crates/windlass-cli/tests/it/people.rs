@@ -1,6 +1,6 @@
 //! `windlass leaders` and `windlass workers` on a real server.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 use tokio_postgres::NoTls;
@@ -12,8 +12,7 @@ use super::place::Place;
 use super::{assert_line, text};
 
 pub(crate) fn ask(url: &str, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    let output = command.args(arguments).env("DATABASE_URL", url).output();
+    let output = super::command(arguments).env("DATABASE_URL", url).output();
     output.expect("the binary was built")
 }
 

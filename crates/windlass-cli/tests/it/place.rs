@@ -156,7 +156,12 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn spawn(arguments: &[&str]) -> Self {
+        Running::spawn_in(std::path::Path::new("."), arguments)
+    }
+
+    pub(crate) fn spawn_in(directory: &std::path::Path, arguments: &[&str]) -> Self {
         let mut command = crate::command(arguments);
+        command.current_dir(directory);
         let mut child = command.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Running { child, out, seen: String::new() }

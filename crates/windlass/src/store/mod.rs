@@ -24,6 +24,7 @@ mod ring;
 pub(crate) mod schedules;
 pub(crate) mod undo;
 mod workers;
+mod workflows;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +71,9 @@ pub use windlass_core::LaneId;
 pub use workers::{
     WORKER_METADATA_PAIRS_MAX, WORKER_TEXT_BYTES_MAX, WorkerCursor, WorkerFilter, WorkerInfo,
     WorkerPage, WorkerRecord, WorkerState,
+};
+pub use workflows::{
+    WORKFLOWS_PAGE_MAX, WorkflowCursor, WorkflowFilter, WorkflowPage, WorkflowRecord,
 };
 
 /// The most items of one batch: runs to start, tasks to claim, completions to
@@ -169,6 +173,10 @@ pub trait Store: WorkerLink + ScheduleStore + QueueStore + DutyStore {
     /// started from then on; with other tasks or edges it is a
     /// [`StoreError::Conflict`].
     async fn register(&self, definition: Arc<Definition>) -> Result<(), StoreError>;
+
+    /// A page of the workflows that were registered, by name and then the newest version first,
+    /// each as it holds for new runs.
+    async fn list_workflows(&self, filter: WorkflowFilter) -> Result<WorkflowPage, StoreError>;
 
     /// Starts runs: each with all its tasks, the first ones ready, or not at all.
     ///

@@ -47,7 +47,8 @@ use super::{
     LogFilter, LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun, NewSignal, Outlook, QueueStore,
     Recording, Redrive, Redriven, Release, RetentionRule, RunFilter, RunPage, RunRecord,
     ScheduleStore, Standing, Started, Store, StoreError, Sweep, TakeSignal, Taken, Tallies,
-    TaskRecord, ToUndo, WorkerFilter, WorkerLink, WorkerPage, check_batch,
+    TaskRecord, ToUndo, WorkerFilter, WorkerLink, WorkerPage, WorkflowFilter, WorkflowPage,
+    check_batch,
 };
 use crate::clock::{Clock, RuntimeClock};
 use crate::planted::{Planted, PlantedBug};
@@ -507,6 +508,10 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Vec<Event>, StoreError> {
         Ok(self.transact(|state| state.list_events(run, after, limit)))
+    }
+
+    async fn list_workflows(&self, filter: WorkflowFilter) -> Result<WorkflowPage, StoreError> {
+        Ok(self.transact(|state| state.list_workflows(&filter)))
     }
 
     async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError> {

@@ -2,13 +2,13 @@
 
 use std::ops::Bound;
 
-use windlass_core::{Event, EventId, RunId, TaskIndex, TaskName};
+use windlass_core::{Definition, Event, EventId, RunId, TaskIndex, TaskName};
 
 use super::run::Run;
 use super::state::State;
 use crate::store::{
     PAGE_MAX, RunCursor, RunFilter, RunPage, RunRecord, TaskRecord, WorkerCursor, WorkerFilter,
-    WorkerPage, WorkerRecord, WorkerState,
+    WorkerPage, WorkerRecord, WorkerState, WorkflowFilter, WorkflowPage, WorkflowRecord,
 };
 
 impl State {
@@ -79,6 +79,22 @@ impl State {
         let workers: Vec<WorkerRecord> = page.collect();
         let next = workers.last().filter(|_| has_more).map(age);
         WorkerPage { workers, next }
+    }
+
+    pub(super) fn list_workflows(&self, filter: &WorkflowFilter) -> WorkflowPage {
+        let place = |definition: &Definition| {
+            (definition.name().clone(), std::cmp::Reverse(definition.version()))
+        };
+        let after = filter.after.as_ref();
+        let after = after.map(|after| (after.name.clone(), std::cmp::Reverse(after.version)));
+        let is_wanted = |known: &&WorkflowRecord| {
+            filter.name.as_ref().is_none_or(|name| name == known.definition.name())
+                && after.as_ref().is_none_or(|after| place(&known.definition) > *after)
+        };
+        let mut found: Vec<WorkflowRecord> =
+            self.definitions.values().filter(is_wanted).cloned().collect();
+        found.sort_by_key(|known| place(&known.definition));
+        WorkflowPage::cut(found, filter.most())
     }
 
     /// A worker with what changes all the time.

@@ -110,10 +110,11 @@ impl State {
     /// Why no run of a schedule can be started, if none can.
     fn refusal(&self, start: &NewRun) -> Option<String> {
         let key = (start.workflow.clone(), start.version);
-        let Some(definition) = self.definitions.get(&key) else {
+        let Some(known) = self.definitions.get(&key) else {
             return Some(format!("workflow {:?} version {} is not registered", key.0, key.1));
         };
-        let lanes = LaneKeys::of(definition, &start.input).err().map(|error| error.to_string());
+        let lanes =
+            LaneKeys::of(&known.definition, &start.input).err().map(|error| error.to_string());
         start.check(self.shared.payload_limit).err().or(lanes)
     }
 

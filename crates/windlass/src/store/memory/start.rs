@@ -1,6 +1,6 @@
 //! Definitions and starts.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_core::{Definition, RunId};
@@ -8,26 +8,30 @@ use windlass_core::{Definition, RunId};
 use super::run::Run;
 use super::state::State;
 use crate::planted::PlantedBug;
-use crate::store::{NewRun, Started, StoreError};
+use crate::store::{NewRun, Started, StoreError, WorkflowRecord};
 
 impl State {
     pub(super) fn register_all(
         &mut self,
         definitions: Vec<Arc<Definition>>,
     ) -> Result<(), StoreError> {
-        let mut accepted = HashMap::new();
+        let registered_at = self.shared.now;
+        let mut accepted = BTreeMap::<_, WorkflowRecord>::new();
         for definition in definitions {
             let key = (definition.name().clone(), definition.version());
-            if let Some(known) = accepted.get(&key).or_else(|| self.definitions.get(&key))
-                && let Some(difference) = definition.shape_difference(known)
-            {
-                let (name, version) = key;
-                return Err(StoreError::Conflict(format!(
-                    "workflow {name:?} version {version} is registered with another shape: \
-                     {difference}; give the new one another version"
-                )));
+            if let Some(known) = accepted.get(&key).or_else(|| self.definitions.get(&key)) {
+                if known.definition == definition {
+                    continue;
+                }
+                if let Some(difference) = definition.shape_difference(&known.definition) {
+                    let (name, version) = key;
+                    return Err(StoreError::Conflict(format!(
+                        "workflow {name:?} version {version} is registered with another shape: \
+                         {difference}; give the new one another version"
+                    )));
+                }
             }
-            accepted.insert(key, definition);
+            accepted.insert(key, WorkflowRecord { definition, registered_at });
         }
         self.definitions.extend(accepted);
         Ok(())
@@ -39,11 +43,11 @@ impl State {
             return Ok(Started { run: existing, is_new: false });
         }
         let name = (new.workflow.clone(), new.version);
-        let Some(definition) = self.definitions.get(&name) else {
+        let Some(known) = self.definitions.get(&name) else {
             let what = format!("workflow {:?} version {}", new.workflow, new.version);
             return Err(StoreError::NotFound(what));
         };
-        let definition = Arc::clone(definition);
+        let definition = Arc::clone(&known.definition);
         let run = Run::start(new, definition, &mut self.shared)?;
         // Tenants take their turns in the order of their first starts.
         self.shared.ready.see(&run.tenant);

@@ -1,13 +1,11 @@
 //! What a memory store knows, and what its verbs share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
-    ClaimSeq, Definition, DutyName, EventId, Fence, IdempotencyKey, Lanes, PayloadLimit, RunId,
-    RunState, TaskId, TaskIndex, TaskState, Tenant, Timestamp, Version, Weight, WorkerId,
-    WorkflowName,
+    ClaimSeq, DutyName, EventId, Fence, IdempotencyKey, Lanes, PayloadLimit, RunId, RunState,
+    TaskId, TaskIndex, TaskState, Tenant, Timestamp, Version, Weight, WorkerId, WorkflowName,
 };
 
 use super::children::{Family, Notice};
@@ -19,12 +17,12 @@ use super::run::Run;
 use super::schedules::Schedules;
 use crate::planted::{Planted, PlantedBug};
 use crate::store::ring::{Member, Ring};
-use crate::store::{Duty, DutyRecord, LeaderRecord, WorkerRecord, WorkerState};
+use crate::store::{Duty, DutyRecord, LeaderRecord, WorkerRecord, WorkerState, WorkflowRecord};
 
 /// Everything. Runs are apart from what they share, so that a run and the rest can
 /// be changed together.
 pub(super) struct State {
-    pub(super) definitions: HashMap<(WorkflowName, Version), Arc<Definition>>,
+    pub(super) definitions: BTreeMap<(WorkflowName, Version), WorkflowRecord>,
     pub(super) runs: HashMap<RunId, Run>,
     pub(super) by_age: BTreeSet<(Timestamp, RunId)>,
     pub(super) keys: HashMap<(Tenant, WorkflowName, IdempotencyKey), RunId>,
@@ -160,7 +158,7 @@ impl Worker {
 impl State {
     pub(super) fn new(now: Timestamp, planted: Planted) -> Self {
         State {
-            definitions: HashMap::new(),
+            definitions: BTreeMap::new(),
             runs: HashMap::new(),
             by_age: BTreeSet::new(),
             keys: HashMap::new(),

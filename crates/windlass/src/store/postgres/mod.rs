@@ -66,6 +66,7 @@ mod why;
 mod work;
 mod worker;
 mod workers;
+mod workflows;
 mod writes;
 
 use std::sync::Arc;
@@ -108,7 +109,8 @@ use super::{
     ArchivedRun, Candidacy, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded,
     Duty, Hints, LeaderRecord, LogFilter, LogPage, Mandate, NewKeySignal, NewLogEntry, NewRun,
     NewSignal, Outlook, Redrive, Redriven, RetentionRule, RunFilter, RunPage, RunRecord, Standing,
-    Started, Store, StoreError, Sweep, Tallies, TaskRecord, WorkerFilter, WorkerPage, check_batch,
+    Started, Store, StoreError, Sweep, Tallies, TaskRecord, WorkerFilter, WorkerPage,
+    WorkflowFilter, WorkflowPage, check_batch,
 };
 use crate::Error;
 use crate::clock::Clock;
@@ -513,6 +515,10 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<Vec<Event>, StoreError> {
         repeat!(self.list_events_once(run, after, limit))
+    }
+
+    async fn list_workflows(&self, filter: WorkflowFilter) -> Result<WorkflowPage, StoreError> {
+        repeat!(self.list_workflows_once(&filter))
     }
 
     async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError> {

@@ -350,6 +350,7 @@ sql!(SET_WEIGHT, "set_weight.sql", [TEXT, INT2]);
 sql!(LOCK_DEFINITIONS, "lock_definitions.sql", [TEXT_ARRAY]);
 sql!(NEWEST_DEFINITIONS, "newest_definitions.sql", [TEXT_ARRAY, INT4_ARRAY]);
 sql!(DEFINITIONS, "definitions.sql", [INT4_ARRAY]);
+sql!(LIST_WORKFLOWS, "list_workflows.sql", [TEXT, TEXT, INT4, INT8]);
 sql!(INSERT_DEFINITION, "insert_definition.sql", [TEXT, INT4, INT4, TEXT, INT4, TIMESTAMPTZ]);
 sql!(
     INSERT_DEFINITION_TASKS,

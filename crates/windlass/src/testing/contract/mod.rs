@@ -109,6 +109,8 @@ macro_rules! store_contract_cases {
                 another_shape_of_the_same_version_is_a_conflict
                 versions_have_shapes_of_their_own
                 the_largest_version_is_served_as_any_other
+                workflows_are_listed_by_name_and_newest_version_first
+                a_workflow_is_listed_as_it_holds_for_new_runs
             }
             starts {
                 a_new_run_has_all_its_tasks_and_its_roots_are_ready

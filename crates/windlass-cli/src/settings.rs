@@ -1,0 +1,371 @@
+//! What commands are about and how they tell it: flags, environment, profile and file, in one
+//! order of precedence.
+//!
+//! Each setting is taken from the first place that has it: the flags, the profile that the flag
+//! `--profile` names, the environment, the profile that the environment or the file names, the
+//! top of the file. A profile that is named by a flag goes before the environment, so that
+//! `--profile prod` never means the database of a variable that happens to be set.
+
+mod file;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use self::file::{File, Places};
+use crate::failure::usage;
+use crate::text::{listing, shown};
+
+/// The variables that are read.
+pub(crate) const PROFILE_VARIABLE: &str = "WINDLASS_PROFILE";
+const SERVER_VARIABLE: &str = "WINDLASS_SERVER";
+const DATABASE_VARIABLE: &str = "DATABASE_URL";
+
+const HEADING: &str = "Options of all commands";
+
+/// What every command can be told.
+#[derive(Clone, Default, clap::Args)]
+pub(crate) struct GlobalArguments {
+    /// The address of the database, such as postgres://user@host/name; or set DATABASE_URL.
+    #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
+    database_url: Option<String>,
+
+    /// The address of a server, such as https://windlass.example.com; or set WINDLASS_SERVER.
+    #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
+    server: Option<String>,
+
+    /// The address of the database is that of a pooler such as PgBouncer in transaction mode.
+    #[arg(long, global = true, help_heading = HEADING)]
+    pooled: bool,
+
+    /// The profile of the config file; or set WINDLASS_PROFILE.
+    #[arg(long, global = true, value_name = "NAME", help_heading = HEADING)]
+    profile: Option<String>,
+
+    /// The config file; `windlass/config.toml` in the user's config directory if not said.
+    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    config: Option<PathBuf>,
+
+    /// Print one JSON document instead of text, and errors as JSON.
+    #[arg(long, global = true, help_heading = HEADING)]
+    pub(crate) json: bool,
+
+    /// Print the settings that hold and where each comes from, and do nothing else.
+    #[arg(long, global = true, help_heading = HEADING)]
+    pub(crate) print_config: bool,
+}
+
+impl GlobalArguments {
+    /// Refuses flags that a command does nothing with: that it ignores them would be believed too
+    /// late. `has_own` is whether the command has a `--database-url` of its own.
+    pub(crate) fn refuse_target(&self, command: &str, has_own: bool) -> anyhow::Result<()> {
+        let flag = match self {
+            GlobalArguments { server: Some(_), .. } => "--server",
+            GlobalArguments { profile: Some(_), .. } => "--profile",
+            GlobalArguments { database_url: Some(_), .. } if !has_own => "--database-url",
+            GlobalArguments { pooled: true, .. } => "--pooled",
+            GlobalArguments { .. } => return Ok(()),
+        };
+        let what = match has_own {
+            true => "needs the database itself, by --database-url, or makes one",
+            false => "makes a database of its own",
+        };
+        Err(usage(format!("windlass {command} {what}: {flag} is not for it")))
+    }
+}
+
+impl fmt::Debug for GlobalArguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The addresses may hold passwords.
+        f.debug_struct("GlobalArguments").finish_non_exhaustive()
+    }
+}
+
+/// What a command talks to.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A database, by its address.
+    Database(String),
+    /// A server, by its address.
+    Server(String),
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Database(url) => write!(f, "Database({:?})", redacted(url)),
+            Target::Server(url) => write!(f, "Server({:?})", redacted(url)),
+        }
+    }
+}
+
+/// Where a setting comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Flag(&'static str),
+    Variable(&'static str),
+    Profile(String),
+    File,
+    Nowhere,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Flag(name) => write!(f, "flag --{name}"),
+            Source::Variable(name) => write!(f, "environment {name}"),
+            Source::Profile(name) => write!(f, "profile {}", shown(name)),
+            Source::File => f.write_str("config file"),
+            Source::Nowhere => f.write_str("default"),
+        }
+    }
+}
+
+/// The settings that hold, and where each comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    file: Option<(PathBuf, Source)>,
+    profile: Option<(String, Source)>,
+    target: Option<(Target, Source)>,
+    pooled: (bool, Source),
+}
+
+impl Settings {
+    /// Reads the environment and the file.
+    pub(crate) fn read(arguments: &GlobalArguments) -> anyhow::Result<Self> {
+        let variable = |name: &'static str| match std::env::var(name) {
+            Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+            Err(std::env::VarError::NotPresent) => Ok(None),
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(usage(format!("the variable {name} is not UTF-8")))
+            }
+        };
+        let (path, from) = match &arguments.config {
+            Some(path) => (Some(path.clone()), Source::Flag("config")),
+            None => (file::default_path(), Source::Nowhere),
+        };
+        let is_asked_for = arguments.config.is_some();
+        let file = match &path {
+            Some(path) => file::read(path, is_asked_for)?,
+            None => None,
+        };
+        let path = path.filter(|_| file.is_some()).map(|path| (path, from));
+        Settings::resolve(arguments, variable, file.unwrap_or_default(), path)
+    }
+
+    fn resolve(
+        arguments: &GlobalArguments,
+        variable: impl Fn(&'static str) -> anyhow::Result<Option<String>>,
+        file: File,
+        path: Option<(PathBuf, Source)>,
+    ) -> anyhow::Result<Self> {
+        let profile = match (&arguments.profile, variable(PROFILE_VARIABLE)?, &file.profile) {
+            (Some(name), _, _) => Some((name.clone(), Source::Flag("profile"))),
+            (None, Some(name), _) => Some((name, Source::Variable(PROFILE_VARIABLE))),
+            (None, None, Some(name)) => Some((name.clone(), Source::File)),
+            (None, None, None) => None,
+        };
+        let (mut before, mut behind) = (None, None);
+        if let Some((name, from)) = &profile {
+            let places = file.profiles.get(name).cloned();
+            let Some(places) = places else {
+                let path = path.as_ref().map(|(path, _)| path.as_path());
+                return Err(usage(no_profile(name, from, &file, path)));
+            };
+            let layer =
+                Layer::of(places, Source::Profile(name.clone()), |_| Source::Profile(name.clone()));
+            match from {
+                Source::Flag(_) => before = Some(layer),
+                Source::Variable(_) | Source::Profile(_) | Source::File | Source::Nowhere => {
+                    behind = Some(layer);
+                }
+            }
+        }
+        let flags = Places {
+            database_url: arguments.database_url.clone(),
+            server: arguments.server.clone(),
+            pooled: arguments.pooled.then_some(true),
+        };
+        let environment = Places {
+            database_url: variable(DATABASE_VARIABLE)?,
+            server: variable(SERVER_VARIABLE)?,
+            pooled: None,
+        };
+        let of_variable = |word: &str| {
+            Source::Variable(if word == "server" { SERVER_VARIABLE } else { DATABASE_VARIABLE })
+        };
+        let layers = [
+            Some(Layer::of(flags, Source::Flag("database-url"), |word| match word {
+                "server" => Source::Flag("server"),
+                "pooled" => Source::Flag("pooled"),
+                _ => Source::Flag("database-url"),
+            })),
+            before,
+            Some(Layer::of(environment, Source::Variable(DATABASE_VARIABLE), of_variable)),
+            behind,
+            Some(Layer::of(file.places, Source::File, |_| Source::File)),
+        ];
+        let mut settings =
+            Settings { file: path, profile, target: None, pooled: (false, Source::Nowhere) };
+        for layer in layers.into_iter().flatten() {
+            if settings.target.is_none() {
+                settings.target = layer.target()?;
+            }
+            if settings.pooled.1 == Source::Nowhere
+                && let Some(pooled) = layer.pooled
+            {
+                settings.pooled = pooled;
+            }
+        }
+        Ok(settings)
+    }
+
+    /// What to talk to.
+    pub(crate) fn target(&self) -> anyhow::Result<&Target> {
+        let missing = || {
+            usage(
+                "nothing says which database or server: give --database-url <URL> or --server \
+                 <URL>, set DATABASE_URL or WINDLASS_SERVER, or name a profile of the config file",
+            )
+        };
+        self.target.as_ref().map(|(target, _)| target).ok_or_else(missing)
+    }
+
+    /// Whether the address of the database is that of a pooler.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.pooled.0
+    }
+
+    /// The settings with where they come from, and without passwords.
+    fn rows(&self) -> Vec<(&'static str, Option<String>, Source)> {
+        let or_none = |it: Option<(String, Source)>| match it {
+            Some((value, from)) => (Some(value), from),
+            None => (None, Source::Nowhere),
+        };
+        let (mut database, mut server) = (None, None);
+        match &self.target {
+            Some((Target::Database(url), from)) => database = Some((redacted(url), from.clone())),
+            Some((Target::Server(url), from)) => server = Some((redacted(url), from.clone())),
+            None => {}
+        }
+        let file = self.file.as_ref();
+        let file = or_none(file.map(|(it, from)| (it.display().to_string(), from.clone())));
+        let profile = or_none(self.profile.clone());
+        let (database, server) = (or_none(database), or_none(server));
+        let (pooled, from) = &self.pooled;
+        vec![
+            ("config", file.0, file.1),
+            ("profile", profile.0, profile.1),
+            ("database_url", database.0, database.1),
+            ("server", server.0, server.1),
+            ("pooled", Some(pooled.to_string()), from.clone()),
+        ]
+    }
+
+    /// The settings as people read them.
+    pub(crate) fn table(&self) -> String {
+        let row = |(name, value, from): (&'static str, Option<String>, Source)| {
+            let from = value.as_ref().map_or_else(|| "-".to_owned(), |_| from.to_string());
+            vec![name.to_owned(), value.map_or_else(|| "-".to_owned(), |it| shown(&it)), from]
+        };
+        listing(&["setting", "value", "from"], &[], self.rows().into_iter().map(row))
+    }
+
+    /// The settings for programs.
+    pub(crate) fn json(&self) -> Value {
+        let one = |(name, value, from): (&'static str, Option<String>, Source)| {
+            let from = value.as_ref().map(|_| from.to_string());
+            (name.to_owned(), json!({ "value": value, "from": from }))
+        };
+        Value::Object(self.rows().into_iter().map(one).collect())
+    }
+}
+
+/// The settings of one place.
+struct Layer {
+    database: Option<(String, Source)>,
+    server: Option<(String, Source)>,
+    pooled: Option<(bool, Source)>,
+    name: Source,
+}
+
+impl Layer {
+    fn of(places: Places, name: Source, source: impl Fn(&str) -> Source) -> Self {
+        Layer {
+            database: places.database_url.map(|url| (url, source("database_url"))),
+            server: places.server.map(|url| (url, source("server"))),
+            pooled: places.pooled.map(|is| (is, source("pooled"))),
+            name,
+        }
+    }
+
+    /// What it says to talk to, if it says one of the two.
+    fn target(&self) -> anyhow::Result<Option<(Target, Source)>> {
+        Ok(match (&self.database, &self.server) {
+            (Some((_, one)), Some((_, other))) => {
+                let what = if one == other {
+                    format!("{} names both a database_url and a server", self.name)
+                } else {
+                    format!("{one} and {other} name both a database and a server")
+                };
+                return Err(usage(format!("{what}; leave one of them out")));
+            }
+            (Some((url, from)), None) => Some((Target::Database(url.clone()), from.clone())),
+            (None, Some((url, from))) => Some((Target::Server(url.clone()), from.clone())),
+            (None, None) => None,
+        })
+    }
+}
+
+/// What to say if there is no such profile.
+fn no_profile(name: &str, from: &Source, file: &File, path: Option<&Path>) -> String {
+    let name = shown(name);
+    let Some(path) = path else {
+        return format!("profile {name} ({from}) is not there: there is no config file");
+    };
+    let all: Vec<String> = file.profiles.keys().map(|name| shown(name)).collect();
+    let has = if all.is_empty() { "no profiles".to_owned() } else { all.join(", ") };
+    format!("profile {name} ({from}) is not in {}, which has {has}", shown(&path.to_string_lossy()))
+}
+
+/// An address without its passwords: neither in front of the host, nor among the parameters, nor
+/// in the form of words with values.
+pub(crate) fn redacted(url: &str) -> String {
+    const HIDDEN: &str = "***";
+    let Some((scheme, rest)) = url.split_once("://") else {
+        let word = |word: &str| match word.split_once('=') {
+            Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN}"),
+            Some(_) | None => word.to_owned(),
+        };
+        // A value in quotes may have spaces: what is behind such a word is not told.
+        if url.contains('\'') || url.contains('\\') {
+            return HIDDEN.to_owned();
+        }
+        return url.split(' ').map(word).collect::<Vec<_>>().join(" ");
+    };
+    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, it)| (rest, Some(it)));
+    // The last one: a password that is not escaped may have others.
+    let rest = match rest.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{user}:{HIDDEN}@{host}"),
+            None => format!("{user}@{host}"),
+        },
+        None => rest.to_owned(),
+    };
+    let pair = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN}"),
+        Some(_) | None => pair.to_owned(),
+    };
+    let query = query.map(|query| query.split('&').map(pair).collect::<Vec<_>>().join("&"));
+    let query = query.map_or_else(String::new, |query| format!("?{query}"));
+    format!("{scheme}://{rest}{query}")
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["password", "passwd", "token", "secret", "key"].iter().any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests;

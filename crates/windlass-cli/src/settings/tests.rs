@@ -1,0 +1,128 @@
+use super::*;
+
+const ONE: &str = r#"
+profile = "dev"
+database_url = "postgres://file/all"
+pooled = true
+
+[profiles.dev]
+database_url = "postgres://profile/dev"
+pooled = false
+
+[profiles.prod]
+server = "https://prod.example.com"
+
+[profiles.empty]
+"#;
+
+/// The settings from flags, variables and the text of a file.
+fn settings(flags: GlobalArguments, variables: &[(&str, &str)], text: &str) -> Settings {
+    resolved(flags, variables, text).expect("they make sense")
+}
+
+fn resolved(
+    flags: GlobalArguments,
+    variables: &[(&str, &str)],
+    text: &str,
+) -> anyhow::Result<Settings> {
+    let variable = |name: &'static str| {
+        let found = variables.iter().find(|(it, _)| *it == name);
+        Ok(found.map(|(_, value)| (*value).to_owned()))
+    };
+    let file = file::parse(text).expect("it is a file");
+    Settings::resolve(&flags, variable, file, Some(("c.toml".into(), Source::Nowhere)))
+}
+
+fn told(settings: &Settings) -> (String, String) {
+    let (target, from) = settings.target.clone().expect("one is named");
+    (format!("{target:?}"), from.to_string())
+}
+
+#[track_caller]
+fn assert_target(settings: &Settings, target: &str, from: &str) {
+    assert_eq!(told(settings), (target.to_owned(), from.to_owned()));
+}
+
+#[test]
+fn each_setting_is_taken_from_the_first_place_that_has_it() {
+    let none = GlobalArguments::default;
+    let named = |name: &str| GlobalArguments { profile: Some(name.to_owned()), ..none() };
+    let variables = &[("DATABASE_URL", "postgres://variable"), ("WINDLASS_PROFILE", "prod")];
+    let flag = GlobalArguments { server: Some("https://flag".to_owned()), ..named("dev") };
+
+    assert_target(&settings(flag, variables, ONE), r#"Server("https://flag")"#, "flag --server");
+    let by_flag = settings(named("dev"), variables, ONE);
+    assert_target(&by_flag, r#"Database("postgres://profile/dev")"#, "profile dev");
+    let by_variable = settings(none(), variables, ONE);
+    assert_target(&by_variable, r#"Database("postgres://variable")"#, "environment DATABASE_URL");
+    let by_profile = settings(none(), &variables[1..], ONE);
+    assert_target(&by_profile, r#"Server("https://prod.example.com")"#, "profile prod");
+    let by_default = settings(none(), &[], ONE);
+    assert_target(&by_default, r#"Database("postgres://profile/dev")"#, "profile dev");
+    let by_file = settings(named("empty"), &[], ONE);
+    assert_target(&by_file, r#"Database("postgres://file/all")"#, "config file");
+
+    assert_eq!(by_file.pooled, (true, Source::File));
+    assert_eq!(by_default.pooled, (false, Source::Profile("dev".to_owned())));
+    let pooled = GlobalArguments { pooled: true, ..none() };
+    assert_eq!(settings(pooled, &[], ONE).pooled, (true, Source::Flag("pooled")));
+    assert_eq!(settings(none(), &[], "").pooled, (false, Source::Nowhere));
+}
+
+#[test]
+fn what_names_two_places_or_a_profile_that_is_not_there_is_refused() {
+    let none = GlobalArguments::default;
+    let both = GlobalArguments {
+        database_url: Some("postgres://a".to_owned()),
+        server: Some("https://b".to_owned()),
+        ..none()
+    };
+    let variables = &[("DATABASE_URL", "postgres://a"), ("WINDLASS_SERVER", "https://b")];
+    let named = GlobalArguments { profile: Some("prdo".to_owned()), ..none() };
+    let two = "[profiles.two]\nserver = 'https://a'\ndatabase_url = 'postgres://b'";
+    let file = GlobalArguments { profile: Some("two".to_owned()), ..none() };
+    for (flags, variables, text, wrong) in [
+        (both, &[][..], "", "flag --database-url and flag --server name both"),
+        (none(), variables, "", "environment DATABASE_URL and environment WINDLASS_SERVER name"),
+        (named, &[], ONE, "profile prdo (flag --profile) is not in c.toml, which has dev, empty,"),
+        (file, &[], two, "profile two names both a database_url and a server"),
+    ] {
+        let error = resolved(flags, variables, text).expect_err("it makes no sense");
+        assert!(error.to_string().contains(wrong), "{error}");
+    }
+}
+
+#[test]
+fn a_wrong_field_of_the_file_is_named_with_its_line_and_without_its_value() {
+    for (text, wrong) in [
+        (
+            "\ndatbase_url = 'postgres://u:secret@h'",
+            "line 2, column 1: unknown field `datbase_url`",
+        ),
+        ("[profiles.prod]\n  sever = 'secret'", "line 2, column 3: unknown field `sever`"),
+        ("pooled = 'secret'", "line 1, column 10: a text where a boolean is expected"),
+        ("[profiles]\nprod = 'secret'", "line 2, column 8: a text where a table is expected"),
+        ("a = 'secret", "line 1, column "),
+    ] {
+        let problem = file::parse(text).expect_err("it is wrong");
+        assert!(problem.contains(wrong) && !problem.contains("secret"), "{problem}");
+    }
+}
+
+#[test]
+fn passwords_are_not_told() {
+    for (url, told) in [
+        ("postgres://anna:se@cret@h:5432/db", "postgres://anna:***@h:5432/db"),
+        ("postgres://anna@h/db?sslmode=require", "postgres://anna@h/db?sslmode=require"),
+        ("postgres://h/db?user=a&password=secret", "postgres://h/db?user=a&password=***"),
+        ("host=h user=a password=secret", "host=h user=a password=***"),
+        ("host=h password='a secret'", "***"),
+        ("https://:secret@h", "https://:***@h"),
+    ] {
+        assert_eq!(redacted(url), told);
+    }
+    let variables = &[("DATABASE_URL", "postgres://anna:secret@h/db")];
+    let settings = settings(GlobalArguments::default(), variables, "");
+    let all = format!("{settings:?}{}{}", settings.table(), settings.json());
+    assert!(!all.contains("secret") && all.contains("***"), "{all}");
+}

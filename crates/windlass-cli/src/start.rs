@@ -1,0 +1,233 @@
+//! `windlass start`: starts a run, and waits for its end if it is to.
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use windlass::store::{RunRecord, WorkflowCursor, WorkflowFilter, WorkflowRecord};
+use windlass::{
+    ErrorKind, Payload, RunHandle, RunId, RunState, TaskState, Version, Windlass, WorkflowName,
+};
+
+use crate::failure::usage;
+use crate::session::Session;
+use crate::text::{parse_pair, parse_time, seconds, shown, shown_lines};
+use crate::workflows;
+
+/// The exit code if the run that was waited for failed.
+const RUN_FAILED: u8 = 3;
+
+/// The exit code if it was cancelled.
+const RUN_CANCELLED: u8 = 4;
+
+/// The exit code if it has not ended in time.
+const RUN_NOT_ENDED: u8 = 5;
+
+/// The most bytes of an input that are read: more than any limit of payloads.
+const INPUT_BYTES_MAX: u64 = 65 << 20;
+
+/// What `windlass start` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The workflow, by its name.
+    workflow: String,
+
+    /// Its version; the newest if nothing is said.
+    #[arg(long = "version", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    workflow_version: Option<u32>,
+
+    /// The input, as JSON; `null` if nothing is said.
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    input: Option<String>,
+
+    /// A file with the input, as JSON; `-` for standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "input")]
+    input_file: Option<PathBuf>,
+
+    /// For whom it is.
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+
+    /// The idempotency key: one run for each key of a tenant and a workflow.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+
+    /// How long to wait before its first tasks are ready, such as 15m.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    delay: Option<Duration>,
+
+    /// Its priority, from -100 to 100.
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    priority: i16,
+
+    /// What it is to be found by, as often as needed.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
+    metadata: Vec<(String, String)>,
+
+    /// Its id; a start with an id that is there answers with that run.
+    #[arg(long, value_name = "ID")]
+    id: Option<RunId>,
+
+    /// Wait for its end: exit code 0 if it succeeded, 3 if it failed, 4 if it was cancelled.
+    #[arg(long)]
+    wait: bool,
+
+    /// How long to wait, such as 90s; exit code 5 if it has not ended by then.
+    #[arg(long, value_name = "TIME", requires = "wait", value_parser = parse_time)]
+    timeout: Option<Duration>,
+}
+
+/// Starts it, and says which run it is.
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<ExitCode> {
+    let input = input(&arguments)?;
+    let (windlass, _) =
+        if arguments.wait { session.connect_to_wait().await? } else { session.connect().await? };
+    let workflow = find(&windlass, &arguments).await?;
+    let mut start = windlass.start_known(&workflow, input).priority(arguments.priority);
+    if let Some(tenant) = arguments.tenant {
+        start = start.tenant(tenant);
+    }
+    if let Some(key) = arguments.key {
+        start = start.key(key);
+    }
+    if let Some(delay) = arguments.delay {
+        start = start.delay(delay);
+    }
+    if let Some(id) = arguments.id {
+        start = start.id(id);
+    }
+    for (key, value) in arguments.metadata {
+        start = start.metadata(key, value);
+    }
+    let run = start.await?;
+    let id = run.id();
+    let mut document = json!({
+        "run": id.to_string(),
+        "workflow": workflow.definition.name(),
+        "version": workflow.definition.version(),
+    });
+    if !arguments.wait {
+        session.tell(|| document, || format!("{id}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !session.is_json() {
+        // Whoever gives up waiting knows what for.
+        let mut out = std::io::stdout();
+        writeln!(out, "{id}")?;
+        out.flush()?;
+    }
+    let end = wait(&run, arguments.timeout).await?;
+    let failures = match end.state {
+        RunState::Failed => failures(&run).await?,
+        RunState::Running | RunState::Succeeded | RunState::Cancelled => Vec::new(),
+    };
+    document["state"] = end.state.word().into();
+    document["ended_at"] = end.ended_at.map(|at| at.to_string()).into();
+    document["failures"] = failures.iter().map(Failed::json).collect();
+    session.tell(|| document, || told(&end, &failures))?;
+    Ok(match end.state {
+        RunState::Succeeded => ExitCode::SUCCESS,
+        RunState::Failed => ExitCode::from(RUN_FAILED),
+        RunState::Cancelled => ExitCode::from(RUN_CANCELLED),
+        RunState::Running => ExitCode::from(RUN_NOT_ENDED),
+    })
+}
+
+/// The run at its end, or when the time is over.
+async fn wait(run: &RunHandle, timeout: Option<Duration>) -> Result<RunRecord, windlass::Error> {
+    let Some(timeout) = timeout else { return run.wait().await };
+    match run.wait_timeout(timeout).await {
+        Err(error) if error.kind() == ErrorKind::Timeout => run.get().await,
+        ended => ended,
+    }
+}
+
+/// The version of the workflow that was asked for, or the newest.
+async fn find(windlass: &Windlass, arguments: &Arguments) -> anyhow::Result<WorkflowRecord> {
+    let name = WorkflowName::new(&arguments.workflow).map_err(windlass::Error::from)?;
+    let wanted = arguments.workflow_version;
+    // The list goes from the newest version to the oldest: behind the next there is this one.
+    let behind = wanted.and_then(|version| Version::new(version.checked_add(1)?));
+    let after = behind.map(|version| WorkflowCursor { name: name.clone(), version });
+    let filter = WorkflowFilter { name: Some(name.clone()), after, limit: 1 };
+    let found = windlass.workflows(filter).await?.workflows.pop();
+    let is_wanted =
+        |it: &WorkflowRecord| wanted.is_none_or(|version| it.definition.version().get() == version);
+    if let Some(found) = found.filter(is_wanted) {
+        return Ok(found);
+    }
+    let (versions, _) = workflows::read(windlass, Some(name.clone()), VERSIONS_TOLD).await?;
+    let Some(wanted) = wanted.filter(|_| !versions.is_empty()) else {
+        return Err(workflows::unknown(windlass, &name).await?);
+    };
+    let versions = versions.iter().map(|it| it.definition.version().to_string());
+    let versions = versions.collect::<Vec<_>>().join(", ");
+    let what = format!("version {wanted} of workflow {:?} (there is {versions})", name.as_str());
+    Err(windlass::Error::from(windlass::store::StoreError::NotFound(what)).into())
+}
+
+/// How many versions are named if another one was asked for.
+const VERSIONS_TOLD: usize = 10;
+
+/// The input, as it was written.
+fn input(arguments: &Arguments) -> anyhow::Result<Payload> {
+    let (name, text) = match (&arguments.input, &arguments.input_file) {
+        (Some(text), _) => ("--input".to_owned(), text.clone()),
+        (None, Some(path)) if path.as_path() == Path::new("-") => {
+            ("input on standard input".to_owned(), read(std::io::stdin())?)
+        }
+        (None, Some(path)) => {
+            let name = format!("input file {}", path.display());
+            let file = std::fs::File::open(path).with_context(|| name.clone())?;
+            let text = read(file).with_context(|| name.clone())?;
+            (name, text)
+        }
+        (None, None) => return Ok(Payload::default()),
+    };
+    Payload::from_json(text).map_err(|error| usage(format!("{name} {error}")))
+}
+
+fn read(from: impl std::io::Read) -> std::io::Result<String> {
+    let mut text = String::new();
+    from.take(INPUT_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A task that failed.
+struct Failed {
+    task: String,
+    code: String,
+    message: String,
+}
+
+impl Failed {
+    fn json(&self) -> Value {
+        json!({ "task": self.task, "code": self.code, "message": self.message })
+    }
+}
+
+async fn failures(run: &RunHandle) -> Result<Vec<Failed>, windlass::Error> {
+    let failed = run.tasks().await?.into_iter().filter(|task| task.state == TaskState::Failed);
+    let failure = |task: windlass::store::TaskRecord| {
+        let failure = task.failure?;
+        let (code, message) = (failure.code.word().to_owned(), failure.message);
+        Some(Failed { task: task.name.to_string(), code, message })
+    };
+    Ok(failed.filter_map(failure).collect())
+}
+
+/// How it ended, as people read it.
+fn told(run: &RunRecord, failures: &[Failed]) -> String {
+    let mut text = match run.ended_at {
+        Some(at) => format!("{} after {}\n", run.state, seconds(at.since(run.created_at))),
+        None => format!("not ended in time: {} open\n", run.open_tasks),
+    };
+    for Failed { task, code, message } in failures {
+        text +=
+            &format!("task {} failed: {}: {}\n", shown(task), shown(code), shown_lines(message));
+    }
+    text
+}

@@ -1,0 +1,56 @@
+//! `windlass cancel` and `windlass retry`: what is done to a run by hand.
+
+use serde_json::json;
+use windlass::RunId;
+use windlass::store::Action;
+
+use crate::operator::OperatorArguments;
+use crate::session::Session;
+
+/// What `windlass cancel` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Cancel {
+    /// The run, by its id.
+    run: RunId,
+
+    /// Why, for whoever looks at the run later.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+}
+
+/// Cancels a run with all its tasks that have not ended.
+pub(crate) async fn cancel(arguments: Cancel, session: &Session) -> anyhow::Result<()> {
+    let Cancel { run, reason, operator } = arguments;
+    let (windlass, store) = session.connect().await?;
+    // What does not exist is not written down as done.
+    windlass.run(run).get().await?;
+    let detail = reason.as_ref().map(|reason| json!({ "reason": reason }));
+    operator.note(&windlass, Action::CancelRun, Some(run), detail.as_ref()).await?;
+    store.cancel_run(run, reason).await.map_err(windlass::Error::from)?;
+    let document = || json!({ "run": run.to_string(), "state": "cancelled" });
+    session.tell(document, || format!("run {run} is cancelled\n"))
+}
+
+/// What `windlass retry` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Retry {
+    /// The run, by its id.
+    run: RunId,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+}
+
+/// Begins the next round of a failed run.
+pub(crate) async fn retry(arguments: Retry, session: &Session) -> anyhow::Result<()> {
+    let Retry { run, operator } = arguments;
+    let (windlass, store) = session.connect().await?;
+    let round = windlass.run(run).get().await?.round;
+    operator.note(&windlass, Action::RetryRun, Some(run), None).await?;
+    let round = store.retry_run(run, round).await.map_err(windlass::Error::from)?;
+    let document = || json!({ "run": run.to_string(), "round": round });
+    session.tell(document, || format!("run {run} is in round {round}\n"))
+}

@@ -1,0 +1,105 @@
+//! Which database or server is meant, and who says so.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::{assert_line, command, text};
+
+/// A config file; gone with the test.
+struct ConfigFile(PathBuf);
+
+impl ConfigFile {
+    fn new(name: &str, written: &str) -> Self {
+        let name = format!("windlass-config-{}-{name}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(directory.join("windlass")).unwrap();
+        std::fs::write(directory.join("windlass/config.toml"), written).unwrap();
+        ConfigFile(directory)
+    }
+
+    /// What the binary says of its settings.
+    fn printed(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Value {
+        let mut command = command(&[&["--print-config", "--json"], arguments].concat());
+        let out =
+            command.env("XDG_CONFIG_HOME", &self.0).envs(variables.to_vec()).output().unwrap();
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap()
+    }
+}
+
+impl Drop for ConfigFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const TWO: &str = "
+database_url = 'postgres://all'
+[profiles.prod]
+server = 'https://anna:secret@prod.example.com'
+";
+
+#[test]
+fn settings_are_printed_with_where_they_come_from_and_without_passwords() {
+    let file = ConfigFile::new("printed", TWO);
+    let printed = file.printed(&[], &[]);
+    assert_eq!(printed["database_url"]["value"], "postgres://all");
+    assert_eq!(printed["database_url"]["from"], "config file");
+    assert_eq!(printed["profile"]["value"], Value::Null);
+    let printed =
+        file.printed(&["workers", "--profile", "prod"], &[("DATABASE_URL", "postgres://b")]);
+    assert_eq!(printed["server"]["value"], "https://anna:***@prod.example.com");
+    assert_eq!(printed["server"]["from"], "profile prod");
+    assert_eq!(printed["database_url"]["value"], Value::Null);
+    let printed = file.printed(&[], &[("DATABASE_URL", "postgres://b")]);
+    assert_eq!(printed["database_url"]["from"], "environment DATABASE_URL");
+    let printed = file.printed(&["--database-url", "postgres://c"], &[("DATABASE_URL", "x")]);
+    assert_eq!(printed["database_url"]["from"], "flag --database-url");
+    let out = command(&["--print-config"]).env("XDG_CONFIG_HOME", &file.0).output().unwrap();
+    assert_line(&text(&out.stdout), &["database_url", "postgres://all", "config file"]);
+}
+
+#[test]
+fn a_file_or_a_target_that_makes_no_sense_is_refused_with_exit_code_2() {
+    let wrong = ConfigFile::new("wrong", "[profiles.prod]\nsever = 'secret'\n");
+    let right = ConfigFile::new("right", TWO);
+    for (file, arguments, complaint) in [
+        (&wrong, &["workers"][..], "config.toml, line 2, column 1: unknown field `sever`"),
+        (&right, &["workers", "--profile", "dev"], "which has prod"),
+        (&right, &["migrate", "--profile", "prod"], "windlass migrate needs the database itself"),
+        (&right, &["doctor", "--profile", "prod"], "windlass doctor needs the database itself"),
+        (&right, &["audit", "--profile", "prod"], "windlass audit needs the database itself"),
+        (&right, &["workers", "--profile", "prod"], "this build cannot connect to servers yet"),
+    ] {
+        let out = command(arguments).env("XDG_CONFIG_HOME", &file.0).output().unwrap();
+        assert_eq!(out.status.code(), Some(2), "{arguments:?}");
+        let told = text(&out.stderr);
+        assert!(told.contains(complaint) && !told.contains("secret"), "{told}");
+    }
+    for (arguments, complaint) in [
+        (&["bench", "throughput", "--server", "https://s"][..], "bench needs the database itself"),
+        (&["bench", "throughput", "--profile", "prod"], "--profile is not for it"),
+        (&["dev", "--database-url", "postgres://d"], "dev makes a database of its own"),
+        (&["demo", "--server", "https://s"], "demo makes a database of its own"),
+        (&["dev", "--json"], "have no JSON"),
+    ] {
+        let out = command(arguments).output().unwrap();
+        assert_eq!(out.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&out.stderr).contains(complaint), "{arguments:?}: {}", text(&out.stderr));
+    }
+    let missing = command(&["workers", "--config", "/nowhere/c.toml"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert_line(&text(&missing.stderr), &["config file /nowhere/c.toml", "No such file"]);
+}
+
+#[test]
+fn errors_are_json_for_whoever_asks_for_json() {
+    for (arguments, code) in [(&["workers", "--json"][..], 2), (&["dance", "--json"], 2)] {
+        let out = command(arguments).output().unwrap();
+        assert_eq!((out.status.code(), out.stdout.len()), (Some(code), 0));
+        let error: Value = serde_json::from_slice(&out.stderr).unwrap();
+        assert_eq!(error["error"]["code"], "usage");
+        assert!(error["error"]["message"].as_str().is_some_and(|it| !it.is_empty()), "{error}");
+    }
+}
