@@ -292,7 +292,7 @@ async fn errors_keep_their_kind_and_their_words() {
     timeout(SOON, until_gone).await.expect("it ends");
     let answer = gone.get_run(run.id).await;
     assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
-    let error = Windlass::connect_server("localhost:7070").err().expect("it is no address");
+    let error = Windlass::connect_server("localhost:7070").expect_err("it is no address");
     assert_eq!(error.kind(), ErrorKind::Argument);
 }
 

@@ -198,6 +198,11 @@ async fn numbers_at_their_ends_are_answered_or_refused_and_never_break_the_serve
         ttl_us: u64::MAX,
         duties,
     };
+    noted(door.claim_duties(claim.clone()).await.map(drop));
+    // What is wrong is told, however long the words are that it is told with.
+    let too_many = claim.duties.iter().cycle().take(101).cloned().collect();
+    let process = "ä".repeat(1 << 20);
+    let claim = v1::ClaimDutiesRequest { duties: too_many, process, ..claim };
     noted(door.claim_duties(claim).await.map(drop));
     let mandate = v1::DutyMandate { name: "a".to_owned(), candidate: good(), term: 1 };
     let request = v1::RenewDutiesRequest { mandates: vec![mandate.clone()], ttl_us: u64::MAX };

@@ -82,8 +82,15 @@ impl From<WireError> for v1::Error {
     }
 }
 
+/// The most characters of a message in a status: with its headers a status must fit into the 16 KiB
+/// that clients read of them, and a character may take twelve bytes in one and six in the other.
+const STATUS_CHARS_MAX: usize = 500;
+
 /// The status that a call ends with.
-pub fn status_of_error(error: v1::Error) -> Status {
+pub fn status_of_error(mut error: v1::Error) -> Status {
+    if let Some((cut, _)) = error.message.char_indices().nth(STATUS_CHARS_MAX) {
+        error.message.truncate(cut);
+    }
     let code = match v1::ErrorKind::try_from(error.kind) {
         Ok(v1::ErrorKind::Invalid) => Code::InvalidArgument,
         Ok(v1::ErrorKind::NotFound) => Code::NotFound,

@@ -10,7 +10,7 @@ use windlass_core::event::{EventBody, RunEvent, RunEventKind, TaskEvent, TaskEve
 use windlass_core::schedule::{Cadence, Missed, Timing};
 use windlass_core::*;
 
-use super::{Wire, read_why, v1, write_why};
+use super::{Wire, WireError, error_of_status, read_why, status_of_error, v1, write_why};
 use crate::store::*;
 
 /// A value survives the wire.
@@ -495,6 +495,26 @@ fn an_error_names_its_field_from_the_outside_in() {
     page.runs[1].priority = 101;
     let error = RunPage::from_wire(page).expect_err("there is no such priority");
     assert_eq!(error.to_string(), "field runs[1].priority: 101 is not within -100 to 100");
+}
+
+#[test]
+fn errors_survive_a_status() {
+    let worker = WorkerId::from_random(7);
+    let errors = [
+        (StoreError::NotFound("run 1".to_owned()), tonic::Code::NotFound),
+        (StoreError::Conflict("ä\nb".to_owned()), tonic::Code::FailedPrecondition),
+        (StoreError::LeaseLost(worker), tonic::Code::Aborted),
+        (StoreError::Unavailable("no".to_owned()), tonic::Code::Unavailable),
+        (StoreError::Corrupt("no".to_owned()), tonic::Code::DataLoss),
+    ];
+    for (error, code) in errors {
+        let status = status_of_error(error.to_wire());
+        assert_eq!((status.code(), error_of_status(&status)), (code, error));
+    }
+    let status = status_of_error(WireError::new("run", "is missing").into());
+    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+    let refused = StoreError::Conflict("field run: is missing".to_owned());
+    assert_eq!(error_of_status(&status), refused);
 }
 
 /// An answer with every reason survives JSON.
