@@ -66,6 +66,20 @@ fn tell_more(value: &mut Value) {
         Value::Object(fields) => {
             if let Some(Value::Array(forms)) = fields.get_mut("oneOf") {
                 forms.iter_mut().filter_map(Value::as_object_mut).for_each(close_form);
+                let is_json = |form: &Value| form["$ref"] == "#/components/schemas/Json";
+                // That there is no value and that it is null look the same.
+                if forms.iter().any(is_json)
+                    && let Some(forms) = fields.remove("oneOf")
+                {
+                    fields.insert("anyOf".to_owned(), forms);
+                }
+            }
+            if fields.contains_key("in")
+                && let Some(Value::Array(types)) =
+                    fields.get_mut("schema").map(|it| &mut it["type"])
+            {
+                // What is not there is left out, and not null.
+                types.retain(|it| it != "null");
             }
             let is_name = fields.get("type") == Some(&Value::from("string"))
                 && fields.get("maxLength") == Some(&Value::from(200))

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use windlass::ErrorKind;
 
+use super::cursor::from_hex;
 use super::gate::BodyBudget;
 use crate::problem::Problem;
 
@@ -80,9 +81,15 @@ fn check_content_type(request: &Request) -> Result<(), Problem> {
 async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
     let budget = request.extensions().get::<BodyBudget>().cloned();
     let _kept = match budget {
-        Some(BodyBudget(budget)) => {
-            let kib = u32::try_from(expected_bytes(&request).div_ceil(1024)).unwrap_or(u32::MAX);
-            let kept = budget.try_acquire_many_owned(kib);
+        Some(BodyBudget { kib, bytes_max }) => {
+            let bytes = expected_bytes(&request);
+            if bytes > bytes_max as u64 {
+                let detail = format!("body: {bytes} bytes are over the limit of {bytes_max}");
+                let status = StatusCode::PAYLOAD_TOO_LARGE;
+                return Err(Problem::with_status(status, ErrorKind::Payload, detail));
+            }
+            let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+            let kept = kib.try_acquire_many_owned(needed);
             Some(kept.map_err(|_| Problem::busy("too many bytes of bodies are being read"))?)
         }
         None => None,
@@ -126,6 +133,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        if !is_text(parts.uri.query().unwrap_or_default()) {
+            let detail = "query: it is not UTF-8 once its percent signs are read";
+            return Err(Problem::with_status(StatusCode::BAD_REQUEST, ErrorKind::Argument, detail));
+        }
         match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
             Ok(axum::extract::Query(query)) => Ok(Query(query)),
             Err(rejection) => {
@@ -134,6 +145,27 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
             }
         }
     }
+}
+
+/// Whether what a query stands for is text; what reads it takes what is not for something else.
+fn is_text(query: &str) -> bool {
+    let mut bytes = Vec::with_capacity(query.len());
+    let mut rest = query;
+    while let Some((before, after)) = rest.split_once('%') {
+        bytes.extend_from_slice(before.as_bytes());
+        match after.get(..2).and_then(from_hex) {
+            Some(byte) => {
+                bytes.extend(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(b'%');
+                rest = after;
+            }
+        }
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    std::str::from_utf8(&bytes).is_ok()
 }
 
 /// The first of the parts of a path that have names.

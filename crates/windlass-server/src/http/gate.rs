@@ -21,14 +21,21 @@ use crate::problem::Problem;
 #[derive(Clone)]
 struct Slot(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
-/// How much memory there is for bodies, in KiB.
+/// How much memory there is for bodies.
 #[derive(Clone)]
-pub(super) struct BodyBudget(pub(super) Arc<Semaphore>);
+pub(super) struct BodyBudget {
+    /// For all that are being read, in KiB.
+    pub(super) kib: Arc<Semaphore>,
+    /// For one of them, in bytes.
+    pub(super) bytes_max: usize,
+}
 
 /// The gate.
 pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -> Response {
     match admit(&app, request) {
         Ok(request) => {
+            // Whoever reads the body forgets the rest of the request.
+            let _slot = request.extensions().get::<Slot>().cloned();
             let limit = app.options().request_time_max;
             match tokio::time::timeout(limit, next.run(request)).await {
                 Ok(response) => response,
@@ -49,7 +56,7 @@ fn admit(app: &App, request: Request) -> Result<Request, Problem> {
     check_origin(&parts.method, &parts.headers, host)?;
     let identity = app.options().access.identify(&parts)?;
     parts.extensions.insert(identity);
-    parts.extensions.insert(BodyBudget(Arc::clone(app.body_budget())));
+    parts.extensions.insert(app.body_budget().clone());
     // Whoever asks whether the server lives must be told so however much it has to do.
     if parts.uri.path() != "/healthz" {
         let slot = Arc::clone(app.requests()).try_acquire_owned();

@@ -81,3 +81,31 @@ async fn ask(store: Arc<dyn Store>, feed: Arc<Feed>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass::store::MemoryStore;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_store_is_asked_once_a_second_however_many_listen_and_not_if_nobody_does() {
+        let live = Live::new(Arc::new(MemoryStore::new()));
+        let mut listeners: Vec<_> = (0..100).map(|_| live.subscribe()).collect();
+        let mut looks = 0;
+        let minute = tokio::time::sleep(Duration::from_millis(59_500));
+        tokio::pin!(minute);
+        loop {
+            tokio::select! {
+                () = &mut minute => break,
+                changed = listeners[0].changed() => changed.expect("someone asks"),
+            }
+            looks += u32::from(listeners[0].borrow_and_update().is_some());
+        }
+        assert_eq!(looks, 60);
+        drop(listeners);
+        tokio::time::sleep(2 * PAUSE).await;
+        assert_eq!(*live.shared.is_asking.lock().unwrap(), false);
+        let mut again = live.subscribe();
+        again.wait_for(Option::is_some).await.expect("someone asks again");
+    }
+}

@@ -35,6 +35,7 @@ use windlass::{ActionId, Payload, PayloadLimit, RunId, Tenant, Windlass};
 use crate::identity::Identity;
 use crate::options::ServerOptions;
 use crate::problem::{self, Problem};
+use gate::BodyBudget;
 use live::Live;
 
 /// The most bytes of a body that has several items, besides one that fills the payload limit.
@@ -53,7 +54,7 @@ struct Shared {
     live: Live,
     requests: Arc<Semaphore>,
     held: Arc<Semaphore>,
-    body_budget: Arc<Semaphore>,
+    body_budget: BodyBudget,
     ending: CancellationToken,
 }
 
@@ -62,7 +63,11 @@ impl App {
         let live = Live::new(Arc::clone(windlass.store()));
         let requests = Arc::new(Semaphore::new(options.requests_max));
         let held = Arc::new(Semaphore::new(options.held_max));
-        let body_budget = Arc::new(Semaphore::new(options.body_bytes_max / 1024));
+        let limit = windlass.store().payload_limit().get();
+        let body_budget = BodyBudget {
+            kib: Arc::new(Semaphore::new(options.body_bytes_max / 1024)),
+            bytes_max: limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES,
+        };
         App(Arc::new(Shared { windlass, options, live, requests, held, body_budget, ending }))
     }
 
@@ -90,7 +95,7 @@ impl App {
         &self.0.held
     }
 
-    fn body_budget(&self) -> &Arc<Semaphore> {
+    fn body_budget(&self) -> &BodyBudget {
         &self.0.body_budget
     }
 
@@ -134,7 +139,7 @@ pub(crate) fn router(
     ending: CancellationToken,
 ) -> Router {
     let app = App::new(windlass, options, ending);
-    let body_bytes_max = app.payload_limit().get().max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES;
+    let body_bytes_max = app.body_budget().bytes_max;
     let (router, document) = document::build();
     router
         .route("/v1/openapi.json", get(move || document::answer(document.clone())))

@@ -12,7 +12,7 @@ use axum::response::sse::{Event as SseEvent, KeepAlive};
 use futures_util::stream::{self, Stream, StreamExt as _};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use windlass::store::RunRecord;
@@ -58,6 +58,18 @@ fn event(kind: &str, data: &impl Serialize) -> SseEvent {
     SseEvent::default().event(kind).data(data)
 }
 
+/// An event of a stream, as it is written there.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "it is what the document says; the stream is text")]
+struct StreamedEvent {
+    /// What it is: `event`, `end`, `run` or `queues`.
+    event: String,
+    /// What it says, as JSON.
+    data: String,
+    /// The id of an event of a run, to go on behind it.
+    id: Option<String>,
+}
+
 /// Behind which event a stream begins.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -95,7 +107,7 @@ fn event_id(text: &str) -> Result<EventId, Problem> {
     params(RunPath, AfterQuery, ("Last-Event-ID" = Option<String>, Header,
         pattern = "^[0-9]{1,18}$", description = "Go on behind the event with this id.")),
     responses((status = 200, description = "The stream.", content_type = "text/event-stream",
-        body = String)),
+        body = StreamedEvent)),
 )]
 async fn stream_events(
     State(app): State<App>,
@@ -105,7 +117,8 @@ async fn stream_events(
     LastEventId(last): LastEventId,
     Query(query): Query<AfterQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
-    let after = last.or(query.after).map(|text| event_id(&text)).transpose()?;
+    let behind = query.after.as_deref().map(event_id).transpose()?;
+    let after = last.as_deref().map(event_id).transpose()?.or(behind);
     app.run(&identity, run).await?;
     let follower = Follower { app: app.clone(), run, after, told: VecDeque::new(), is_over: false };
     let events = stream::unfold((follower, held), async |(mut follower, held)| {
@@ -227,7 +240,7 @@ impl Watcher {
 /// asked once a second for all who watch.
 #[utoipa::path(get, path = "/v1/runs/stream", tag = "runs", params(WatchQuery),
     responses((status = 200, description = "The stream.", content_type = "text/event-stream",
-        body = String)),
+        body = StreamedEvent)),
 )]
 async fn stream_runs(
     State(app): State<App>,
@@ -250,7 +263,7 @@ async fn stream_runs(
 /// What is in the queues, once a second: a `queues` for each look.
 #[utoipa::path(get, path = "/v1/queues/stream", tag = "queues",
     responses((status = 200, description = "The stream.", content_type = "text/event-stream",
-        body = String)),
+        body = StreamedEvent)),
 )]
 async fn stream_queues(
     State(app): State<App>,

@@ -69,6 +69,9 @@ fn reason(word: Option<&str>) -> Result<Option<windlass::FailureCode>, Problem> 
         Some(word) if word.contains('\0') => {
             Err(Problem::field("reason", "no code of a failure has a NUL"))
         }
+        Some(word) if word.chars().count() > windlass_core::decide::CODE_BYTES_MAX => {
+            Err(Problem::field("reason", "no code of a failure is so long"))
+        }
         word => Ok(word.map(|word| windlass::FailureCode::from(word.to_owned()))),
     }
 }

@@ -141,7 +141,7 @@ pub(crate) struct RetryBody {
     #[schema(maximum = 3_153_600_000_000u64)]
     first_delay_ms: Option<u64>,
     /// By how much each pause is longer than the one before; 2 if nothing is said.
-    #[schema(minimum = 1, maximum = 1_000_000)]
+    #[schema(minimum = 1)]
     factor: Option<f64>,
     /// The longest pause; a minute if nothing is said.
     #[schema(maximum = 3_153_600_000_000u64)]
@@ -260,6 +260,16 @@ impl TaskBody {
             }
         };
         let retry = self.retry.build(&self.name)?;
+        let longest = super::millis(windlass_core::retry::WAIT_MAX);
+        for (field, time) in
+            [("timeout_ms", self.timeout_ms), ("heartbeat_timeout_ms", self.heartbeat_timeout_ms)]
+        {
+            if let Some(time) = time.filter(|time| *time > longest) {
+                let name = &self.name;
+                let why = format!("task {name:?}: {field} is {time}, the limit is {longest}");
+                return Err(Problem::new(ErrorKind::Definition, why));
+            }
+        }
         Ok(TaskDraft {
             name: self.name,
             kind,

@@ -11,6 +11,7 @@ pub(crate) mod duty;
 pub(crate) mod event;
 pub(crate) mod operator;
 pub(crate) mod queue;
+mod reserved;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod step;
@@ -70,6 +71,9 @@ impl Json {
         let wrong = |error: PayloadError| Problem::payload(field, &error);
         let payload = Payload::from_json(self.0.get()).map_err(wrong)?;
         limit.check(&payload).map_err(wrong)?;
+        reserved::check(payload.as_str()).map_err(|why| {
+            Problem::new(windlass::ErrorKind::Payload, format!("{field} cannot be kept: {why}"))
+        })?;
         Ok(payload)
     }
 
@@ -237,6 +241,13 @@ schema!(
     WaitMs,
     number(0, 3_153_600_000_000).description(Some("Milliseconds, up to a hundred years.")).build()
 );
+
+/// How many children of a call may still run.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct ChildrenMax(pub(crate) u32);
+
+schema!(ChildrenMax, number(0, 2_147_483_647).description(Some("How many.")).build());
 
 /// Why an attempt failed.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use windlass::store::{ArchivedRun, NewRun, RunFilter, RunRecord, Started, TaskRecord};
+use windlass::store::{
+    ArchivedRun, METADATA_BYTES_MAX, NewRun, RunFilter, RunRecord, Started, TaskRecord,
+};
 use windlass::{Priority, RunId, RunState, TaskState, Tenant, Version, WorkflowName};
 use windlass_core::{IdempotencyKey, SignalId, SignalKey, StepName};
 
@@ -280,10 +282,13 @@ impl RunQuery {
                 return Err(Problem::field("metadata_key", "missing beside metadata_value"));
             }
         };
-        if let Some((key, value)) = &metadata
-            && (key.contains('\0') || value.contains('\0'))
-        {
-            return Err(Problem::field("metadata_key", "no metadata has a NUL"));
+        if let Some((key, value)) = &metadata {
+            for (field, text) in [("metadata_key", key), ("metadata_value", value)] {
+                if text.contains('\0') || text.len() > METADATA_BYTES_MAX {
+                    let why = format!("it has a NUL, or more than {METADATA_BYTES_MAX} bytes");
+                    return Err(Problem::field(field, why));
+                }
+            }
         }
         Ok(RunFilter {
             workflow: self.workflow,

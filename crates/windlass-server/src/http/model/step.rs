@@ -10,7 +10,7 @@ use windlass_core::{
     StepWrite, Wait,
 };
 
-use super::{FailureBody, Json, KeyText, NameText, Time, WaitMs};
+use super::{ChildrenMax, FailureBody, Json, KeyText, NameText, Time, WaitMs};
 use crate::problem::Problem;
 
 /// What is known of one call of a durable function.
@@ -140,12 +140,12 @@ pub(crate) struct StepPage {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SaidFailure {
-    /// What kind of failure it is; `error` if nothing is said. Retry policies branch on it.
+    /// What kind of failure it is; `error` if nothing is said. Retry policies branch on it. What is
+    /// beyond 100 bytes is cut off.
     #[serde(default = "error_code")]
-    #[schema(min_length = 1, max_length = 100, default = "error")]
+    #[schema(default = "error")]
     code: String,
-    /// What a person reads.
-    #[schema(max_length = 4096)]
+    /// What a person reads. What is beyond 4,096 bytes is cut off.
     message: String,
     /// Whether another attempt could end otherwise; true if nothing is said.
     #[serde(default = "yes")]
@@ -230,7 +230,7 @@ pub(crate) enum WaitBody {
     /// Until something happens.
     Forever,
     /// Until no more than so many of its children run.
-    Children(u32),
+    Children(ChildrenMax),
 }
 
 /// A call that has a result.
@@ -257,6 +257,16 @@ pub(crate) enum ResultBody {
     Failed(SaidFailure),
 }
 
+/// The most failures of a call that are counted.
+const FAILURES_MAX: u32 = 1_000_000;
+
+fn within(field: &str, number: u32, max: u32) -> Result<(), Problem> {
+    if number <= max {
+        return Ok(());
+    }
+    Err(Problem::field(field, format_args!("{number} is over the limit of {max}")))
+}
+
 impl WriteStep {
     /// What is to be recorded.
     pub(crate) fn build(self, limit: PayloadLimit) -> Result<StepWrite, Problem> {
@@ -271,8 +281,12 @@ impl WriteStep {
                     WaitBody::ForMs(WaitMs(time)) => Wait::For(Duration::from_millis(time)),
                     WaitBody::Until(time) => Wait::Until(time.0),
                     WaitBody::Forever => Wait::Forever,
-                    WaitBody::Children(most) => Wait::Children(most),
+                    WaitBody::Children(ChildrenMax(most)) => {
+                        within("children", most, i32::MAX.cast_unsigned())?;
+                        Wait::Children(most)
+                    }
                 };
+                within("failures", open.failures, FAILURES_MAX)?;
                 let failure = open.failure.map(Failure::from);
                 StepChange::Open { failures: open.failures, failure, wait }
             }
@@ -283,6 +297,7 @@ impl WriteStep {
                     }
                     ResultBody::Failed(failure) => StepResult::Failed(failure.into()),
                 };
+                within("number", done.number, most)?;
                 StepChange::Done { number: done.number, result }
             }
         };
