@@ -71,9 +71,10 @@ impl Problem {
 
     /// A value that is no payload.
     pub(crate) fn payload(field: &str, error: &PayloadError) -> Self {
-        let status = match error {
-            PayloadError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        let status = if matches!(error, PayloadError::TooLarge { .. }) {
+            StatusCode::PAYLOAD_TOO_LARGE
+        } else {
+            StatusCode::UNPROCESSABLE_ENTITY
         };
         Problem::with_status(status, ErrorKind::Payload, format!("{field} {error}"))
     }

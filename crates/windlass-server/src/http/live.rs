@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(looks, 60);
         drop(listeners);
         tokio::time::sleep(2 * PAUSE).await;
-        assert_eq!(*live.shared.is_asking.lock().unwrap(), false);
+        assert!(!*live.shared.is_asking.lock().unwrap());
         let mut again = live.subscribe();
         again.wait_for(Option::is_some).await.expect("someone asks again");
     }

@@ -94,7 +94,9 @@ impl<S: Sync> FromRequestParts<S> for LastEventId {
 }
 
 fn event_id(text: &str) -> Result<EventId, Problem> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse::<u64>().ok().filter(|number| i64::try_from(*number).is_ok());
+    let number = number.filter(|_| is_number);
     number.map(EventId).ok_or_else(|| {
         let detail = format!("Last-Event-ID: {text:?} is not the id of an event");
         Problem::with_status(StatusCode::BAD_REQUEST, windlass::ErrorKind::Argument, detail)
@@ -105,7 +107,7 @@ fn event_id(text: &str) -> Result<EventId, Problem> {
 /// has ended and everything was told.
 #[utoipa::path(get, path = "/v1/runs/{run}/events/stream", tag = "runs",
     params(RunPath, AfterQuery, ("Last-Event-ID" = Option<String>, Header,
-        pattern = "^[0-9]{1,18}$", description = "Go on behind the event with this id.")),
+        pattern = "^[0-9]{0,18}$", description = "Go on behind the event with this id.")),
     responses((status = 200, description = "The stream.", content_type = "text/event-stream",
         body = StreamedEvent)),
 )]

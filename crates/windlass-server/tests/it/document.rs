@@ -18,7 +18,7 @@ async fn every_operation_of_the_document_is_there() {
         let filled = path
             .replace("{run}", "01981c2e-7a40-7c1f-9d57-0242ac120002")
             .replace("{worker}", "01981c2e-7a40-7c1f-9d57-0242ac120002");
-        let filled = filled.replace('{', "").replace('}', "");
+        let filled = filled.replace(['{', '}'], "");
         let named = METHODS.iter().filter(|method| item.get(method).is_some());
         for method in named {
             if filled.ends_with("/runs/stream") || filled.ends_with("/queues/stream") {

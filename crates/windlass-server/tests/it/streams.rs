@@ -20,7 +20,7 @@ impl Events {
         if let Some(last) = last {
             request = request.header("Last-Event-ID", last);
         }
-        let response = server.send(request.body(Full::default()).unwrap()).await;
+        let response = server.send(request.body(Full::default()).expect("it is a request")).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()[CONTENT_TYPE], "text/event-stream");
         Events { body: response.into_body(), text: String::new() }
