@@ -1,5 +1,9 @@
-//! A server on a store in memory, gone with the process: to try the API with curl, and for tools
-//! that read the OpenAPI document. `windlass serve` is the one for everything else.
+//! A server to try the API with curl, and for tools that read the OpenAPI document: on a store in
+//! memory, gone with the process, or on a private PostgreSQL in a directory.
+//!
+//! ```sh
+//! cargo run -p windlass-server --example serve -- 127.0.0.1:7600 [directory]
+//! ```
 
 use std::time::Duration;
 
@@ -9,9 +13,12 @@ use windlass_server::{Access, Server, ServerOptions};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7600".to_owned());
-    let windlass = Windlass::memory();
-    let _duties = windlass.duties(Duration::from_secs(1))?;
-    let server = Server::new(windlass, ServerOptions::new(Access::insecure_dev()));
+    let windlass = match std::env::args().nth(2) {
+        Some(directory) => Windlass::embedded(directory).await?,
+        None => Windlass::memory(),
+    };
+    let duties = windlass.duties(Duration::from_secs(1))?;
+    let server = Server::new(windlass.clone(), ServerOptions::new(Access::insecure_dev()));
     let listener = server.bind(&address).await?;
     println!("http://{}", listener.local_addr()?);
     let shutdown = async {
@@ -20,5 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     server.serve(listener, shutdown).await?;
+    drop(duties);
+    windlass.shutdown().await?;
     Ok(())
 }
