@@ -1,4 +1,34 @@
-//! The server of Windlass.
+//! The server of Windlass: the operations of the library, over gRPC and HTTP/JSON on one port, for
+//! clients and workers in any language.
+//!
+//! ```no_run
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass_server::ServeError> {
+//! use windlass::Windlass;
+//! use windlass_server::{Access, Server, ServerOptions};
+//!
+//! let server = Server::new(Windlass::memory(), ServerOptions::new(Access::insecure_dev()));
+//! let listener = server.bind("127.0.0.1:7600").await?;
+//! server.serve(listener, std::future::pending()).await
+//! # }
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`identity`] | who makes a request, decided in one place |
+//! | `problem` | what a caller is told when something cannot be done |
+//! | `http` | the paths, what goes in and out, the document that describes them |
+//! | `grpc` | the same over gRPC, and the stream of workers |
+//! | `connections` | how clients are kept from harming each other |
 
-pub mod grpc;
+mod connections;
+mod grpc;
+mod http;
 pub mod identity;
+mod options;
+mod problem;
+mod server;
+
+pub use identity::{Access, Identity, Role};
+pub use options::ServerOptions;
+pub use problem::{PROBLEM_JSON, Problem};
+pub use server::{ServeError, Server};

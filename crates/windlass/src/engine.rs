@@ -58,7 +58,7 @@ use crate::workflow::Workflow;
 pub struct Windlass {
     store: Arc<dyn Store>,
     shared: Arc<Mutex<Shared>>,
-    starter: Arc<Starter>,
+    pub(crate) starter: Arc<Starter>,
     metrics: Arc<Metrics>,
     /// The private server that this engine started.
     #[cfg(all(feature = "embedded", feature = "postgres", unix))]
@@ -206,7 +206,7 @@ impl Windlass {
     }
 
     /// Counts a run, if it was started now.
-    fn note_start(&self, started: &Started) {
+    pub(crate) fn note_start(&self, started: &Started) {
         self.metrics.runs_started.add(u64::from(started.is_new));
     }
 
@@ -215,7 +215,7 @@ impl Windlass {
     }
 
     /// An id for a run that sorts behind all that were made before.
-    pub(crate) fn new_run_id(&self) -> RunId {
+    pub fn new_run_id(&self) -> RunId {
         let mut shared = self.shared();
         let fresh = RunId::from_parts(SystemTime::now().into(), shared.rng.u128(..));
         let id = shared.last_run.map_or(fresh, |last| fresh.max(last.next()));

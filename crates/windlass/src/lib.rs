@@ -70,6 +70,7 @@ mod run;
 pub mod schedule;
 mod signal;
 mod spans;
+mod start_new;
 mod starter;
 pub mod store;
 mod task_error;

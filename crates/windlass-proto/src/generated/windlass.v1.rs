@@ -3519,6 +3519,39 @@ pub struct ForgetDutyReply {
     #[prost(bool, tag = "1")]
     pub was_there: bool,
 }
+/// Which workflows to list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListWorkflowsRequest {
+    /// Only versions of this workflow.
+    #[prost(string, optional, tag = "1")]
+    pub name: ::core::option::Option<::prost::alloc::string::String>,
+    /// Behind the end of the previous page.
+    #[prost(message, optional, tag = "2")]
+    pub after: ::core::option::Option<WorkflowVersion>,
+    /// The most of the page; 0 for as many as one may have.
+    #[prost(uint32, tag = "3")]
+    pub limit: u32,
+}
+/// A page of workflows.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WorkflowPage {
+    /// The workflows.
+    #[prost(message, repeated, tag = "1")]
+    pub workflows: ::prost::alloc::vec::Vec<WorkflowRecord>,
+    /// Where the next page begins, if there is one.
+    #[prost(message, optional, tag = "2")]
+    pub next: ::core::option::Option<WorkflowVersion>,
+}
+/// A workflow that is known.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WorkflowRecord {
+    /// The definition.
+    #[prost(message, optional, tag = "1")]
+    pub definition: ::core::option::Option<Definition>,
+    /// When it was first made known.
+    #[prost(int64, tag = "2")]
+    pub registered_at_us: i64,
+}
 /// Something that an operator does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -4493,6 +4526,28 @@ pub mod client_service_client {
                 .insert(GrpcMethod::new("windlass.v1.ClientService", "SetWeight"));
             self.inner.unary(req, path, codec).await
         }
+        /// A page of the workflows that are known: by name, and the newest version of each first.
+        pub async fn list_workflows(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListWorkflowsRequest>,
+        ) -> std::result::Result<tonic::Response<super::WorkflowPage>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListWorkflows",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListWorkflows"));
+            self.inner.unary(req, path, codec).await
+        }
         /// A page of workers, the newest first.
         pub async fn list_workers(
             &mut self,
@@ -5108,6 +5163,11 @@ pub mod client_service_server {
             &self,
             request: tonic::Request<super::SetWeightRequest>,
         ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// A page of the workflows that are known: by name, and the newest version of each first.
+        async fn list_workflows(
+            &self,
+            request: tonic::Request<super::ListWorkflowsRequest>,
+        ) -> std::result::Result<tonic::Response<super::WorkflowPage>, tonic::Status>;
         /// A page of workers, the newest first.
         async fn list_workers(
             &self,
@@ -6460,6 +6520,51 @@ pub mod client_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetWeightSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListWorkflows" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListWorkflowsSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListWorkflowsRequest>
+                    for ListWorkflowsSvc<T> {
+                        type Response = super::WorkflowPage;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListWorkflowsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_workflows(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListWorkflowsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -20,7 +20,7 @@ use windlass_proto::v1;
 use windlass_proto::v1::client_service_server::{ClientService, ClientServiceServer};
 
 /// What clients ask of a store.
-pub struct ClientApi {
+pub(super) struct ClientApi {
     store: Arc<dyn Store>,
     waiters: waiting::Waiters,
     stopping: CancellationToken,
@@ -39,12 +39,12 @@ type Answer<T> = Result<Response<T>, Status>;
 impl ClientApi {
     /// What clients ask of this store. Calls that wait come to their end when `stopping` is
     /// cancelled.
-    pub fn new(store: Arc<dyn Store>, stopping: CancellationToken) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, stopping: CancellationToken) -> Self {
         ClientApi { store, waiters: waiting::Waiters::default(), stopping }
     }
 
-    /// The service, with its limits. Each request must have an [`Identity`](crate::identity::Identity) among its extensions.
-    pub fn into_service(self) -> ClientServiceServer<Self> {
+    /// The service, with its limits.
+    pub(super) fn into_service(self) -> ClientServiceServer<Self> {
         ClientServiceServer::new(self)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
@@ -241,6 +241,14 @@ impl ClientService for ClientApi {
     async fn set_weight(&self, request: Request<v1::SetWeightRequest>) -> Answer<v1::Done> {
         let (caller, message) = self.admit(request)?;
         answer(operators::set_weight(&caller, message).await)
+    }
+
+    async fn list_workflows(
+        &self,
+        request: Request<v1::ListWorkflowsRequest>,
+    ) -> Answer<v1::WorkflowPage> {
+        let (caller, message) = self.admit(request)?;
+        answer(operators::list_workflows(&caller, message).await)
     }
 
     async fn list_workers(

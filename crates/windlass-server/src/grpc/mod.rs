@@ -9,12 +9,25 @@ mod gather;
 mod idle;
 mod worker;
 
-pub use client::ClientApi;
-pub use worker::WorkerApi;
+use std::sync::Arc;
 
+use axum::Router;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 use tonic::{Request, Status};
+use windlass::store::Store;
 
+use self::client::ClientApi;
+use self::worker::WorkerApi;
 use crate::identity::Identity;
+
+/// The services of a store, until `ending`. Each request must have an [`Identity`] among its
+/// extensions.
+pub(crate) fn router(store: &Arc<dyn Store>, ending: &CancellationToken) -> Router {
+    let clients = ClientApi::new(Arc::clone(store), ending.clone());
+    let workers = WorkerApi::new(Arc::clone(store), ending.clone());
+    Routes::new(clients.into_service()).add_service(workers.into_service()).into_axum_router()
+}
 
 /// Lets a call in, or not: by whom the layer before this one recognised.
 fn admit<T>(request: &Request<T>) -> Result<(), Status> {

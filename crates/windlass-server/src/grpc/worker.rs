@@ -45,7 +45,7 @@ const CLAIMS_MAX: usize = 6;
 
 /// The door for workers.
 #[derive(Clone)]
-pub struct WorkerApi(Arc<Shared>);
+pub(super) struct WorkerApi(Arc<Shared>);
 
 struct Shared {
     store: Arc<dyn Store>,
@@ -60,7 +60,7 @@ struct Shared {
 
 impl WorkerApi {
     /// A door to a store, until `ending`.
-    pub fn new(store: Arc<dyn Store>, ending: CancellationToken) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, ending: CancellationToken) -> Self {
         let idle = Arc::new(Idle::new(store.work_hints()));
         let watching = Arc::clone(&idle).watch();
         tokio::spawn(ending.clone().run_until_cancelled_owned(watching));
@@ -89,8 +89,8 @@ impl WorkerApi {
         }))
     }
 
-    /// The service, with its limits. Each request must have an [`Identity`](crate::identity::Identity) among its extensions.
-    pub fn into_service(self) -> WorkerServiceServer<WorkerApi> {
+    /// The service, with its limits.
+    pub(super) fn into_service(self) -> WorkerServiceServer<WorkerApi> {
         WorkerServiceServer::new(self)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)

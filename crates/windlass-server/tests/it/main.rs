@@ -1,8 +1,18 @@
-//! The server, through its doors.
+//! The server as clients and workers see it: over TCP.
 
+mod connections;
 mod contract;
+mod document;
 mod fuzz;
 mod grpc_client;
 mod grpc_door;
 mod grpc_worker;
+mod hostile;
+mod operators;
+mod refusals;
+mod runs;
+mod schedules;
 mod served;
+mod streams;
+mod support;
+mod workers;

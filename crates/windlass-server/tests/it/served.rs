@@ -3,16 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::service::InterceptorLayer;
-use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Channel, Endpoint, Server};
-use tonic::{Request, Status};
+use tonic::transport::{Channel, Endpoint};
+use windlass::Windlass;
 use windlass::remote::RemoteStore;
 use windlass::store::Store;
-use windlass_server::grpc::{ClientApi, WorkerApi};
-use windlass_server::identity::Identity;
+use windlass_server::{Access, Server, ServerOptions};
 
 /// A server over a store. It ends when this is dropped.
 pub(crate) struct Served {
@@ -24,29 +20,16 @@ pub(crate) struct Served {
 impl Served {
     /// A server that lets everyone in.
     pub(crate) async fn new(store: Arc<dyn Store>) -> Self {
-        Served::with_identity(store, Some(Identity::everyone())).await
+        Served::with_access(store, Access::insecure_dev()).await
     }
 
-    /// A server at which everyone is this, or nobody.
-    pub(crate) async fn with_identity(store: Arc<dyn Store>, identity: Option<Identity>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
+    /// A server that lets these in.
+    pub(crate) async fn with_access(store: Arc<dyn Store>, access: Access) -> Self {
+        let server = Server::new(Windlass::with_store(store), ServerOptions::new(access));
+        let listener = server.bind("127.0.0.1:0").await.expect("loopback is there");
         let address = listener.local_addr().expect("it is bound");
         let stopping = CancellationToken::new();
-        let clients = ClientApi::new(Arc::clone(&store), stopping.clone()).into_service();
-        let workers = WorkerApi::new(store, stopping.clone()).into_service();
-        let name_them = move |mut request: Request<()>| -> Result<Request<()>, Status> {
-            if let Some(identity) = identity.clone() {
-                request.extensions_mut().insert(identity);
-            }
-            Ok(request)
-        };
-        let stopped = stopping.clone().cancelled_owned();
-        tokio::spawn(async move {
-            let incoming = TcpIncoming::from(listener);
-            let mut server = Server::builder().layer(InterceptorLayer::new(name_them));
-            let server = server.add_service(clients).add_service(workers);
-            server.serve_with_incoming_shutdown(incoming, stopped).await
-        });
+        tokio::spawn(server.serve(listener, stopping.clone().cancelled_owned()));
         Served { address, _stop: stopping.clone().drop_guard(), stopping }
     }
 

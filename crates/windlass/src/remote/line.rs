@@ -202,7 +202,9 @@ impl Line {
 
     /// Hands the answers of a stream to those who wait for them, until it ends.
     async fn read(self: Arc<Self>, stream: Arc<Stream>, mut inbound: Streaming<v1::WorkerReply>) {
-        loop {
+        let mut has_parted = false;
+        // What was asked before the server's goodbye is still answered.
+        while !(has_parted && stream.waiting().is_empty()) {
             let reply = match inbound.message().await {
                 Ok(Some(reply)) => reply,
                 Ok(None) => break,
@@ -213,7 +215,10 @@ impl Line {
             };
             match reply.reply {
                 Some(Reply::Hint(_)) => self.hints.send(),
-                Some(Reply::Goodbye(_)) => self.part(&stream),
+                Some(Reply::Goodbye(_)) => {
+                    has_parted = true;
+                    self.part(&stream);
+                }
                 Some(answer) => {
                     if let Some(asked) = stream.waiting().remove(&reply.id) {
                         // Whoever does not wait any more need not know.

@@ -15,6 +15,7 @@ use crate::store::{
     HintSender, Hints, LeaderRecord, LogFilter, LogPage, Mandate, NewKeySignal, NewLogEntry,
     NewRun, NewSignal, Outlook, Redrive, Redriven, RetentionRule, RunFilter, RunPage, RunRecord,
     Standing, Started, Store, StoreError, Sweep, Tallies, TaskRecord, WorkerFilter, WorkerPage,
+    WorkflowFilter, WorkflowPage,
 };
 use crate::wire::{Wire, limit as most, parse, read_all, read_some, read_why, time, write_all};
 
@@ -245,6 +246,10 @@ impl Store for RemoteStore {
             }
             last = reached;
         }
+    }
+
+    async fn list_workflows(&self, filter: WorkflowFilter) -> Result<WorkflowPage, StoreError> {
+        Ok(Wire::from_wire(ask!(self, list_workflows, filter.to_wire())?)?)
     }
 
     async fn list_workers(&self, filter: WorkerFilter) -> Result<WorkerPage, StoreError> {

@@ -17,6 +17,7 @@ mod steps;
 mod tests;
 mod watch;
 mod worker;
+mod workflows;
 
 use std::fmt;
 use std::str::FromStr;

@@ -2,7 +2,7 @@
 
 use windlass::store::{
     DeadLetterFilter, Discard, LogFilter, NewLogEntry, PAGE_MAX, Redrive, RetentionRule,
-    WorkerFilter,
+    WorkerFilter, WorkflowFilter,
 };
 use windlass::wire::{Wire, WireError, name, name_some, parse, read_some, write_all};
 use windlass_core::{RunState, Tenant, Weight, WorkflowName};
@@ -108,6 +108,14 @@ pub(super) async fn set_weight(
     let wrong = || WireError::new("weight", format!("{} is not within 1 to 1000", message.weight));
     caller.store.set_weight(tenant, weight.ok_or_else(wrong)?).await?;
     Ok(v1::Done {})
+}
+
+pub(super) async fn list_workflows(
+    caller: &Caller,
+    message: v1::ListWorkflowsRequest,
+) -> Result<v1::WorkflowPage, Refused> {
+    let filter = WorkflowFilter::from_wire(message)?;
+    Ok(caller.store.list_workflows(filter).await?.to_wire())
 }
 
 pub(super) async fn list_workers(

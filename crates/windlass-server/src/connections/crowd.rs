@@ -1,0 +1,188 @@
+//! Who is connected, and who gives way when there are too many.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio_util::sync::CancellationToken;
+
+/// Everyone who is connected.
+pub(super) struct Crowd {
+    most: usize,
+    /// Counts whatever anyone does, so that it is known who did nothing for the longest time.
+    clock: AtomicU64,
+    members: Mutex<HashMap<u64, Arc<State>>>,
+}
+
+/// What is known of a connection.
+struct State {
+    has_begun: AtomicBool,
+    requests: AtomicUsize,
+    quiet_since: AtomicU64,
+    displaced: CancellationToken,
+}
+
+/// A connection, for as long as this is kept.
+pub(super) struct Member {
+    number: u64,
+    state: Arc<State>,
+    crowd: Weak<Crowd>,
+}
+
+impl Crowd {
+    pub(super) fn new(most: usize) -> Self {
+        Crowd { most, clock: AtomicU64::new(0), members: Mutex::default() }
+    }
+
+    fn members(&self) -> MutexGuard<'_, HashMap<u64, Arc<State>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A place for a connection; none if all are busy.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<Arc<Member>> {
+        let is_full = self.members().len() >= self.most;
+        if is_full && !self.make_room() {
+            return None;
+        }
+        let number = self.tick();
+        let state = Arc::new(State {
+            has_begun: AtomicBool::new(false),
+            requests: AtomicUsize::new(0),
+            quiet_since: AtomicU64::new(number),
+            displaced: CancellationToken::new(),
+        });
+        self.members().insert(number, Arc::clone(&state));
+        Some(Arc::new(Member { number, state, crowd: Arc::downgrade(self) }))
+    }
+
+    /// Drops the connection that has had nothing to do for the longest time; answers whether there
+    /// was one.
+    pub(super) fn make_room(&self) -> bool {
+        let mut members = self.members();
+        let quiet = members
+            .iter()
+            .filter(|(_, state)| state.requests.load(Ordering::SeqCst) == 0)
+            .min_by_key(|(_, state)| state.quiet_since.load(Ordering::Relaxed))
+            .map(|(number, _)| *number);
+        let Some(state) = quiet.and_then(|number| members.remove(&number)) else { return false };
+        state.displaced.cancel();
+        true
+    }
+}
+
+impl Member {
+    /// A request begins.
+    pub(super) fn begin(self: &Arc<Self>) -> Busy {
+        self.state.has_begun.store(true, Ordering::SeqCst);
+        self.state.requests.fetch_add(1, Ordering::SeqCst);
+        Busy(Arc::clone(self))
+    }
+
+    /// Whether a request ever began.
+    pub(super) fn has_begun(&self) -> bool {
+        self.state.has_begun.load(Ordering::SeqCst)
+    }
+
+    /// Whether a request is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.state.requests.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits until another takes its place.
+    pub(super) async fn displaced(&self) {
+        self.state.displaced.cancelled().await;
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Some(crowd) = self.crowd.upgrade() {
+            crowd.members().remove(&self.number);
+        }
+    }
+}
+
+/// A request that is under way.
+pub(super) struct Busy(Arc<Member>);
+
+impl Busy {
+    /// Until the last of the answer was taken.
+    pub(super) fn during(self, body: Body) -> Body {
+        Body::new(BusyBody { body, _busy: self })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let Member { state, crowd, .. } = &*self.0;
+        if let Some(crowd) = crowd.upgrade() {
+            state.quiet_since.store(crowd.tick(), Ordering::Relaxed);
+        }
+        state.requests.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct BusyBody {
+    body: Body,
+    _busy: Busy,
+}
+
+impl HttpBody for BusyBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_said_nothing_for_the_longest_time_gives_way() {
+        let crowd = Arc::new(Crowd::new(2));
+        let is_displaced = |member: &Arc<Member>| member.state.displaced.is_cancelled();
+        let first = crowd.enter().unwrap();
+        let second = crowd.enter().unwrap();
+        drop(first.begin());
+        let third = crowd.enter().unwrap();
+        assert!(is_displaced(&second) && !is_displaced(&first));
+        let (one, other) = (first.begin(), third.begin());
+        assert!(crowd.enter().is_none(), "all are busy");
+        assert!(!is_displaced(&first) && !is_displaced(&third));
+        drop(one);
+        assert!(crowd.enter().is_some() && is_displaced(&first));
+        drop(other);
+    }
+
+    #[test]
+    fn whoever_leaves_makes_room() {
+        let crowd = Arc::new(Crowd::new(1));
+        let only = crowd.enter().unwrap();
+        let busy = only.begin();
+        assert!(crowd.enter().is_none());
+        drop((busy, only));
+        assert!(crowd.members().is_empty() && crowd.enter().is_some());
+    }
+}

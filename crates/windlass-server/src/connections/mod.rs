@@ -1,0 +1,163 @@
+//! Connections: how clients are kept from harming each other.
+//!
+//! A client that says nothing, says it too slowly or does not take what it is sent is dropped. One
+//! that comes when there are as many as there may be takes the place of whoever has said nothing
+//! for the longest time; if all are busy, it is turned away. What requests mean is decided
+//! elsewhere.
+
+mod crowd;
+mod stall;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::options::ServerOptions;
+use crowd::{Crowd, Member};
+use stall::StallGuard;
+
+/// The most bytes of the head of a request, and of what is read at once.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// The most requests at once on one connection of HTTP/2.
+const STREAMS_MAX: u32 = 128;
+
+/// How often a connection of HTTP/2 is asked whether anyone is there, and how long that may take.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// How much one stream of HTTP/2 may send before it is read: a batch of results at once.
+const WINDOW_BYTES: u32 = 1 << 20;
+
+/// The pause after a connection could not be accepted, such as for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `shutdown` is ready, and what is under way then for its time.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    options: &ServerOptions,
+    ending: CancellationToken,
+    shutdown: impl Future<Output = ()>,
+) {
+    let crowd = Arc::new(Crowd::new(options.connections_max));
+    let builder = Arc::new(builder(options));
+    let mut tasks = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            Some(_) = tasks.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let Some(member) = crowd.enter() else { continue };
+                let one = Connection {
+                    member,
+                    builder: Arc::clone(&builder),
+                    router: router.clone(),
+                    ending: ending.clone(),
+                    head_time_max: options.head_time_max,
+                    write_time_max: options.write_time_max,
+                };
+                tasks.spawn(one.serve(stream));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                crowd.make_room();
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    ending.cancel();
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(options.drain_time_max, all).await.is_err() {
+        tracing::warn!(connections = tasks.len(), "requests took too long and are broken off");
+        tasks.shutdown().await;
+    }
+}
+
+fn builder(options: &ServerOptions) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.head_time_max)
+        .max_buf_size(HEAD_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(4 * WINDOW_BYTES)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIME_MAX);
+    builder
+}
+
+/// One connection.
+struct Connection {
+    member: Arc<Member>,
+    builder: Arc<Builder<TokioExecutor>>,
+    router: Router,
+    ending: CancellationToken,
+    head_time_max: Duration,
+    write_time_max: Duration,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream) {
+        let Connection { member, builder, router, ending, head_time_max, write_time_max } = self;
+        // An answer is written whole: waiting for more of it only delays it.
+        let _ = stream.set_nodelay(true);
+        let service = {
+            let member = Arc::clone(&member);
+            service_fn(move |request: Request<Incoming>| {
+                let busy = member.begin();
+                let router = router.clone();
+                async move {
+                    let response = router.oneshot(request.map(Body::new)).await?;
+                    Ok::<_, Infallible>(response.map(|body| busy.during(body)))
+                }
+            })
+        };
+        let stream = TokioIo::new(StallGuard::new(stream, write_time_max));
+        let mut connection = pin!(builder.serve_connection(stream, service));
+        // The first bytes say which HTTP it is. Nobody else watches over them.
+        let silent = async {
+            tokio::time::sleep(head_time_max).await;
+            if member.has_begun() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let mut silent = pin!(silent);
+        let is_ending = tokio::select! {
+            _ = connection.as_mut() => false,
+            () = &mut silent => false,
+            () = member.displaced() => false,
+            () = ending.cancelled() => true,
+        };
+        if is_ending && (member.has_begun() || member.is_busy()) {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+}

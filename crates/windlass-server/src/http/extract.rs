@@ -1,0 +1,220 @@
+//! What handlers take out of a request, each with a problem that says where it is wrong.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path as AxumPath, Request};
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use windlass::ErrorKind;
+
+use super::cursor::from_hex;
+use super::gate::BodyBudget;
+use crate::problem::Problem;
+
+/// How long a body may take to come.
+const BODY_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// How many bytes a body is believed to have that does not say.
+const UNKNOWN_BYTES: u64 = 1 << 20;
+
+/// The body of a request, as JSON.
+pub(crate) struct Body<T>(pub(crate) T);
+
+/// The body of a request that may have none.
+pub(crate) struct MaybeBody<T>(pub(crate) T);
+
+/// What stands behind the question mark.
+pub(crate) struct Query<T>(pub(crate) T);
+
+/// An id in the path.
+pub(crate) struct Id<T>(pub(crate) T);
+
+/// A name in the path, not yet checked.
+pub(crate) struct Name(pub(crate) String);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        check_content_type(&request)?;
+        let bytes = read(request, state).await?;
+        parse(&bytes).map(Body)
+    }
+}
+
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for MaybeBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let typed = check_content_type(&request);
+        let bytes = read(request, state).await?;
+        if bytes.is_empty() {
+            return Ok(MaybeBody(T::default()));
+        }
+        typed?;
+        parse(&bytes).map(MaybeBody)
+    }
+}
+
+/// JSON or something that is written as JSON, such as `application/cloudevents+json`. A web page
+/// cannot send it to another server unasked.
+fn check_content_type(request: &Request) -> Result<(), Problem> {
+    let text = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = text.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let essence = essence.to_ascii_lowercase();
+    let is_json = essence == "application/json"
+        || (essence.starts_with("application/") && essence.ends_with("+json"));
+    if is_json {
+        return Ok(());
+    }
+    let detail = format!("Content-Type is {essence:?}, expected application/json");
+    Err(Problem::with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorKind::Argument, detail))
+}
+
+/// Reads the body, if there is memory for it and it comes in time.
+async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
+    let budget = request.extensions().get::<BodyBudget>().cloned();
+    let _kept = match budget {
+        Some(BodyBudget { kib, bytes_max }) => {
+            let bytes = expected_bytes(&request);
+            if bytes > bytes_max as u64 {
+                let detail = format!("body: {bytes} bytes are over the limit of {bytes_max}");
+                let status = StatusCode::PAYLOAD_TOO_LARGE;
+                return Err(Problem::with_status(status, ErrorKind::Payload, detail));
+            }
+            let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+            let kept = kib.try_acquire_many_owned(needed);
+            Some(kept.map_err(|_| Problem::busy("too many bytes of bodies are being read"))?)
+        }
+        None => None,
+    };
+    let reading = Bytes::from_request(request, state);
+    let read = tokio::time::timeout(BODY_TIME_MAX, reading).await.map_err(|_| {
+        let detail = format!("body: it has not come within {BODY_TIME_MAX:?}");
+        Problem::with_status(StatusCode::REQUEST_TIMEOUT, ErrorKind::Argument, detail)
+    })?;
+    read.map_err(|rejection: BytesRejection| {
+        let kind = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => ErrorKind::Payload,
+            _ => ErrorKind::Argument,
+        };
+        Problem::with_status(rejection.status(), kind, format!("body: {}", rejection.body_text()))
+    })
+}
+
+/// How many bytes a body has by its own word; what says nothing is believed to have much. More
+/// than it says never comes.
+fn expected_bytes(request: &Request) -> u64 {
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    match length.and_then(|text| text.parse().ok()) {
+        Some(length) => length,
+        None if axum::body::HttpBody::is_end_stream(request.body()) => 0,
+        None => UNKNOWN_BYTES,
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let status = match error.classify() {
+            Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
+            Category::Syntax | Category::Eof | Category::Io => StatusCode::BAD_REQUEST,
+        };
+        Problem::with_status(status, ErrorKind::Argument, format!("body: {error}"))
+    })
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        if !is_text(parts.uri.query().unwrap_or_default()) {
+            let detail = "query: it is not UTF-8 once its percent signs are read";
+            return Err(Problem::with_status(StatusCode::BAD_REQUEST, ErrorKind::Argument, detail));
+        }
+        match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
+            Ok(axum::extract::Query(query)) => Ok(Query(query)),
+            Err(rejection) => {
+                let detail = format!("query: {}", rejection.body_text());
+                Err(Problem::with_status(StatusCode::BAD_REQUEST, ErrorKind::Argument, detail))
+            }
+        }
+    }
+}
+
+/// Whether what a query stands for is text; what reads it takes what is not for something else.
+fn is_text(query: &str) -> bool {
+    let mut bytes = Vec::with_capacity(query.len());
+    let mut rest = query;
+    while let Some((before, after)) = rest.split_once('%') {
+        bytes.extend_from_slice(before.as_bytes());
+        match after.get(..2).and_then(from_hex) {
+            Some(byte) => {
+                bytes.extend(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(b'%');
+                rest = after;
+            }
+        }
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    std::str::from_utf8(&bytes).is_ok()
+}
+
+/// The first of the parts of a path that have names.
+async fn first<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, Problem> {
+    let wrong = |text: String| {
+        Problem::with_status(StatusCode::BAD_REQUEST, ErrorKind::Argument, format!("path: {text}"))
+    };
+    let AxumPath(names) = AxumPath::<Vec<(String, String)>>::from_request_parts(parts, state)
+        .await
+        .map_err(|rejection| wrong(rejection.body_text()))?;
+    let first = names.into_iter().next().map(|(_, value)| value);
+    first.ok_or_else(|| wrong("it has no part with a name".to_owned()))
+}
+
+impl<T: FromStr, S: Send + Sync> FromRequestParts<S> for Id<T>
+where
+    T::Err: std::fmt::Display,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let text = first(parts, state).await?;
+        let wrong = |error: T::Err| {
+            let detail = format!("path: {text:?} is not an id: {error}");
+            Problem::with_status(StatusCode::BAD_REQUEST, ErrorKind::Argument, detail)
+        };
+        text.parse().map(Id).map_err(wrong)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        first(parts, state).await.map(Name)
+    }
+}
+
+/// A run and the name of one of its tasks, in the path.
+pub(crate) struct TaskOfRun(pub(crate) windlass::RunId, pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for TaskOfRun {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Id(run) = Id::from_request_parts(parts, state).await?;
+        let names = AxumPath::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        let second = names.ok().and_then(|AxumPath(names)| names.into_iter().nth(1));
+        let task = second.ok_or_else(|| Problem::field("path", "it names no task"))?;
+        Ok(TaskOfRun(run, task.1))
+    }
+}

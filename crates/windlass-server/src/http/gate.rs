@@ -1,0 +1,181 @@
+//! What every request passes before anyone looks at what it wants.
+//!
+//! In this order: is it meant for this server (`Host`), does it come from a web page of someone
+//! else's (`Origin`), who makes it, and is there room for it. Nothing behind this asks again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use windlass::ErrorKind;
+
+use super::App;
+use crate::problem::Problem;
+
+/// The place of a request among those that are under way. One that is held gives it up.
+#[derive(Clone)]
+struct Slot(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+/// How much memory there is for bodies.
+#[derive(Clone)]
+pub(super) struct BodyBudget {
+    /// For all that are being read, in KiB.
+    pub(super) kib: Arc<Semaphore>,
+    /// For one of them, in bytes.
+    pub(super) bytes_max: usize,
+}
+
+/// The gate.
+pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -> Response {
+    match admit(&app, request) {
+        Ok(request) => {
+            // Whoever reads the body forgets the rest of the request.
+            let _slot = request.extensions().get::<Slot>().cloned();
+            let limit = app.options().request_time_max;
+            match tokio::time::timeout(limit, next.run(request)).await {
+                Ok(response) => response,
+                Err(_) => {
+                    let detail = format!("the request has not been answered within {limit:?}");
+                    Problem::new(ErrorKind::Timeout, detail).into_response()
+                }
+            }
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn admit(app: &App, request: Request) -> Result<Request, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let host = host_of(&parts.uri, &parts.headers)?;
+    check_host(host, &app.options().host_names)?;
+    check_origin(&parts.method, &parts.headers, host)?;
+    let identity = app.options().access.identify(&parts)?;
+    parts.extensions.insert(identity);
+    parts.extensions.insert(app.body_budget().clone());
+    // Whoever asks whether the server lives must be told so however much it has to do.
+    if parts.uri.path() != "/healthz" {
+        // Calls of gRPC may wait; they share the room of what is held.
+        let room = if is_grpc(&parts.headers) { app.held() } else { app.requests() };
+        let slot = Arc::clone(room).try_acquire_owned();
+        let slot = slot.map_err(|_| Problem::busy("too many requests are under way"))?;
+        parts.extensions.insert(Slot(Arc::new(Mutex::new(Some(slot)))));
+    }
+    Ok(Request::from_parts(parts, body))
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
+    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+}
+
+/// A request that is held: it gives its place among the others up, for one of its own kind.
+pub(crate) struct Held {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl FromRequestParts<App> for Held {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let permit = Arc::clone(app.held()).try_acquire_owned();
+        let permit = permit.map_err(|_| Problem::busy("too many requests are held"))?;
+        if let Some(Slot(slot)) = parts.extensions.get::<Slot>() {
+            drop(slot.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+        Ok(Held { _permit: permit })
+    }
+}
+
+/// Whom a request is meant for.
+fn host_of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<&'a str, Problem> {
+    let wrong =
+        |detail: &str| Problem::with_status(StatusCode::BAD_REQUEST, ErrorKind::Argument, detail);
+    if headers.get_all(HOST).iter().count() > 1 {
+        return Err(wrong("the request has more than one Host"));
+    }
+    let header = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = uri.authority().map(|authority| authority.as_str()).or(header);
+    host.ok_or_else(|| wrong("the request has no Host"))
+}
+
+/// Refuses what is meant for another name: a web page whose name was let point to this machine
+/// must not be believed to be of this machine.
+fn check_host(host: &str, names: &[String]) -> Result<(), Problem> {
+    let name = without_port(host);
+    let is_ours = ["localhost", "127.0.0.1", "[::1]"].contains(&name.to_ascii_lowercase().as_str())
+        || names.iter().any(|own| own.eq_ignore_ascii_case(name));
+    if is_ours {
+        return Ok(());
+    }
+    let detail = format!("Host {host:?} is not a name of this server");
+    Err(Problem::with_status(StatusCode::MISDIRECTED_REQUEST, ErrorKind::Argument, detail))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(_) | None => host,
+    }
+}
+
+/// Refuses what the page of another server wants to change here by a browser.
+fn check_origin(method: &Method, headers: &HeaderMap, host: &str) -> Result<(), Problem> {
+    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(());
+    }
+    let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
+    if matches!(site, Some("cross-site" | "same-site")) {
+        return Err(Problem::forbidden("a page of another server may not change anything here"));
+    }
+    for origin in headers.get_all(ORIGIN) {
+        let origin = origin.to_str().unwrap_or_default();
+        let own = origin.split_once("://").map(|(_, authority)| authority);
+        if !own.is_some_and(|own| own.eq_ignore_ascii_case(host)) {
+            let why = format!("a page of {origin:?} may not change anything at {host:?}");
+            return Err(Problem::forbidden(why));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    #[test]
+    fn only_names_of_this_server_are_believed() {
+        let names = ["windlass.test".to_owned()];
+        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]:1", "windlass.test:5"] {
+            assert_eq!(check_host(host, &names), Ok(()), "{host}");
+        }
+        for host in ["", "evil.test", "localhost.evil.test:80", "127.0.0.1.nip.io", "::1", "[::2]"]
+        {
+            assert_eq!(check_host(host, &names).unwrap_err().status(), 421, "{host}");
+        }
+    }
+
+    #[test]
+    fn pages_of_others_change_nothing() {
+        let from = |origin: &'static str| {
+            HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static(origin))])
+        };
+        let check = |method, headers: &HeaderMap| check_origin(&method, headers, "localhost:80");
+        assert!(check(Method::POST, &HeaderMap::new()).is_ok());
+        assert!(check(Method::POST, &from("http://localhost:80")).is_ok());
+        assert!(check(Method::GET, &from("http://evil.test")).is_ok());
+        for origin in ["http://evil.test", "null", "http://localhost:81", "localhost:80"] {
+            assert_eq!(check(Method::POST, &from(origin)).unwrap_err().status(), 403, "{origin}");
+        }
+        let site = HeaderMap::from_iter([(
+            "sec-fetch-site".parse().unwrap(),
+            HeaderValue::from_static("cross-site"),
+        )]);
+        assert!(check(Method::DELETE, &site).is_err());
+    }
+}

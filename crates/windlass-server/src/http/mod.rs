@@ -1,0 +1,153 @@
+//! HTTP/JSON: the same operations as those of the library, for any language.
+//!
+//! Handlers are thin: they read a request, call a verb of the store and write down what it
+//! answered. The document that describes them is made from the same code ([`document`]).
+
+mod cursor;
+mod dead;
+mod document;
+mod duties;
+mod extract;
+mod gate;
+mod live;
+mod model;
+mod operators;
+mod run_control;
+mod run_history;
+mod runs;
+mod schedules;
+mod streams;
+mod system;
+mod token;
+mod worker_tasks;
+mod workers;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::get;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use windlass::store::{Action, NewLogEntry, RunRecord, Store};
+use windlass::{ActionId, Payload, PayloadLimit, RunId, Tenant, Windlass};
+
+use crate::identity::Identity;
+use crate::options::ServerOptions;
+use crate::problem::{self, Problem};
+use gate::BodyBudget;
+use live::Live;
+
+/// The most bytes of a body that has several items, besides one that fills the payload limit.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// What a body may have besides its payload.
+const BODY_SLACK_BYTES: usize = 64 << 10;
+
+/// What all handlers share.
+#[derive(Clone)]
+pub(crate) struct App(Arc<Shared>);
+
+struct Shared {
+    windlass: Windlass,
+    options: ServerOptions,
+    live: Live,
+    requests: Arc<Semaphore>,
+    held: Arc<Semaphore>,
+    body_budget: BodyBudget,
+    ending: CancellationToken,
+}
+
+impl App {
+    fn new(windlass: Windlass, options: ServerOptions, ending: CancellationToken) -> Self {
+        let live = Live::new(Arc::clone(windlass.store()));
+        let requests = Arc::new(Semaphore::new(options.requests_max));
+        let held = Arc::new(Semaphore::new(options.held_max));
+        let limit = windlass.store().payload_limit().get();
+        let body_budget = BodyBudget {
+            kib: Arc::new(Semaphore::new(options.body_bytes_max / 1024)),
+            bytes_max: limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES,
+        };
+        App(Arc::new(Shared { windlass, options, live, requests, held, body_budget, ending }))
+    }
+
+    pub(crate) fn windlass(&self) -> &Windlass {
+        &self.0.windlass
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        self.0.windlass.store()
+    }
+
+    pub(crate) fn options(&self) -> &ServerOptions {
+        &self.0.options
+    }
+
+    fn live(&self) -> &Live {
+        &self.0.live
+    }
+
+    fn requests(&self) -> &Arc<Semaphore> {
+        &self.0.requests
+    }
+
+    fn held(&self) -> &Arc<Semaphore> {
+        &self.0.held
+    }
+
+    fn body_budget(&self) -> &BodyBudget {
+        &self.0.body_budget
+    }
+
+    /// Ends when the server does: what is held is to answer, and streams are to close.
+    fn ending(&self) -> &CancellationToken {
+        &self.0.ending
+    }
+
+    pub(crate) fn payload_limit(&self) -> PayloadLimit {
+        self.store().payload_limit()
+    }
+
+    /// A run that the caller may see. What it may not see does not exist.
+    pub(crate) async fn run(&self, identity: &Identity, run: RunId) -> Result<RunRecord, Problem> {
+        let record = self.store().get_run(run).await?;
+        let record = record.filter(|record| identity.sees(&record.tenant));
+        record.ok_or_else(|| Problem::not_found(format_args!("run {run}")))
+    }
+
+    /// Writes down what someone is about to do by hand.
+    pub(crate) async fn note(
+        &self,
+        identity: &Identity,
+        action: Action,
+        (tenant, run): (Option<Tenant>, Option<RunId>),
+        detail: Option<serde_json::Value>,
+    ) -> Result<(), Problem> {
+        let id = ActionId::from_random(fastrand::u128(..));
+        let detail = detail.map(|detail| Payload::encode(&detail)).transpose();
+        let detail = detail.map_err(|error| Problem::payload("detail", &error))?;
+        let by = identity.name().clone();
+        let entry = NewLogEntry { id, by, action, tenant, run, detail };
+        Ok(self.store().log(entry).await?)
+    }
+}
+
+/// All paths of the server and the services of gRPC, behind the gate.
+pub(crate) fn router(
+    windlass: Windlass,
+    options: ServerOptions,
+    grpc: Router,
+    ending: CancellationToken,
+) -> Router {
+    let app = App::new(windlass, options, ending);
+    let body_bytes_max = app.body_budget().bytes_max;
+    let (router, document) = document::build();
+    router
+        .with_state(app.clone())
+        .merge(grpc)
+        .route("/v1/openapi.json", get(move || document::answer(document.clone())))
+        .fallback(problem::no_such_path)
+        .method_not_allowed_fallback(problem::no_such_method)
+        .layer(DefaultBodyLimit::max(body_bytes_max))
+        .layer(axum::middleware::from_fn_with_state(app, gate::pass))
+}

@@ -1,0 +1,170 @@
+//! Start runs, find them, wait for them.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use windlass::RunId;
+use windlass::store::RunCursor;
+
+use super::App;
+use super::cursor::Cursor as _;
+use super::extract::{Body, Id, Query};
+use super::gate::Held;
+use super::model::check_items;
+use super::model::run::{
+    ArchivedBody, RunBody, RunPageBody, RunQuery, StartAnswer, StartRun, StartRuns, StartedBody,
+    StartedRuns, WaitQuery,
+};
+use crate::identity::Identity;
+use crate::problem::Problem;
+
+/// How long a wait for the end of a run takes if nothing is said, and at most.
+const WAIT_MS_DEFAULT: u64 = 10_000;
+const WAIT_MS_MAX: u64 = 30_000;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list_runs, start_run))
+        .routes(routes!(start_runs))
+        .routes(routes!(get_run))
+        .routes(routes!(wait_for_run))
+        .routes(routes!(get_archived_run))
+}
+
+/// A run, in the path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[allow(dead_code, reason = "it is what the document says; `Id` reads it")]
+pub(super) struct RunPath {
+    /// The run.
+    #[param(format = Uuid)]
+    run: String,
+}
+
+/// Starts a run of a workflow.
+#[utoipa::path(post, path = "/v1/runs", tag = "runs", request_body = StartRun, responses(
+    (status = 201, description = "The run was started.", body = StartedBody),
+    (status = 200, description = "The run was there already, by its key or id.", body = StartedBody),
+))]
+async fn start_run(
+    State(app): State<App>,
+    identity: Identity,
+    Body(start): Body<StartRun>,
+) -> Result<(StatusCode, Json<StartedBody>), Problem> {
+    let is_fresh = start.id.is_none();
+    let id = || app.windlass().new_run_id();
+    let run = start.into_new_run(&identity, app.payload_limit(), id)?;
+    let started = app.windlass().start_new(run, is_fresh).await?;
+    let status = if started.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(started.into())))
+}
+
+/// Starts many runs, each judged alone.
+#[utoipa::path(post, path = "/v1/run-batches", tag = "runs", request_body = StartRuns, responses(
+    (status = 200, description = "What became of each start, in their order.", body = StartedRuns),
+))]
+async fn start_runs(
+    State(app): State<App>,
+    identity: Identity,
+    Body(StartRuns { runs }): Body<StartRuns>,
+) -> Result<Json<StartedRuns>, Problem> {
+    check_items("runs", runs.len())?;
+    let limit = app.payload_limit();
+    let mut answers = Vec::with_capacity(runs.len());
+    let mut batch = Vec::with_capacity(runs.len());
+    for start in runs {
+        match start.into_new_run(&identity, limit, || app.windlass().new_run_id()) {
+            Ok(run) => {
+                answers.push(None);
+                batch.push(run);
+            }
+            Err(problem) => answers.push(Some(problem)),
+        }
+    }
+    let mut started = app.windlass().start_all_new(batch).await?.into_iter();
+    let answer = |refused: Option<Problem>| match refused {
+        Some(problem) => StartAnswer::Problem(problem.body()),
+        None => match started.next() {
+            Some(Ok(started)) => StartAnswer::Started(started.into()),
+            Some(Err(error)) => StartAnswer::Problem(Problem::from(error).body()),
+            None => {
+                let text = "the store left a start unanswered";
+                StartAnswer::Problem(Problem::new(windlass::ErrorKind::Corrupt, text).body())
+            }
+        },
+    };
+    Ok(Json(StartedRuns { runs: answers.into_iter().map(answer).collect() }))
+}
+
+/// A page of runs, the newest first.
+#[utoipa::path(get, path = "/v1/runs", tag = "runs", params(RunQuery), responses(
+    (status = 200, description = "The page.", body = RunPageBody),
+))]
+async fn list_runs(
+    State(app): State<App>,
+    identity: Identity,
+    Query(query): Query<RunQuery>,
+) -> Result<Json<RunPageBody>, Problem> {
+    let page = app.store().list_runs(query.filter(&identity)?).await?;
+    let runs = page.runs.into_iter().map(RunBody::listed).collect();
+    Ok(Json(RunPageBody { runs, next: page.next.as_ref().map(RunCursor::to_text) }))
+}
+
+/// One run.
+#[utoipa::path(get, path = "/v1/runs/{run}", tag = "runs", params(RunPath), responses(
+    (status = 200, description = "The run as it is.", body = RunBody),
+))]
+async fn get_run(
+    State(app): State<App>,
+    identity: Identity,
+    Id(run): Id<RunId>,
+) -> Result<Json<RunBody>, Problem> {
+    Ok(Json(app.run(&identity, run).await?.into()))
+}
+
+/// Waits until a run has ended, or for as long as is said, and answers how it is then.
+#[utoipa::path(get, path = "/v1/runs/{run}/wait", tag = "runs", params(RunPath, WaitQuery), responses(
+    (status = 200, description = "The run; its state says whether it has ended.", body = RunBody),
+))]
+async fn wait_for_run(
+    State(app): State<App>,
+    identity: Identity,
+    _held: Held,
+    Id(run): Id<RunId>,
+    Query(query): Query<WaitQuery>,
+) -> Result<Json<RunBody>, Problem> {
+    let time = query.timeout_ms.unwrap_or(WAIT_MS_DEFAULT);
+    if time > WAIT_MS_MAX {
+        let why = format!("{time} is over the limit of {WAIT_MS_MAX}");
+        return Err(Problem::field("timeout_ms", why));
+    }
+    app.run(&identity, run).await?;
+    let waiting = app.windlass().run(run);
+    tokio::select! {
+        ended = waiting.wait() => Ok(Json(ended?.into())),
+        () = tokio::time::sleep(Duration::from_millis(time)) => {
+            Ok(Json(app.run(&identity, run).await?.into()))
+        }
+        () = app.ending().cancelled() => Ok(Json(app.run(&identity, run).await?.into())),
+    }
+}
+
+/// A run that is gone and was archived.
+#[utoipa::path(get, path = "/v1/archived-runs/{run}", tag = "runs", params(RunPath), responses(
+    (status = 200, description = "What was known of it.", body = ArchivedBody),
+))]
+async fn get_archived_run(
+    State(app): State<App>,
+    identity: Identity,
+    Id(run): Id<RunId>,
+) -> Result<Json<ArchivedBody>, Problem> {
+    let archived = app.store().get_archived_run(run).await?;
+    let archived = archived.filter(|archived| identity.sees(&archived.tenant));
+    let missing = || Problem::not_found(format_args!("archived run {run}"));
+    Ok(Json(archived.ok_or_else(missing)?.into()))
+}

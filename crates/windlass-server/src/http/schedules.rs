@@ -1,0 +1,241 @@
+//! What starts runs by itself.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde_json::json;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use windlass::store::{Action, Backfilled, ScheduleFilter, ScheduleKey, ScheduleRecord};
+use windlass::{ScheduleName, Tenant};
+
+use super::App;
+use super::cursor::Cursor;
+use super::extract::{Body, Name, Query};
+use super::model::page_limit;
+use super::model::run::StartedBody;
+use super::model::schedule::{
+    BackfillSchedule, BackfilledBody, FireBody, FireList, FireQuery, PutSchedule, ScheduleBody,
+    SchedulePageBody, ScheduleQuery, TenantQuery, UnreadableBody,
+};
+use crate::identity::Identity;
+use crate::problem::Problem;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list_schedules))
+        .routes(routes!(get_schedule, put_schedule, delete_schedule))
+        .routes(routes!(pause_schedule))
+        .routes(routes!(resume_schedule))
+        .routes(routes!(trigger_schedule))
+        .routes(routes!(backfill_schedule))
+        .routes(routes!(list_fires))
+}
+
+/// A schedule, in the path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[allow(dead_code, reason = "it is what the document says; `Name` reads it")]
+struct SchedulePath {
+    /// The name of the schedule.
+    #[param(min_length = 1, max_length = 200)]
+    schedule: String,
+}
+
+fn key(identity: &Identity, tenant: Option<Tenant>, name: &str) -> Result<ScheduleKey, Problem> {
+    Ok(ScheduleKey { tenant: identity.acts_for(tenant)?, name: ScheduleName::new(name)? })
+}
+
+async fn find(app: &App, key: &ScheduleKey) -> Result<ScheduleRecord, Problem> {
+    let record = app.store().get_schedule(key.clone()).await?;
+    let missing = || format!("schedule {:?} of tenant {:?}", key.name, key.tenant);
+    record.ok_or_else(|| Problem::not_found(missing()))
+}
+
+/// Finds a schedule and writes down what is about to be done to it.
+async fn about_to(
+    app: &App,
+    identity: &Identity,
+    action: Action,
+    key: &ScheduleKey,
+) -> Result<(), Problem> {
+    find(app, key).await?;
+    note(app, identity, action, key).await
+}
+
+async fn note(
+    app: &App,
+    identity: &Identity,
+    action: Action,
+    key: &ScheduleKey,
+) -> Result<(), Problem> {
+    let detail = json!({ "schedule": key.name.as_str() });
+    app.note(identity, action, (Some(key.tenant.clone()), None), Some(detail)).await
+}
+
+/// A page of schedules, by tenant and name.
+#[utoipa::path(get, path = "/v1/schedules", tag = "schedules", params(ScheduleQuery),
+    responses((status = 200, description = "The page.", body = SchedulePageBody)),
+)]
+async fn list_schedules(
+    State(app): State<App>,
+    identity: Identity,
+    Query(query): Query<ScheduleQuery>,
+) -> Result<Json<SchedulePageBody>, Problem> {
+    let filter = ScheduleFilter {
+        tenant: identity.looks_at(query.tenant)?,
+        after: Cursor::parse(query.cursor.as_deref())?,
+        limit: page_limit(query.limit)?,
+    };
+    let page = app.store().list_schedules(filter).await?;
+    Ok(Json(SchedulePageBody {
+        schedules: page.schedules.into_iter().map(ScheduleBody::from).collect(),
+        unreadable: page.unreadable.into_iter().map(UnreadableBody::from).collect(),
+        next: page.next.as_ref().map(ScheduleKey::to_text),
+    }))
+}
+
+/// One schedule.
+#[utoipa::path(get, path = "/v1/schedules/{schedule}", tag = "schedules",
+    params(SchedulePath, TenantQuery),
+    responses((status = 200, description = "The schedule as it is.", body = ScheduleBody)),
+)]
+async fn get_schedule(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Query(query): Query<TenantQuery>,
+) -> Result<Json<ScheduleBody>, Problem> {
+    let key = key(&identity, query.tenant, &name)?;
+    Ok(Json(find(&app, &key).await?.into()))
+}
+
+/// Makes a schedule, or makes the one of this name another.
+#[utoipa::path(put, path = "/v1/schedules/{schedule}", tag = "schedules",
+    params(SchedulePath, TenantQuery), request_body = PutSchedule,
+    responses((status = 200, description = "The schedule as it is now.", body = ScheduleBody)),
+)]
+async fn put_schedule(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Query(query): Query<TenantQuery>,
+    Body(body): Body<PutSchedule>,
+) -> Result<Json<ScheduleBody>, Problem> {
+    let key = key(&identity, query.tenant, &name)?;
+    let schedule = body.build(key.clone(), app.payload_limit())?;
+    note(&app, &identity, Action::PutSchedule, &key).await?;
+    Ok(Json(app.store().put_schedule(schedule).await?.into()))
+}
+
+/// Deletes a schedule with its history; its runs stay. One that is not there stays so.
+#[utoipa::path(delete, path = "/v1/schedules/{schedule}", tag = "schedules",
+    params(SchedulePath, TenantQuery),
+    responses((status = 204, description = "It is not there.")),
+)]
+async fn delete_schedule(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Query(query): Query<TenantQuery>,
+) -> Result<StatusCode, Problem> {
+    let key = key(&identity, query.tenant, &name)?;
+    if app.store().get_schedule(key.clone()).await?.is_some() {
+        note(&app, &identity, Action::DeleteSchedule, &key).await?;
+        app.store().delete_schedule(key).await?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lets a schedule not fire until it is resumed.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/pause", tag = "schedules",
+    params(SchedulePath, TenantQuery),
+    responses((status = 204, description = "It is paused.")),
+)]
+async fn pause_schedule(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Query(query): Query<TenantQuery>,
+) -> Result<StatusCode, Problem> {
+    let key = key(&identity, query.tenant, &name)?;
+    about_to(&app, &identity, Action::PauseSchedule, &key).await?;
+    app.store().pause_schedule(key).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lets a schedule fire again, from now on.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/resume", tag = "schedules",
+    params(SchedulePath, TenantQuery),
+    responses((status = 204, description = "It is active.")),
+)]
+async fn resume_schedule(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Query(query): Query<TenantQuery>,
+) -> Result<StatusCode, Problem> {
+    let key = key(&identity, query.tenant, &name)?;
+    about_to(&app, &identity, Action::ResumeSchedule, &key).await?;
+    app.store().resume_schedule(key).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Starts a run of a schedule now, whatever is under way.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/trigger", tag = "schedules",
+    params(SchedulePath, TenantQuery),
+    responses((status = 200, description = "The run.", body = StartedBody)),
+)]
+async fn trigger_schedule(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Query(query): Query<TenantQuery>,
+) -> Result<Json<StartedBody>, Problem> {
+    let key = key(&identity, query.tenant, &name)?;
+    about_to(&app, &identity, Action::TriggerSchedule, &key).await?;
+    let run = app.windlass().new_run_id();
+    Ok(Json(app.store().trigger_schedule(key, run).await?.into()))
+}
+
+/// Starts runs for times that are past and have none.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/backfill", tag = "schedules",
+    params(SchedulePath, TenantQuery), request_body = BackfillSchedule,
+    responses((status = 200, description = "What it did.", body = BackfilledBody)),
+)]
+async fn backfill_schedule(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Query(query): Query<TenantQuery>,
+    Body(BackfillSchedule { from, until }): Body<BackfillSchedule>,
+) -> Result<Json<BackfilledBody>, Problem> {
+    let key = key(&identity, query.tenant, &name)?;
+    about_to(&app, &identity, Action::BackfillSchedule, &key).await?;
+    let Backfilled { started, existing } =
+        app.store().backfill_schedule(key, from.0, until.0).await?;
+    Ok(Json(BackfilledBody { started, existing }))
+}
+
+/// What became of the times of a schedule, the newest first.
+#[utoipa::path(get, path = "/v1/schedules/{schedule}/fires", tag = "schedules",
+    params(SchedulePath, FireQuery),
+    responses((status = 200, description = "The newest lines of its history.", body = FireList)),
+)]
+async fn list_fires(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Query(query): Query<FireQuery>,
+) -> Result<Json<FireList>, Problem> {
+    let key = key(&identity, query.tenant, &name)?;
+    let max = windlass::store::FIRES_KEPT;
+    let limit = page_limit(query.limit)?;
+    if limit > max {
+        return Err(Problem::field("limit", format_args!("{limit} is over the limit of {max}")));
+    }
+    find(&app, &key).await?;
+    let fires = app.store().list_fires(key, limit).await?;
+    Ok(Json(FireList { fires: fires.into_iter().map(FireBody::from).collect() }))
+}

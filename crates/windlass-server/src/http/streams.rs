@@ -1,0 +1,287 @@
+//! Server-sent events: what happens to a run, and lists that stay up to date.
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Sse;
+use axum::response::sse::{Event as SseEvent, KeepAlive};
+use futures_util::stream::{self, Stream, StreamExt as _};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use windlass::store::RunRecord;
+use windlass::{Event, EventId, RunId, RunState, Tenant, WorkflowName};
+
+use super::App;
+use super::extract::{Id, Query};
+use super::gate::Held;
+use super::live::Newest;
+use super::model::PAGE_MAX;
+use super::model::event::EventLine;
+use super::model::queue::QueueListBody;
+use super::model::run::{RunBody, StateWord};
+use super::runs::RunPath;
+use crate::identity::Identity;
+use crate::problem::Problem;
+
+/// How often the history of a run is looked at, without and with a hint that a run ended.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+const HINT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a stream that has nothing to say says so.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(stream_events))
+        .routes(routes!(stream_runs))
+        .routes(routes!(stream_queues))
+}
+
+/// A stream that ends when the server does.
+fn answer<E: Stream<Item = SseEvent> + Send + 'static>(
+    app: &App,
+    events: E,
+) -> Sse<impl Stream<Item = Result<SseEvent, Infallible>> + Send + 'static + use<E>> {
+    let ending = app.ending().clone().cancelled_owned();
+    Sse::new(events.take_until(ending).map(Ok)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+}
+
+fn event(kind: &str, data: &impl Serialize) -> SseEvent {
+    let data = serde_json::to_string(data).unwrap_or_default();
+    SseEvent::default().event(kind).data(data)
+}
+
+/// An event of a stream, as it is written there.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "it is what the document says; the stream is text")]
+struct StreamedEvent {
+    /// What it is: `event`, `end`, `run` or `queues`.
+    event: String,
+    /// What it says, as JSON.
+    data: String,
+    /// The id of an event of a run, to go on behind it.
+    id: Option<String>,
+}
+
+/// Behind which event a stream begins.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct AfterQuery {
+    /// Only events behind the one with this id; the header `Last-Event-ID` says the same.
+    #[param(max_length = 19, pattern = "^[0-9]{1,18}$")]
+    after: Option<String>,
+}
+
+/// The header with which a client goes on where its stream broke off.
+struct LastEventId(Option<String>);
+
+impl<S: Sync> FromRequestParts<S> for LastEventId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        let value = parts.headers.get("last-event-id");
+        let text = value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        Ok(LastEventId(text.filter(|text| !text.is_empty())))
+    }
+}
+
+fn event_id(text: &str) -> Result<EventId, Problem> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse::<u64>().ok().filter(|number| i64::try_from(*number).is_ok());
+    let number = number.filter(|_| is_number);
+    number.map(EventId).ok_or_else(|| {
+        let detail = format!("Last-Event-ID: {text:?} is not the id of an event");
+        Problem::with_status(StatusCode::BAD_REQUEST, windlass::ErrorKind::Argument, detail)
+    })
+}
+
+/// What happens to a run, as it happens: an `event` for each, with its id, and `end` when the run
+/// has ended and everything was told.
+#[utoipa::path(get, path = "/v1/runs/{run}/events/stream", tag = "runs",
+    params(RunPath, AfterQuery, ("Last-Event-ID" = Option<String>, Header,
+        pattern = "^[0-9]{0,18}$", description = "Go on behind the event with this id.")),
+    responses((status = 200, description = "The stream.", content_type = "text/event-stream",
+        body = StreamedEvent)),
+)]
+async fn stream_events(
+    State(app): State<App>,
+    identity: Identity,
+    held: Held,
+    Id(run): Id<RunId>,
+    LastEventId(last): LastEventId,
+    Query(query): Query<AfterQuery>,
+) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
+    let behind = query.after.as_deref().map(event_id).transpose()?;
+    let after = last.as_deref().map(event_id).transpose()?.or(behind);
+    app.run(&identity, run).await?;
+    let follower = Follower { app: app.clone(), run, after, told: VecDeque::new(), is_over: false };
+    let events = stream::unfold((follower, held), async |(mut follower, held)| {
+        let next = follower.next().await?;
+        Some((next, (follower, held)))
+    });
+    Ok(answer(&app, events))
+}
+
+/// Whoever reads the history of a run as it grows.
+struct Follower {
+    app: App,
+    run: RunId,
+    after: Option<EventId>,
+    told: VecDeque<Event>,
+    is_over: bool,
+}
+
+impl Follower {
+    async fn next(&mut self) -> Option<SseEvent> {
+        if self.is_over {
+            return None;
+        }
+        let mut hints = self.app.store().run_hints();
+        loop {
+            if let Some(next) = self.told.pop_front() {
+                return Some(event("event", &EventLine::from(&next)).id(next.id.to_string()));
+            }
+            hints.take();
+            // A run that had ended before its history was read has nothing more to tell.
+            let had_ended = match self.app.store().get_run(self.run).await {
+                Ok(Some(run)) => run.state.is_final(),
+                Ok(None) => true,
+                Err(_) => false,
+            };
+            let listed = self.app.store().list_events(self.run, self.after, PAGE_MAX).await;
+            match listed {
+                Ok(events) if events.is_empty() && had_ended => {
+                    self.is_over = true;
+                    return Some(SseEvent::default().event("end").data("{}"));
+                }
+                Ok(events) if !events.is_empty() => {
+                    self.after = events.last().map(|event| event.id);
+                    self.told = events.into();
+                    continue;
+                }
+                // One that cannot be read now is read the next time.
+                Ok(_) | Err(_) => {}
+            }
+            tokio::time::sleep(HINT_PAUSE).await;
+            tokio::select! {
+                () = hints.changed() => {}
+                () = tokio::time::sleep(LOOK_PAUSE - HINT_PAUSE) => {}
+            }
+        }
+    }
+}
+
+/// Which runs to watch.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct WatchQuery {
+    /// Only runs of this workflow.
+    #[param(value_type = Option<String>, min_length = 1, max_length = 200)]
+    workflow: Option<WorkflowName>,
+    /// Only runs of this tenant.
+    #[param(value_type = Option<String>, min_length = 1, max_length = 200)]
+    tenant: Option<Tenant>,
+    /// Only runs in this state.
+    #[param(inline)]
+    state: Option<StateWord>,
+}
+
+/// What of a run makes it news.
+type Print = (RunState, u32, u32);
+
+/// Whoever watches the newest runs.
+struct Watcher {
+    newest: watch::Receiver<Newest>,
+    query: WatchQuery,
+    tenant: Option<Tenant>,
+    known: HashMap<RunId, Print>,
+    told: VecDeque<SseEvent>,
+}
+
+impl Watcher {
+    fn wants(&self, run: &RunRecord) -> bool {
+        let WatchQuery { workflow, state, .. } = &self.query;
+        workflow.as_ref().is_none_or(|workflow| *workflow == run.workflow)
+            && self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
+            && state.is_none_or(|state| RunState::from(state) == run.state)
+    }
+
+    async fn next(&mut self) -> Option<SseEvent> {
+        loop {
+            if let Some(next) = self.told.pop_front() {
+                return Some(next);
+            }
+            self.newest.changed().await.ok()?;
+            let Some(snapshot) = self.newest.borrow_and_update().clone() else { continue };
+            let mut known = HashMap::new();
+            for run in snapshot.runs.iter().rev() {
+                if !self.wants(run) {
+                    continue;
+                }
+                let print = (run.state, run.round, run.open_tasks);
+                if self.known.get(&run.id) != Some(&print) {
+                    self.told.push_back(event("run", &RunBody::listed(run.clone())));
+                }
+                known.insert(run.id, print);
+            }
+            self.known = known;
+        }
+    }
+}
+
+/// The newest 200 runs, and each of them again when it changed: a `run` for each. The store is
+/// asked once a second for all who watch.
+#[utoipa::path(get, path = "/v1/runs/stream", tag = "runs", params(WatchQuery),
+    responses((status = 200, description = "The stream.", content_type = "text/event-stream",
+        body = StreamedEvent)),
+)]
+async fn stream_runs(
+    State(app): State<App>,
+    identity: Identity,
+    held: Held,
+    Query(query): Query<WatchQuery>,
+) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
+    let tenant = identity.looks_at(query.tenant.clone())?;
+    let (known, told) = (HashMap::new(), VecDeque::new());
+    let mut newest = app.live().subscribe();
+    newest.mark_changed();
+    let watcher = Watcher { newest, query, tenant, known, told };
+    let events = stream::unfold((watcher, held), async |(mut watcher, held)| {
+        let next = watcher.next().await?;
+        Some((next, (watcher, held)))
+    });
+    Ok(answer(&app, events))
+}
+
+/// What is in the queues, once a second: a `queues` for each look.
+#[utoipa::path(get, path = "/v1/queues/stream", tag = "queues",
+    responses((status = 200, description = "The stream.", content_type = "text/event-stream",
+        body = StreamedEvent)),
+)]
+async fn stream_queues(
+    State(app): State<App>,
+    identity: Identity,
+    held: Held,
+) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
+    identity.for_all_tenants()?;
+    let mut newest = app.live().subscribe();
+    newest.mark_changed();
+    let events = stream::unfold((newest, held), async |(mut newest, held)| {
+        loop {
+            newest.changed().await.ok()?;
+            let Some(snapshot) = newest.borrow_and_update().clone() else { continue };
+            let body = QueueListBody::from(snapshot.queues.clone());
+            return Some((event("queues", &body), (newest, held)));
+        }
+    });
+    Ok(answer(&app, events))
+}

@@ -1,0 +1,64 @@
+//! How the server is.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use windlass::ErrorKind;
+
+use super::App;
+use crate::problem::Problem;
+
+/// How long the store may take to say that it is there.
+const STORE_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// The type of what Prometheus reads.
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
+}
+
+/// How the server is.
+#[derive(Serialize, ToSchema)]
+struct Health {
+    /// In a word.
+    #[schema(value_type = String)]
+    state: &'static str,
+}
+
+/// Whether the server answers.
+#[utoipa::path(get, path = "/healthz", tag = "system",
+    responses((status = 200, description = "It does.", body = Health)),
+)]
+async fn healthz() -> Json<Health> {
+    Json(Health { state: "live" })
+}
+
+/// Whether requests had better be sent here: the store answers, and the server does not end.
+#[utoipa::path(get, path = "/readyz", tag = "system",
+    responses((status = 200, description = "They may.", body = Health)),
+)]
+async fn readyz(State(app): State<App>) -> Result<Json<Health>, Problem> {
+    if app.ending().is_cancelled() {
+        return Err(Problem::new(ErrorKind::Unavailable, "the server is about to end"));
+    }
+    let late = |_| Problem::new(ErrorKind::Unavailable, "the store has not answered in time");
+    tokio::time::timeout(STORE_TIME_MAX, app.store().now()).await.map_err(late)??;
+    Ok(Json(Health { state: "ready" }))
+}
+
+/// What was done and what is in the queues, for Prometheus; see docs/metrics.md.
+#[utoipa::path(get, path = "/metrics", tag = "system",
+    responses((status = 200, description = "The metrics.", content_type = "text/plain",
+        body = String)),
+)]
+async fn metrics(State(app): State<App>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, TEXT_FORMAT)], app.windlass().metrics().await)
+}

@@ -1,0 +1,262 @@
+//! What workers without gRPC say of tasks: long polls that map one to one to the verbs of
+//! [`WorkerLink`](windlass::store::WorkerLink).
+//!
+//! The server keeps nothing of a worker: what it needs is in each request, so that a worker does
+//! not notice when the server is started again, and may talk to any of several.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use tokio::time::Instant;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use windlass::WorkerId;
+use windlass::store::{
+    Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, ProgressNote, Recording,
+    Release,
+};
+use windlass_core::{ClaimSeq, decide};
+
+use super::App;
+use super::extract::{Body, Id};
+use super::gate::Held;
+use super::model::claim::{
+    CLAIM_MAX, CheckpointTasks, ClaimTasks, ClaimedBody, ClaimedTasks, FinishTasks,
+    HeartbeatAnswerBody, HeartbeatBody, LostTask, RecordSteps, ReleaseTasks, TaskAnswers,
+    WAIT_MS_MAX,
+};
+use super::model::{ITEMS_MAX, check_items};
+use super::token::Token;
+use super::workers::WorkerPath;
+use crate::identity::Identity;
+use crate::problem::Problem;
+
+/// How long a claim that is held waits before it looks again without a hint; shorter where hints
+/// of other processes are not heard.
+const POLL: Duration = Duration::from_secs(1);
+const POLL_DEAF: Duration = Duration::from_millis(250);
+
+/// The shortest pause between two looks of one claim, whatever is hinted.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+
+/// The most looks of one claim. Each has a number of its own for the store, behind that of the
+/// claim; what is beyond would be that of the next claim.
+const LOOKS_MAX: u64 = 1 << 16;
+
+/// The most tasks that a worker says it holds.
+const HELD_TASKS_MAX: usize = 10_000;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(claim_tasks))
+        .routes(routes!(finish_tasks))
+        .routes(routes!(release_tasks))
+        .routes(routes!(checkpoint_tasks))
+        .routes(routes!(record_steps))
+        .routes(routes!(heartbeat))
+}
+
+/// The number of a look of a claim, for the store.
+fn seq(claim: u64, look: u64) -> ClaimSeq {
+    ClaimSeq(claim * LOOKS_MAX + look)
+}
+
+/// Leases ready tasks to a worker; held until there are some, or for as long as is said.
+#[utoipa::path(post, path = "/v1/workers/{worker}/claim", tag = "workers", params(WorkerPath),
+    request_body = ClaimTasks,
+    responses((status = 200, description = "The tasks.", body = ClaimedTasks)),
+)]
+async fn claim_tasks(
+    State(app): State<App>,
+    identity: Identity,
+    _held: Held,
+    Id(worker): Id<WorkerId>,
+    Body(body): Body<ClaimTasks>,
+) -> Result<Json<ClaimedTasks>, Problem> {
+    identity.for_all_tenants()?;
+    check_items("queues", body.queues.len())?;
+    check_items("workflows", body.workflows.len())?;
+    check_items("limit", body.limit as usize)?;
+    for (field, number, max) in
+        [("number", body.number, CLAIM_MAX), ("wait_ms", body.wait_ms, WAIT_MS_MAX)]
+    {
+        if number > max || (field == "number" && number == 0) {
+            let why = format!("{number} is not within its limit of {max}");
+            return Err(Problem::field(field, why));
+        }
+    }
+    let handlers: Vec<HandlerKey> = body.workflows.into_iter().map(HandlerKey::from).collect();
+    let request = ClaimRequest {
+        worker,
+        seq: seq(body.number, 0),
+        queues: body.queues.into(),
+        handlers: handlers.into(),
+        limit: body.limit as usize,
+        is_poll: false,
+    };
+    let wait = Duration::from_millis(body.wait_ms);
+    let claimed = claim(&app, request, wait).await?;
+    let tasks = claimed.iter().map(|claimed| ClaimedBody::new(worker, claimed)).collect();
+    Ok(Json(ClaimedTasks { tasks }))
+}
+
+async fn claim(app: &App, request: ClaimRequest, wait: Duration) -> Result<Vec<Claimed>, Problem> {
+    let store = app.store();
+    let until = Instant::now() + wait;
+    let poll = if store.hears_hints() { POLL } else { POLL_DEAF };
+    let mut hints = store.work_hints();
+    let mut is_poll = false;
+    for look in 0..LOOKS_MAX {
+        hints.take();
+        let ClaimSeq(first) = request.seq;
+        let next = ClaimRequest { seq: ClaimSeq(first + look), is_poll, ..request.clone() };
+        let claimed = store.claim(next).await?;
+        let now = Instant::now();
+        if !claimed.is_empty() || now >= until || app.ending().is_cancelled() {
+            return Ok(claimed);
+        }
+        tokio::time::sleep(PAUSE_MIN).await;
+        tokio::select! {
+            () = hints.changed() => is_poll = false,
+            () = tokio::time::sleep_until(until.min(now + poll)) => is_poll = true,
+            () = app.ending().cancelled() => {}
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Says what came of tasks. Whether one is tried again is decided by its retry policy.
+#[utoipa::path(post, path = "/v1/workers/{worker}/finish", tag = "workers", params(WorkerPath),
+    request_body = FinishTasks,
+    responses((status = 200, description = "What became of each.", body = TaskAnswers)),
+)]
+async fn finish_tasks(
+    State(app): State<App>,
+    identity: Identity,
+    Id(worker): Id<WorkerId>,
+    Body(body): Body<FinishTasks>,
+) -> Result<Json<TaskAnswers>, Problem> {
+    identity.for_all_tenants()?;
+    check_items("tasks", body.tasks.len())?;
+    let limit = app.payload_limit();
+    let mut completions = Vec::with_capacity(body.tasks.len());
+    for task in body.tasks {
+        let token = Token::parse(worker, &task.token)?;
+        let outcome = task.outcome.build(limit)?;
+        let decision = decide(token.retry(), token.attempt(), outcome, fastrand::f64());
+        let held = token.held();
+        completions.push(Completion { task: held.task, fence: held.fence, decision });
+    }
+    Ok(Json(app.store().finish(completions).await?.into()))
+}
+
+/// Hands tasks back that were claimed and not run; the attempt does not count.
+#[utoipa::path(post, path = "/v1/workers/{worker}/release", tag = "workers", params(WorkerPath),
+    request_body = ReleaseTasks,
+    responses((status = 200, description = "What became of each.", body = TaskAnswers)),
+)]
+async fn release_tasks(
+    State(app): State<App>,
+    identity: Identity,
+    Id(worker): Id<WorkerId>,
+    Body(body): Body<ReleaseTasks>,
+) -> Result<Json<TaskAnswers>, Problem> {
+    identity.for_all_tenants()?;
+    check_items("tasks", body.tasks.len())?;
+    let mut releases = Vec::with_capacity(body.tasks.len());
+    for task in body.tasks {
+        let held = Token::parse(worker, &task.token)?.held();
+        releases.push(Release { task: held.task, fence: held.fence, delay: task.delay()? });
+    }
+    Ok(Json(app.store().release(releases).await?.into()))
+}
+
+/// Keeps values for the next attempts of tasks, in the place of those before.
+#[utoipa::path(post, path = "/v1/workers/{worker}/checkpoint", tag = "workers",
+    params(WorkerPath), request_body = CheckpointTasks,
+    responses((status = 200, description = "What became of each.", body = TaskAnswers)),
+)]
+async fn checkpoint_tasks(
+    State(app): State<App>,
+    identity: Identity,
+    Id(worker): Id<WorkerId>,
+    Body(body): Body<CheckpointTasks>,
+) -> Result<Json<TaskAnswers>, Problem> {
+    identity.for_all_tenants()?;
+    check_items("tasks", body.tasks.len())?;
+    let limit = app.payload_limit();
+    let mut checkpoints = Vec::with_capacity(body.tasks.len());
+    for task in body.tasks {
+        let held = Token::parse(worker, &task.token)?.held();
+        checkpoints.push(Checkpoint { held, value: task.value.to_payload("value", limit)? });
+    }
+    Ok(Json(app.store().checkpoint(checkpoints).await?.into()))
+}
+
+/// Records what became of calls of durable functions, those of a task whole or not at all.
+#[utoipa::path(post, path = "/v1/workers/{worker}/record", tag = "workers", params(WorkerPath),
+    request_body = RecordSteps,
+    responses((status = 200, description = "What became of each.", body = TaskAnswers)),
+)]
+async fn record_steps(
+    State(app): State<App>,
+    identity: Identity,
+    Id(worker): Id<WorkerId>,
+    Body(body): Body<RecordSteps>,
+) -> Result<Json<TaskAnswers>, Problem> {
+    identity.for_all_tenants()?;
+    check_items("tasks", body.tasks.len())?;
+    let limit = app.payload_limit();
+    let mut recordings = Vec::with_capacity(body.tasks.len());
+    for task in body.tasks {
+        check_items("steps", task.steps.len())?;
+        let held = Token::parse(worker, &task.token)?.held();
+        let steps = task.steps.into_iter().map(|step| step.build(limit));
+        recordings.push(Recording { held, steps: steps.collect::<Result<_, _>>()? });
+    }
+    Ok(Json(app.store().record(recordings).await?.into()))
+}
+
+/// Keeps the lease of a worker, and compares what it holds with what it should.
+#[utoipa::path(post, path = "/v1/workers/{worker}/heartbeat", tag = "workers",
+    params(WorkerPath), request_body = HeartbeatBody,
+    responses((status = 200, description = "What it has lost.", body = HeartbeatAnswerBody)),
+)]
+async fn heartbeat(
+    State(app): State<App>,
+    identity: Identity,
+    Id(worker): Id<WorkerId>,
+    Body(body): Body<HeartbeatBody>,
+) -> Result<Json<HeartbeatAnswerBody>, Problem> {
+    identity.for_all_tenants()?;
+    for (field, count) in [("held", body.held.len()), ("progress", body.progress.len())] {
+        if count > HELD_TASKS_MAX {
+            let why = format!("{count} tasks are over the limit of {HELD_TASKS_MAX}");
+            return Err(Problem::field(field, why));
+        }
+    }
+    if body.settled > CLAIM_MAX {
+        return Err(Problem::field("settled", format_args!("{} is over its limit", body.settled)));
+    }
+    let parse = |text: &String| Token::parse(worker, text).map(|token| token.held());
+    let held = body.held.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let limit = app.payload_limit();
+    let mut progress = Vec::with_capacity(body.progress.len().min(ITEMS_MAX));
+    for note in body.progress {
+        let held = parse(&note.token)?;
+        progress.push(ProgressNote { held, note: note.note.to_payload("note", limit)? });
+    }
+    let settled = seq(body.settled, LOOKS_MAX - 1);
+    let beat = Heartbeat { worker, settled, held: held.clone(), progress };
+    let answer = app.store().extend(beat).await?;
+    let text_of = |lost: &windlass::store::Lost| {
+        let place = held.iter().position(|held| *held == lost.held);
+        place.and_then(|place| body.held.get(place)).cloned()
+    };
+    let lost = answer
+        .lost
+        .iter()
+        .filter_map(|lost| Some(LostTask { token: text_of(lost)?, why: lost.refusal.into() }));
+    Ok(Json(HeartbeatAnswerBody { lost: lost.collect() }))
+}

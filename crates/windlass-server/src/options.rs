@@ -1,0 +1,52 @@
+//! What a server is told.
+
+use std::time::Duration;
+
+use crate::identity::Access;
+
+/// What a server is told: who may do what, and how much there may be of everything.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerOptions {
+    /// Who may do what.
+    pub access: Access,
+    /// The names by which the server is called, besides `localhost` and loopback addresses.
+    /// Requests to other names are refused.
+    pub host_names: Vec<String>,
+    /// The most connections at once. One that comes beyond takes the place of the one that has
+    /// said nothing for the longest time.
+    pub connections_max: usize,
+    /// The most requests that are worked on at once; more are answered 503.
+    pub requests_max: usize,
+    /// The most requests that are held at once, for tasks, for ends of runs and as streams; more
+    /// are answered 503.
+    pub held_max: usize,
+    /// The most memory for bodies of requests that are being read, in bytes.
+    pub body_bytes_max: usize,
+    /// How long the head of a request may take to come, and how long a connection may say nothing.
+    pub head_time_max: Duration,
+    /// How long the answer to a request may take. Streams are not bound by it.
+    pub request_time_max: Duration,
+    /// How long a client may take none of what it is sent.
+    pub write_time_max: Duration,
+    /// How long requests that are under way are given when the server ends.
+    pub drain_time_max: Duration,
+}
+
+impl ServerOptions {
+    /// With these rights, and limits that a small machine can bear.
+    pub fn new(access: Access) -> Self {
+        ServerOptions {
+            access,
+            host_names: Vec::new(),
+            connections_max: 4_096,
+            requests_max: 256,
+            held_max: 2_048,
+            body_bytes_max: 256 << 20,
+            head_time_max: Duration::from_secs(10),
+            request_time_max: Duration::from_secs(60),
+            write_time_max: Duration::from_secs(30),
+            drain_time_max: Duration::from_secs(10),
+        }
+    }
+}

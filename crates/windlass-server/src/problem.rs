@@ -1,0 +1,237 @@
+//! What a caller is told when something cannot be done: problem details by RFC 9457, with the
+//! same `WL-…` codes that the library and the command line show.
+
+use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+use windlass::store::StoreError;
+use windlass::{Error, ErrorKind};
+use windlass_core::PayloadError;
+
+/// The media type of an answer that is a problem.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// The most characters of a caller's text that a problem repeats.
+const DETAIL_CHARS_MAX: usize = 2_000;
+
+/// Something that cannot be done, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    status: StatusCode,
+    kind: ErrorKind,
+    detail: String,
+}
+
+/// The body of an answer that is a problem (RFC 9457).
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody {
+    /// Which kind of problem it is, as a reference to its page.
+    #[schema(example = "/errors/WL-0004")]
+    r#type: String,
+    /// The kind in words, the same for all problems of a code.
+    title: &'static str,
+    /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is wrong here, with the values that are.
+    detail: String,
+    /// The code of the error, such as `WL-0004`; each has a page in docs/errors.
+    #[schema(pattern = "^WL-[0-9]{4}$")]
+    code: &'static str,
+    /// Whether the same request may succeed later.
+    is_retryable: bool,
+}
+
+impl Problem {
+    /// A problem of a kind, with the status that the kind has.
+    pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
+        Problem::with_status(status_of(kind), kind, detail)
+    }
+
+    pub(crate) fn with_status(
+        status: StatusCode,
+        kind: ErrorKind,
+        detail: impl Into<String>,
+    ) -> Self {
+        let mut detail = detail.into();
+        if let Some((end, _)) = detail.char_indices().nth(DETAIL_CHARS_MAX) {
+            detail.truncate(end);
+            detail.push('…');
+        }
+        Problem { status, kind, detail }
+    }
+
+    /// A field of a request that makes no sense.
+    pub(crate) fn field(field: &str, why: impl std::fmt::Display) -> Self {
+        Problem::new(ErrorKind::Argument, format!("{field}: {why}"))
+    }
+
+    /// A value that is no payload.
+    pub(crate) fn payload(field: &str, error: &PayloadError) -> Self {
+        let status = if matches!(error, PayloadError::TooLarge { .. }) {
+            StatusCode::PAYLOAD_TOO_LARGE
+        } else {
+            StatusCode::UNPROCESSABLE_ENTITY
+        };
+        Problem::with_status(status, ErrorKind::Payload, format!("{field} {error}"))
+    }
+
+    /// There is no such thing.
+    pub(crate) fn not_found(what: impl std::fmt::Display) -> Self {
+        Problem::new(ErrorKind::NotFound, format!("{what} does not exist"))
+    }
+
+    /// The caller may not do this.
+    pub(crate) fn forbidden(why: impl Into<String>) -> Self {
+        Problem::with_status(StatusCode::FORBIDDEN, ErrorKind::Argument, why)
+    }
+
+    /// The server has too much to do.
+    pub(crate) fn busy(what: &str) -> Self {
+        Problem::new(ErrorKind::Unavailable, format!("{what}; try again in a second"))
+    }
+
+    /// The HTTP status of the answer.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The kind of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What is wrong, without the code.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    pub(crate) fn body(&self) -> ProblemBody {
+        let code = self.kind.code();
+        ProblemBody {
+            r#type: format!("/errors/{code}"),
+            title: title_of(self.kind),
+            status: self.status.as_u16(),
+            detail: self.detail.clone(),
+            code,
+            is_retryable: matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Timeout),
+        }
+    }
+}
+
+/// The status of a kind where nothing else is known.
+fn status_of(kind: ErrorKind) -> StatusCode {
+    match kind {
+        ErrorKind::Definition | ErrorKind::Argument | ErrorKind::Payload => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::Conflict | ErrorKind::TermOver => StatusCode::CONFLICT,
+        ErrorKind::LeaseLost => StatusCode::GONE,
+        ErrorKind::Unavailable
+        | ErrorKind::Schema
+        | ErrorKind::Database
+        | ErrorKind::Interrupted => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        // The kinds may grow; what is not known here is nobody's fault but the server's.
+        ErrorKind::Corrupt | _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+fn title_of(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Definition => "the workflow cannot be run as it is written",
+        ErrorKind::Argument => "a part of the request is outside its limits",
+        ErrorKind::Payload => "a value is not JSON, too large or of another type",
+        ErrorKind::NotFound => "there is no such thing",
+        ErrorKind::Conflict => "it is in a state that does not allow this",
+        ErrorKind::LeaseLost => "the worker's tasks were taken away",
+        ErrorKind::TermOver => "another process leads the duty",
+        ErrorKind::Unavailable => "the outcome is unknown, repeat the request",
+        ErrorKind::Timeout => "it did not end in time",
+        ErrorKind::Schema => "the schema of the database is not the one that is needed",
+        ErrorKind::Database => "the database refuses the server",
+        ErrorKind::Interrupted => "a worker was ended before its tasks were",
+        ErrorKind::Corrupt | _ => "the stored data contradicts itself",
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        let suffix = format!(" [{}]", error.code());
+        Problem::new(error.kind(), text.strip_suffix(&suffix).unwrap_or(&text))
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Problem::from(Error::from(error))
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() {
+            tracing::warn!(
+                status = self.status.as_u16(),
+                code = self.kind.code(),
+                "{}",
+                self.detail
+            );
+        }
+        let body = serde_json::to_vec(&self.body()).unwrap_or_default();
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if self.kind == ErrorKind::Unavailable {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// The answer to a path that nothing is at.
+pub(crate) async fn no_such_path(uri: Uri) -> Problem {
+    Problem::not_found(format_args!("path {:?}", uri.path()))
+}
+
+/// The answer to a method that a path does not have.
+pub(crate) async fn no_such_method(method: axum::http::Method, uri: Uri) -> Problem {
+    let detail = format!("path {:?} has no method {method}", uri.path());
+    Problem::with_status(StatusCode::METHOD_NOT_ALLOWED, ErrorKind::Argument, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_status_that_says_whose_fault_it_is() {
+        for kind in ErrorKind::ALL {
+            let status = Problem::new(kind, "x").status();
+            let is_ours = matches!(kind, ErrorKind::Corrupt);
+            assert_eq!(status == StatusCode::INTERNAL_SERVER_ERROR, is_ours, "{kind:?}");
+            assert!(status.is_client_error() || status.is_server_error(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_library_keeps_its_code_and_says_it_once() {
+        let problem = Problem::from(StoreError::NotFound("run 7".to_owned()));
+        let body = problem.body();
+        assert_eq!(body.detail, "run 7 does not exist");
+        assert_eq!((body.code, body.status), ("WL-0004", 404));
+        assert_eq!(body.r#type, "/errors/WL-0004");
+    }
+
+    #[test]
+    fn a_long_text_of_the_caller_is_not_repeated_whole() {
+        let problem = Problem::field("name", "é".repeat(DETAIL_CHARS_MAX + 1));
+        assert_eq!(problem.detail().chars().count(), DETAIL_CHARS_MAX + 1);
+        assert!(problem.detail().ends_with('…'));
+    }
+}

@@ -1,0 +1,93 @@
+//! The OpenAPI document says what there is, and all of it.
+
+use hyper::Method;
+use serde_json::Value;
+
+use crate::support::TestServer;
+
+const METHODS: [&str; 4] = ["get", "put", "post", "delete"];
+
+#[tokio::test]
+async fn every_operation_of_the_document_is_there() {
+    let server = TestServer::start().await;
+    let document = server.get("/v1/openapi.json").await.ok(200);
+    assert_eq!(document["openapi"], "3.1.0");
+    let paths = document["paths"].as_object().unwrap();
+    let mut operations = 0;
+    for (path, item) in paths {
+        let filled = path
+            .replace("{run}", "01981c2e-7a40-7c1f-9d57-0242ac120002")
+            .replace("{worker}", "01981c2e-7a40-7c1f-9d57-0242ac120002");
+        let filled = filled.replace(['{', '}'], "");
+        let named = METHODS.iter().filter(|method| item.get(method).is_some());
+        for method in named {
+            if filled.ends_with("/runs/stream") || filled.ends_with("/queues/stream") {
+                continue;
+            }
+            operations += 1;
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let answer = server.raw(method.clone(), &filled, "").await;
+            assert_ne!(answer.status, 405, "{method} {path}");
+            assert!(!answer.status.is_server_error(), "{method} {path}: {}", answer.text);
+            let is_missing = answer.text.contains("path \\\"");
+            assert!(!is_missing, "{method} {path}: {}", answer.text);
+        }
+    }
+    assert!(operations > 50, "{operations}");
+}
+
+#[tokio::test]
+async fn every_operation_says_what_it_does_and_that_it_may_fail() {
+    let server = TestServer::start().await;
+    let document = server.get("/v1/openapi.json").await.ok(200);
+    let mut ids = std::collections::BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in METHODS {
+            let Some(operation) = item.get(method) else { continue };
+            let has = |field: &str| operation[field].as_str().is_some_and(|text| !text.is_empty());
+            assert!(has("summary") && has("operationId"), "{method} {path}");
+            assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{method} {path}");
+            let problem = &operation["responses"]["default"]["content"];
+            assert!(problem["application/problem+json"].is_object(), "{method} {path}");
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                assert!(parameter["description"].is_string(), "{method} {path}: {parameter}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_request_refuses_fields_that_it_does_not_know_and_every_field_is_described() {
+    let server = TestServer::start().await;
+    let document = server.get("/v1/openapi.json").await.ok(200);
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let mut todo: Vec<String> = Vec::new();
+    let refer = |value: &Value, todo: &mut Vec<String>| {
+        let text = value.to_string();
+        for part in text.split("#/components/schemas/").skip(1) {
+            todo.push(part.split('"').next().unwrap().to_owned());
+        }
+    };
+    for item in document["paths"].as_object().unwrap().values() {
+        for method in METHODS {
+            refer(&item[method]["requestBody"], &mut todo);
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    while let Some(name) = todo.pop() {
+        if !seen.insert(name.clone()) {
+            continue;
+        }
+        let schema = &schemas[&name];
+        refer(schema, &mut todo);
+        if schema["type"] == "object" {
+            assert_eq!(schema["additionalProperties"], false, "{name}");
+        }
+    }
+    assert!(seen.len() > 30, "{seen:?}");
+    for (name, schema) in schemas {
+        for (field, value) in schema["properties"].as_object().into_iter().flatten() {
+            assert!(value.to_string().contains("description"), "{name}.{field}");
+        }
+    }
+}
