@@ -144,7 +144,7 @@ fn dev_starts_a_program_that_crashed_again_after_a_while_and_one_that_ended_only
 #[test]
 fn dev_kills_a_program_that_does_not_end_with_all_that_it_has_started() {
     let (place, work) = (Place::new(), Work::new("kills"));
-    let script = "trap '' TERM; sleep 120 & echo below $!; echo up $$; REST";
+    let script = "trap '' TERM; sleep 300 >/dev/null 2>&1 & echo below $!; echo up $$; REST";
     let mut dev = work.dev(&place, "100ms", script);
     let (below, up) = (pid_of(&dev.read_to("below ")), pid_of(&dev.read_to("up ")));
     dev.signal(Signal::INT);
@@ -162,6 +162,8 @@ fn dev_ends_at_once_if_it_is_told_to_while_a_program_that_is_to_be_started_again
     std::fs::write(work.0.join("main.rs"), "fn main() {}").unwrap();
     dev.read_to("main.rs changed");
     dev.signal(Signal::INT);
+    let pid = dev.pid();
+    wait_until("dev has ended", || !is_alive(pid));
     let (status, out) = dev.end();
     assert!(status.success(), "{out}");
     assert_line(&out, &["the program is killed: there was another signal"]);
