@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+#[cfg(unix)]
+use crate::serve;
 use crate::session::Session;
 use crate::{
     audit, dead, doctor, duties, events, leaders, log, migrate, queues, retention, run, runs,
@@ -14,6 +16,10 @@ use crate::{
 pub(crate) enum Command {
     /// Bring the schema of a database up to date.
     Migrate(migrate::Arguments),
+
+    /// Serve the database to workers and programs that have no connection to it.
+    #[cfg(unix)]
+    Serve(serve::Arguments),
 
     /// Check on a live database what Windlass guarantees.
     Audit(audit::Arguments),
@@ -92,6 +98,8 @@ impl Command {
     pub(crate) async fn run(self, session: &Session) -> anyhow::Result<ExitCode> {
         match self {
             Command::Migrate(arguments) => return migrate::run(arguments, session).await,
+            #[cfg(unix)]
+            Command::Serve(arguments) => return serve::run(arguments, session).await,
             Command::Audit(arguments) => return Ok(audit::run(arguments, session).await),
             Command::Doctor(arguments) => return Ok(doctor::run(arguments, session).await),
             Command::Start(arguments) => return start::run(*arguments, session).await,

@@ -1,23 +1,28 @@
-//! `windlass dev`: a private PostgreSQL to develop with, the background duties, and a program that
-//! is started again when its files change.
+//! `windlass dev`: a private PostgreSQL to develop with, a server on it, the background duties, and
+//! a program that is started again when its files change.
 
 mod program;
 mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use windlass::embedded::{EmbeddedOptions, default_directory};
 use windlass::telemetry::{LOG_VARIABLE, Telemetry, TelemetryGuard};
 use windlass::{Duties, Windlass};
+use windlass_server::{Access, ServeError, Server, ServerOptions};
 
 use self::program::Program;
 use self::watch::Watch;
+use crate::serve;
 use crate::server::ServerArguments;
 use crate::signals::Signals;
 use crate::text::shown;
@@ -32,6 +37,10 @@ pub(crate) struct Arguments {
     /// directory if not said.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+
+    /// The address of the server; 127.0.0.1:7600, or another port if that is taken, if not said.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
 
     /// How long the program has to end before it is killed, such as 10s.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::text::parse_time)]
@@ -49,15 +58,32 @@ pub(crate) struct Arguments {
 /// What this process does beside the database, until it is told to end.
 struct Services {
     duties: Duties,
+    address: SocketAddr,
+    serving: JoinHandle<Result<(), ServeError>>,
+    ending: CancellationToken,
 }
 
 impl Services {
-    fn start(windlass: &Windlass) -> Result<Self, windlass::Error> {
-        Ok(Services { duties: windlass.duties(DUTY_INTERVAL)? })
+    async fn start(windlass: &Windlass, listen: Option<&str>) -> anyhow::Result<Self> {
+        let server = Server::new(windlass.clone(), ServerOptions::new(Access::insecure_dev()));
+        let listener = match listen {
+            Some(address) => server.bind(address).await?,
+            None => match server.bind(serve::ADDRESS).await {
+                Ok(listener) => listener,
+                Err(_) => server.bind("127.0.0.1:0").await?,
+            },
+        };
+        let (address, ending) = (listener.local_addr()?, CancellationToken::new());
+        let duties = windlass.duties(DUTY_INTERVAL)?;
+        let serving = tokio::spawn(server.serve(listener, ending.clone().cancelled_owned()));
+        Ok(Services { duties, address, serving, ending })
     }
 
-    async fn stop(self) {
+    async fn stop(self) -> anyhow::Result<()> {
+        self.ending.cancel();
+        self.serving.await??;
         self.duties.stop().await;
+        Ok(())
     }
 }
 
@@ -90,9 +116,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout();
     writeln!(out, "PostgreSQL in {directory} {how} (pid {})", server.pid())?;
     writeln!(out, "DATABASE_URL={}", shown(&url))?;
+    let services = match Services::start(&windlass, arguments.listen.as_deref()).await {
+        Ok(services) => services,
+        Err(error) => {
+            windlass.shutdown().await?;
+            return Err(error);
+        }
+    };
+    writeln!(out, "WINDLASS_SERVER=http://{}", services.address)?;
     writeln!(out, "timers and leases are watched until Ctrl-C")?;
     out.flush()?;
-    let services = Services::start(&windlass)?;
     let worked = if arguments.program.is_empty() {
         signals.next().await;
         Ok(())
@@ -101,7 +134,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let root = std::env::current_dir().context("the working directory")?;
         program.run(&mut Watch::new(root, data), &mut signals).await
     };
-    services.stop().await;
+    services.stop().await?;
     windlass.shutdown().await?;
     let is_used = UnixStream::connect(socket).is_ok();
     let what = if is_used { "is still used by others" } else { "was stopped" };

@@ -25,6 +25,8 @@ mod run;
 mod runs;
 mod schedules;
 #[cfg(unix)]
+mod serve;
+#[cfg(unix)]
 mod server;
 mod session;
 mod settings;

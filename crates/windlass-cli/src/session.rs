@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use windlass::Windlass;
+use windlass::remote::RemoteStore;
 use windlass::store::Store;
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
 
@@ -46,7 +47,7 @@ impl Session {
                 let options = self.options(url).max_connections(1).listen(listens);
                 Arc::new(PostgresStore::connect(options).await?)
             }
-            Target::Server(url) => return Err(no_servers(url)),
+            Target::Server(url) => Arc::new(RemoteStore::connect(url)?),
         };
         Ok((Windlass::with_store(Arc::clone(&store)), store))
     }
@@ -77,10 +78,4 @@ impl Session {
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(())
     }
-}
-
-/// What to say while no server can be asked.
-fn no_servers(url: &str) -> anyhow::Error {
-    let url = crate::settings::redacted(url);
-    usage(format!("this build cannot connect to servers yet, such as {url}"))
 }

@@ -176,7 +176,10 @@ pub(crate) fn answer_of<T: serde::de::DeserializeOwned>(
     }
     let detail = serde_json::from_str::<Detail<T>>(detail.unwrap_or("null"));
     let wrong = |error| {
-        super::StoreError::Corrupt(format!("the log does not say what action {id} did: {error}"))
+        // Whoever writes entries by hand may have used the id.
+        super::StoreError::Conflict(format!(
+            "action {id} is another one: its entry in the log has no such detail ({error})"
+        ))
     };
     detail.map(|detail| detail.answer).map_err(wrong)
 }
