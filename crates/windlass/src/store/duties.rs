@@ -15,6 +15,7 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use windlass_core::name::NAME_BYTES_MAX;
 use windlass_core::{CandidateId, DutyName, Term, Timestamp};
 
 use super::{StoreError, Tally};
@@ -187,6 +188,17 @@ impl DutyDeclaration {
 impl DutyClaim {
     /// Checks what the types do not.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
+        let (bytes, max) = (self.process.len(), NAME_BYTES_MAX);
+        if bytes > max {
+            let start: String = self.process.chars().take(24).collect();
+            let text = format!("process {start:?} has a name of {bytes} bytes, the limit is {max}");
+            return Err(StoreError::Conflict(text));
+        }
+        if let Some(position) = self.process.find('\0') {
+            let process = &self.process;
+            let text = format!("the name of process {process:?} has a NUL at byte {position}");
+            return Err(StoreError::Conflict(text));
+        }
         let count = self.duties.len();
         if count > PROCESS_DUTIES_MAX {
             let process = &self.process;

@@ -511,6 +511,9 @@ fn errors_survive_a_status() {
         let status = status_of_error(error.to_wire());
         assert_eq!((status.code(), error_of_status(&status)), (code, error));
     }
+    // However long the words are, their beginning is told.
+    let long = status_of_error(StoreError::Conflict("ä".repeat(1 << 20)).to_wire());
+    assert_eq!(error_of_status(&long), StoreError::Conflict("ä".repeat(500)));
     let status = status_of_error(WireError::new("run", "is missing").into());
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
     let refused = StoreError::Conflict("field run: is missing".to_owned());

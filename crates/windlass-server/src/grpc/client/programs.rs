@@ -7,6 +7,7 @@ use windlass::store::{
     ScheduleFilter, ScheduleKey,
 };
 use windlass::wire::{Wire, WireError, name, parse, read, read_all, time, write_all};
+use windlass::worker::SETTING_MAX;
 use windlass_core::{DutyName, ScheduleOwner};
 use windlass_proto::v1;
 
@@ -17,6 +18,15 @@ use super::{Caller, Refused};
 fn check(field: &str, len: usize, max: usize) -> Result<(), WireError> {
     if len > max {
         return Err(WireError::new(field, format!("has {len} items, the limit is {max}")));
+    }
+    Ok(())
+}
+
+/// Refuses a lease that nobody would live to see the end of.
+fn check_ttl(ttl_us: u64) -> Result<(), WireError> {
+    let ttl = Duration::from_micros(ttl_us);
+    if ttl > SETTING_MAX {
+        return Err(WireError::new("ttl_us", format!("{ttl:?}, the limit is {SETTING_MAX:?}")));
     }
     Ok(())
 }
@@ -117,6 +127,7 @@ pub(super) async fn claim_duties(
     caller: &Caller,
     message: v1::ClaimDutiesRequest,
 ) -> Result<v1::ClaimDutiesReply, Refused> {
+    check_ttl(message.ttl_us)?;
     Ok(caller.store.claim_duties(DutyClaim::from_wire(message)?).await?.to_wire())
 }
 
@@ -125,6 +136,7 @@ pub(super) async fn renew_duties(
     message: v1::RenewDutiesRequest,
 ) -> Result<v1::RenewDutiesReply, Refused> {
     check("mandates", message.mandates.len(), PROCESS_DUTIES_MAX)?;
+    check_ttl(message.ttl_us)?;
     let mandates: Vec<DutyMandate> = read_all("mandates", message.mandates)?;
     let ttl = Duration::from_micros(message.ttl_us);
     let names = caller.store.renew_duties(mandates, ttl).await?;
