@@ -30,6 +30,7 @@ mod retention;
 mod runs;
 mod schedules;
 #[cfg(unix)]
+mod serve;
 mod server;
 #[cfg(unix)]
 mod terminal;

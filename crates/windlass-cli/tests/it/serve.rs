@@ -1,0 +1,143 @@
+//! `windlass serve`, and the other commands against it.
+
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+use windlass::embedded::EmbeddedOptions;
+use windlass::schedule::{Cadence, Schedule};
+use windlass::store::postgres::PostgresOptions;
+use windlass::{Ctx, TaskError, Windlass, Workflow};
+
+use super::people::told;
+use super::place::Place;
+use super::text;
+
+/// A server of a database, ended with the test.
+struct Serving(Child);
+
+impl Serving {
+    /// Starts it, and answers where it listens.
+    fn start(url: &str) -> (Serving, String) {
+        let mut command = super::command(&["serve", "--insecure-dev", "--listen", "127.0.0.1:0"]);
+        command.env("DATABASE_URL", url).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the binary was built");
+        let out = child.stdout.take().expect("its output is a pipe");
+        let serving = Serving(child);
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).expect("a line");
+        let address = line.trim().strip_prefix("WINDLASS_SERVER=").expect("where it listens");
+        (serving, address.to_owned())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It may have ended by itself, which other assertions tell.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn through(server: &str, arguments: &[&str]) -> String {
+    let mut command = super::command(arguments);
+    let output = command.env("WINDLASS_SERVER", server).output().expect("the binary was built");
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn mail() -> Workflow<String> {
+    let mut mail = Workflow::<String>::builder("mail");
+    mail.task("send").retry(windlass::RetryPolicy::none()).run(async |ctx: Ctx<String>| match ctx
+        .input()
+        .as_str()
+    {
+        "nobody" => Err(TaskError::new("no such address")),
+        _ => Ok(ctx.input().len()),
+    });
+    mail.build().expect("the workflow is right")
+}
+
+/// The JSON of a command, without what differs from moment to moment.
+fn settled(text: &str) -> Value {
+    fn forget(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                for field in ["now", "seen_at", "renewed_at", "swept_at", "at", "last_run_at"] {
+                    fields.remove(field);
+                }
+                fields.values_mut().for_each(forget);
+            }
+            Value::Array(items) => items.iter_mut().for_each(forget),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let mut value = serde_json::from_str(text).unwrap_or_else(|_| panic!("no JSON: {text}"));
+    forget(&mut value);
+    value
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_works_against_a_database_and_against_a_server() {
+    let place = Place::new();
+    let options = EmbeddedOptions::new(place.directory()).durable(false).temporary(true);
+    let postgres = options.start().await.expect("PostgreSQL is installed");
+    let url = postgres.url();
+    Windlass::connect(PostgresOptions::new(&url).migrate(true)).await.expect("it is there");
+    let (_serving, server) = Serving::start(&url);
+
+    // A worker without a database, on the same code as one with it.
+    let far = Windlass::connect_server(&server).expect("it is an address");
+    let mail = mail();
+    let worker = far.worker().register(&mail).name("far").spawn().expect("it is set up");
+    let monthly = Cadence::every(std::time::Duration::from_secs(30 * 86_400)).expect("it is one");
+    let schedule = Schedule::new("monthly", &mail, "all".to_owned(), monthly);
+    far.schedule(schedule).await.expect("it is made");
+    let run = far.start(&mail, "sailor".to_owned()).await.expect("it is started");
+    run.wait().await.expect("it ends");
+    let dead = far.start(&mail, "nobody".to_owned()).await.expect("it is started");
+    dead.wait().await.expect("it ends");
+    worker.drain().await.expect("nothing is left to do");
+
+    let (run, dead) = (run.id().to_string(), dead.id().to_string());
+    let looks: &[&[&str]] = &[
+        &["workflows"],
+        &["runs"],
+        &["runs", "--state", "failed"],
+        &["run", &run],
+        &["tasks", &run],
+        &["events", &run],
+        &["steps", &run],
+        &["why", &dead],
+        &["dead", "list"],
+        &["log"],
+        &["retention", "list"],
+        &["schedules", "list"],
+        &["schedules", "show", "monthly"],
+        &["workers", "--all"],
+        &["duties"],
+    ];
+    for arguments in looks {
+        let arguments = [*arguments, &["--json"]].concat();
+        let (near, far) = (told(&url, &arguments), through(&server, &arguments));
+        assert_eq!(settled(&near), settled(&far), "{arguments:?}");
+        let plain = &arguments[..arguments.len() - 1];
+        assert!(!through(&server, plain).is_empty(), "{plain:?}");
+    }
+    for arguments in [&["leaders"][..], &["queues"], &["top", "--once"]] {
+        assert!(!through(&server, arguments).is_empty(), "{arguments:?}");
+    }
+    let acts: &[&[&str]] = &[
+        &["start", "mail", "--input", "\"again\""],
+        &["retry", &dead],
+        &["cancel", &dead, "--reason", "enough"],
+        &["schedules", "pause", "monthly"],
+        &["schedules", "resume", "monthly"],
+        &["schedules", "trigger", "monthly"],
+        &["schedules", "delete", "monthly"],
+    ];
+    for arguments in acts {
+        assert!(!through(&server, arguments).is_empty(), "{arguments:?}");
+    }
+    let started: Value = serde_json::from_str(&told(&url, &["runs", "--json"])).expect("JSON");
+    assert!(started.to_string().contains("cancelled"), "{started}");
+}
