@@ -9,6 +9,33 @@ impl Windlass {
     /// name. One without a key and with an id from [`new_run_id`](Windlass::new_run_id) goes
     /// together with others that come at the same time, if `is_fresh` says that it is so.
     ///
+    /// ```
+    /// # use windlass::store::NewRun;
+    /// # use windlass::{TaskError, Windlass, Workflow};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut mail = Workflow::<()>::builder("mail");
+    /// mail.task("send").run(async |_| Ok::<_, TaskError>(()));
+    /// let mail = mail.build()?;
+    /// let windlass = Windlass::memory();
+    /// windlass.start(&mail, ()).await?;
+    ///
+    /// let run = NewRun {
+    ///     id: windlass.new_run_id(),
+    ///     workflow: windlass::WorkflowName::new("mail")?,
+    ///     version: windlass::Version::FIRST,
+    ///     tenant: Default::default(),
+    ///     input: Default::default(),
+    ///     key: None,
+    ///     delay: Default::default(),
+    ///     priority: Default::default(),
+    ///     metadata: Default::default(),
+    /// };
+    /// assert!(windlass.start_new(run.clone(), true).await?.is_new);
+    /// assert!(!windlass.start_new(run, false).await?.is_new);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if nobody has made the workflow known, [`ErrorKind::Conflict`] if

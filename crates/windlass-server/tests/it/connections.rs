@@ -122,13 +122,19 @@ async fn held_requests_leave_room_for_others_and_have_a_limit_of_their_own() {
     let request = server.request(Method::GET, &path).body(Default::default()).unwrap();
     let mut events = server.send(request).await.into_body();
     assert!(soon("it begins", events.frame()).await.is_some());
-    server.get("/v1/runs").await.ok(200);
     server.get(&path).await.problem(503, "WL-0007");
     drop(events);
     let again = async {
         while server.get(&format!("/v1/runs/{run}/wait?timeout_ms=1")).await.status != 200 {}
     };
     soon("whoever left makes room", again).await;
+    let mut waiting = server.connect().await;
+    let head =
+        format!("GET /v1/runs/{run}/wait?timeout_ms=30000 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    waiting.write_all(head.as_bytes()).await.unwrap();
+    let held = async { while server.get(&path).await.status != 503 {} };
+    soon("it is held", held).await;
+    server.get("/v1/runs").await.ok(200);
 }
 
 #[tokio::test]
@@ -153,18 +159,20 @@ async fn a_client_that_takes_nothing_of_what_it_is_sent_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_leaves_nothing_behind() {
-    let server = TestServer::start().await;
+async fn bodies_share_a_limit_and_one_that_breaks_off_leaves_nothing_behind() {
+    let mut options = options();
+    options.body_bytes_max = 16_000_000 / 1024 * 1024;
+    let server = TestServer::with(options).await;
     server.worker(single("w")).await;
-    for _ in 0..50 {
-        let mut stream = server.connect().await;
-        let head = "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-                    Content-Length: 16000000\r\n\r\n{\"workflow\":";
-        stream.write_all(head.as_bytes()).await.unwrap();
-    }
-    let started = async {
+    let mut stream = server.connect().await;
+    let head = "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                Content-Length: 16000000\r\n\r\n{\"workflow\":";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let until = async |status: u16| {
         let body = json!({ "workflow": "w", "version": 1 });
-        while server.post("/v1/runs", body.clone()).await.status != 201 {}
+        while server.post("/v1/runs", body.clone()).await.status != status {}
     };
-    soon("there is memory again", started).await;
+    soon("there is no memory", until(503)).await;
+    drop(stream);
+    soon("there is memory again", until(201)).await;
 }

@@ -6,7 +6,9 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
-use crate::support::{TestServer, single, soon};
+use windlass_server::{Access, ServerOptions};
+
+use crate::support::{DEADLINE, TestServer, single, soon};
 
 /// A stream, event by event.
 struct Events {
@@ -28,6 +30,10 @@ impl Events {
 
     /// The next event: its name, its id and what it says; none if the stream has ended.
     async fn next(&mut self) -> Option<(String, String, Value)> {
+        soon("the stream goes on or ends", self.read()).await
+    }
+
+    async fn read(&mut self) -> Option<(String, String, Value)> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let (event, rest) = (event.to_owned(), rest.to_owned());
@@ -43,7 +49,7 @@ impl Events {
                 let data = serde_json::from_str(&field("data")).expect("it is JSON");
                 return Some((field("event"), field("id"), data));
             }
-            let frame = soon("the stream goes on or ends", self.body.frame()).await?;
+            let frame = self.body.frame().await?;
             let data = frame.ok()?.into_data().expect("it is data");
             self.text.push_str(std::str::from_utf8(&data).expect("it is text"));
         }
@@ -105,7 +111,9 @@ async fn lists_are_told_when_they_change() {
 
 #[tokio::test]
 async fn streams_and_held_requests_end_with_the_server() {
-    let mut server = TestServer::start().await;
+    let mut options = ServerOptions::new(Access::insecure_dev());
+    options.drain_time_max = 10 * DEADLINE;
+    let mut server = TestServer::with(options).await;
     let mut worker = server.worker(single("w")).await;
     let (path, claim) = (worker.path("claim"), worker.next_claim(30_000));
     let mut lists = Events::open(&server, "/v1/runs/stream", None).await;

@@ -1,6 +1,9 @@
 //! Workers in any language: join, claim, say what came of it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use windlass::Timestamp;
 use windlass::store::BATCH_MAX;
 
 use crate::support::{TestServer, single, soon};
@@ -42,22 +45,34 @@ async fn a_worker_joins_claims_and_finishes_a_run_of_two_tasks() {
 #[tokio::test]
 async fn a_failure_is_tried_again_by_the_policy_of_its_task() {
     let server = TestServer::start().await;
-    let retry =
-        json!({ "attempts": 2, "first_delay_ms": 0, "jitter": 0, "never_for": ["declined"] });
+    let retry = json!({ "attempts": 3, "first_delay_ms": 10, "factor": 1000, "jitter": 0,
+        "delay_max_ms": 20_000, "never_for": ["declined"] });
     let workflow = json!({ "name": "w", "tasks": [{ "name": "only", "retry": retry }] });
     let mut worker = server.worker(workflow).await;
     let run = server.start_run("w", Value::Null).await;
     let state =
         async |run: &str| server.get(&format!("/v1/runs/{run}")).await.ok(200)["state"].clone();
-    for (attempt, after) in [(1, "running"), (2, "failed")] {
-        server.windlass.store().promote_due(BATCH_MAX).await.unwrap();
-        let task = worker.claim_one().await;
+    for (attempt, pause_ms) in [(1, 10), (2, 10_000)] {
+        let task = soon("it can be claimed", async {
+            loop {
+                server.windlass.store().promote_due(BATCH_MAX).await.unwrap();
+                if let Some(task) = worker.claim().await.pop() {
+                    break task;
+                }
+            }
+        })
+        .await;
         assert_eq!(task["attempt"], attempt);
         if attempt == 2 {
             assert_eq!(task["last_failure"]["message"], "no luck");
         }
         worker.finish(&task, json!({ "failed": { "message": "no luck" } })).await;
-        assert_eq!(state(&run).await, after);
+        assert_eq!(state(&run).await, "running");
+        let events = server.get(&format!("/v1/runs/{run}/events")).await.ok(200);
+        let last = events["events"].as_array().unwrap().last().unwrap().clone();
+        let time = |field: &str| last[field].as_str().unwrap().parse::<Timestamp>().unwrap();
+        let pause = time("until").since(time("at"));
+        assert_eq!(pause, Duration::from_millis(pause_ms), "{last}");
     }
     for failure in [
         json!({ "message": "no", "code": "declined" }),
