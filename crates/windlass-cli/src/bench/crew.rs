@@ -11,8 +11,6 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use windlass::store::postgres::PostgresOptions;
 use windlass::{Ctx, TaskError, Windlass, Workflow};
 
-use super::ground::Ground;
-
 /// How long a process may take for what it was told.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
@@ -59,7 +57,8 @@ impl Task {
 /// What `windlass bench-worker` is told.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Arguments {
-    /// The address of the database, which others must not see among the arguments.
+    /// The address of the database, which others must not see among the arguments, or of a
+    /// server.
     #[arg(long, env = URL, hide_env_values = true)]
     url: String,
 
@@ -85,7 +84,10 @@ impl std::fmt::Debug for Arguments {
 
 /// Says that it is ready, waits for a line, works until its standard input is closed.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let windlass = Windlass::connect(PostgresOptions::new(&arguments.url)).await?;
+    let windlass = match arguments.url.starts_with("http://") {
+        true => Windlass::connect_server(&arguments.url)?,
+        false => Windlass::connect(PostgresOptions::new(&arguments.url)).await?,
+    };
     let workflow = arguments.task.build()?;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     say(READY)?;
@@ -118,9 +120,9 @@ struct Member {
 }
 
 impl Crew {
-    /// Starts processes and waits until they are connected.
+    /// Starts processes on a database or a server, and waits until they are connected.
     pub(crate) async fn hire(
-        ground: &Ground,
+        url: &str,
         count: u32,
         slots: u32,
         task: Task,
@@ -130,7 +132,7 @@ impl Crew {
         let mut crew = Crew(Vec::new());
         for _ in 0..count {
             let mut command = Command::new(&program);
-            command.env(URL, ground.url());
+            command.env(URL, url);
             command.args(["bench-worker", "--slots", &slots.to_string()]);
             let task = task.to_possible_value().context("every task has a name")?;
             command.args(["--task", task.get_name()]);

@@ -60,7 +60,7 @@ impl Meter {
 
 /// The time that a server and all its sessions, also those that have ended, have had of the
 /// processors. Only where there is a `/proc`.
-fn cpu_of(server: u32) -> Option<Duration> {
+pub(crate) fn cpu_of(server: u32) -> Option<Duration> {
     let ticks = whole_ticks(|| stat(server), || ticks_of_sessions(server))?;
     // The unit is a hundredth of a second wherever Linux runs.
     Some(Duration::from_millis(ticks * 10))

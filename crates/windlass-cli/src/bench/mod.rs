@@ -15,6 +15,7 @@ mod recovery;
 mod replay;
 mod report;
 mod scale;
+mod server;
 mod sleepers;
 mod start;
 mod throughput;
@@ -80,6 +81,9 @@ enum Benchmark {
 
     /// More processes, a larger backlog, more tenants.
     Scale(scale::Arguments),
+
+    /// What a server costs: tasks and starts through it, and workers that have nothing to do.
+    Server(server::Arguments),
 }
 
 /// Makes the database, measures, audits, prints and removes the database.
@@ -111,6 +115,7 @@ async fn measure(arguments: &Arguments, ground: &Ground) -> anyhow::Result<ExitC
         Benchmark::Idle(arguments) => idle::run(arguments, ground).await?,
         Benchmark::Recovery(arguments) => recovery::run(arguments, ground).await?,
         Benchmark::Scale(arguments) => scale::run(arguments, ground).await?,
+        Benchmark::Server(arguments) => server::run(arguments, ground).await?,
     };
     let auditing = ground.progress.phase("auditing", 1);
     let audit = ground.audit().await?;

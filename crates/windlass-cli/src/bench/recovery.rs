@@ -62,7 +62,7 @@ async fn kill(
     for started in windlass.start_all(starts).await? {
         started?;
     }
-    let mut crew = Crew::hire(ground, 1, arguments.tasks, Task::Endless, Some(lease)).await?;
+    let mut crew = Crew::hire(ground.url(), 1, arguments.tasks, Task::Endless, Some(lease)).await?;
     crew.go().await?;
     crew.begun(arguments.tasks as usize).await?;
     let slots = arguments.tasks as usize;

@@ -77,7 +77,8 @@ async fn by_processes(
     let windlass = ground.engine().await?;
     start(&windlass, &workflow, arguments.tasks as usize, 1).await?;
     ground.settle().await?;
-    let mut crew = Crew::hire(ground, processes, arguments.slots, Task::Nothing, None).await?;
+    let mut crew =
+        Crew::hire(ground.url(), processes, arguments.slots, Task::Nothing, None).await?;
     let began = Instant::now();
     crew.go().await?;
     // The narrow tables are empty when everything has ended.

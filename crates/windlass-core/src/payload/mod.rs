@@ -103,6 +103,9 @@ impl Payload {
     }
 }
 
+/// How the keys begin by which serde_json marks values of its own.
+const RESERVED: &str = "$serde_json::private::";
+
 fn check_limits(text: &str) -> Result<(), PayloadError> {
     if text.len() > PAYLOAD_BYTES_MAX {
         let (bytes, max) = (text.len(), PAYLOAD_BYTES_MAX);
@@ -111,6 +114,10 @@ fn check_limits(text: &str) -> Result<(), PayloadError> {
     let depth = depth(text);
     if depth > PAYLOAD_DEPTH_MAX {
         return Err(PayloadError::TooDeep { depth });
+    }
+    // A key that serde_json, where others turn its features on, takes for a value of its own.
+    if text.contains(RESERVED) {
+        return Err(PayloadError::Syntax(format!("the key {RESERVED}… is reserved")));
     }
     Ok(())
 }

@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tonic::Streaming;
-use tonic::transport::Channel;
 use windlass_core::{PayloadLimit, WorkerId};
 
 use super::MESSAGE_BYTES_MAX;
+use super::doors::{Door, Doors};
 use crate::store::{HintSender, Hints, StoreError};
 use crate::wire::v1::worker_reply::Reply;
 use crate::wire::v1::worker_request::Request;
@@ -31,7 +31,7 @@ const WRITE_QUEUE: usize = 64;
 
 /// What is said of workers to a server.
 pub(crate) struct Line {
-    channel: Channel,
+    doors: Doors,
     /// Held while a stream is opened, so that one is enough for all who need it.
     opening: tokio::sync::Mutex<()>,
     state: Mutex<State>,
@@ -48,6 +48,7 @@ struct State {
 
 /// One stream.
 struct Stream {
+    door: Door,
     requests: mpsc::Sender<v1::WorkerRequest>,
     waiting: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
     last_id: AtomicU64,
@@ -91,9 +92,9 @@ impl Drop for Asked<'_> {
 }
 
 impl Line {
-    pub(crate) fn new(channel: Channel) -> Arc<Self> {
+    pub(super) fn new(doors: Doors) -> Arc<Self> {
         Arc::new(Line {
-            channel,
+            doors,
             opening: tokio::sync::Mutex::default(),
             state: Mutex::default(),
             payload_limit: AtomicUsize::new(PayloadLimit::default().get()),
@@ -189,12 +190,20 @@ impl Line {
     async fn open(self: &Arc<Self>) -> Result<Arc<Stream>, StoreError> {
         let (requests, mut queue) = mpsc::channel(WRITE_QUEUE);
         let outbound = futures_util::stream::poll_fn(move |context| queue.poll_recv(context));
-        let mut client = WorkerServiceClient::new(self.channel.clone())
+        let (door, channel) = self.doors.current();
+        let mut client = WorkerServiceClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        let inbound = client.work(outbound).await.map_err(|status| error_of_status(&status))?;
-        let stream =
-            Arc::new(Stream { requests, waiting: Mutex::default(), last_id: AtomicU64::new(0) });
+        let inbound = client.work(outbound).await.map_err(|status| {
+            self.doors.turn_from(door);
+            error_of_status(&status)
+        })?;
+        let stream = Arc::new(Stream {
+            door,
+            requests,
+            waiting: Mutex::default(),
+            last_id: AtomicU64::new(0),
+        });
         let reading = Arc::clone(self).read(Arc::clone(&stream), inbound.into_inner());
         tokio::spawn(reading);
         Ok(stream)
@@ -240,6 +249,7 @@ impl Line {
         let mut state = self.state();
         if state.stream.as_ref().is_some_and(|open| Arc::ptr_eq(open, stream)) {
             state.stream = None;
+            self.doors.turn_from(stream.door);
         }
     }
 }

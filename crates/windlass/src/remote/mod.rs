@@ -3,6 +3,7 @@
 //! [`RemoteStore`] says every verb over gRPC. Nothing is decided here, and nothing is kept but
 //! what is needed to say it again to the next server.
 
+mod doors;
 mod line;
 mod link;
 mod programs;
@@ -17,6 +18,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Response, Status};
 use windlass_proto::v1::client_service_client::ClientServiceClient;
 
+use self::doors::{Door, Doors};
 use self::line::Line;
 use self::watch::Watch;
 use crate::error::{Error, ErrorKind};
@@ -25,6 +27,9 @@ use crate::wire::error_of_status;
 
 /// The most bytes of a message, in both directions.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// How much of a stream may come before it is read: a batch of tasks at once.
+const WINDOW_BYTES: u32 = 1 << 20;
 
 /// How long a connection may take to be there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,8 +43,7 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A store behind a server.
 pub struct RemoteStore {
-    /// Connections that are made when they are needed, and again when they are lost.
-    pub(crate) channel: Channel,
+    doors: Doors,
     line: Arc<Line>,
     /// Who waits for the end of runs.
     runs: Watch,
@@ -48,8 +52,9 @@ pub struct RemoteStore {
 }
 
 impl RemoteStore {
-    /// The store behind the server at this address, such as `http://windlass.example.com:7070`. A
-    /// connection is made with the first verb, and whenever it was lost.
+    /// The store behind the server at this address, such as `http://windlass.example.com:7600`, or
+    /// behind several with commas between their addresses: one is used until it cannot be reached,
+    /// then the next. A connection is made with the first verb, and whenever it was lost.
     ///
     /// # Errors
     ///
@@ -59,22 +64,29 @@ impl RemoteStore {
     ///
     /// Outside a tokio runtime.
     pub fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
-        let endpoint = Endpoint::from(address(url.as_ref())?)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-            .keep_alive_while_idle(true);
-        Ok(RemoteStore::over(endpoint.connect_lazy()))
+        let channel = |url: &str| -> Result<Channel, Error> {
+            let endpoint = Endpoint::from(address(url)?)
+                .connect_timeout(CONNECT_TIMEOUT)
+                .initial_stream_window_size(WINDOW_BYTES)
+                .initial_connection_window_size(4 * WINDOW_BYTES)
+                .http2_keep_alive_interval(KEEP_ALIVE)
+                .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+                .keep_alive_while_idle(true);
+            Ok(endpoint.connect_lazy())
+        };
+        let channels = url.as_ref().split(',').map(channel).collect::<Result<Vec<_>, _>>()?;
+        Ok(RemoteStore::among(channels))
     }
 
     /// The store behind the server at the other end of a channel.
     pub fn over(channel: Channel) -> Self {
-        RemoteStore {
-            line: Line::new(channel.clone()),
-            channel,
-            runs: Watch::default(),
-            duties: None,
-        }
+        RemoteStore::among(vec![channel])
+    }
+
+    fn among(channels: Vec<Channel>) -> Self {
+        let doors = Doors::new(channels);
+        let line = Line::new(doors.clone());
+        RemoteStore { line, doors, runs: Watch::default(), duties: None }
     }
 
     /// The same with another store for the verbs that a server does not do for anyone: those of
@@ -91,8 +103,9 @@ impl RemoteStore {
         self.duties.as_ref().ok_or_else(|| StoreError::Conflict(text()))
     }
 
-    fn client(&self) -> ClientServiceClient<Channel> {
-        client(&self.channel)
+    fn client(&self) -> (Door, ClientServiceClient<Channel>) {
+        let (door, channel) = self.doors.current();
+        (door, client(channel))
     }
 }
 
@@ -102,8 +115,8 @@ impl fmt::Debug for RemoteStore {
     }
 }
 
-fn client(channel: &Channel) -> ClientServiceClient<Channel> {
-    ClientServiceClient::new(channel.clone())
+fn client(channel: Channel) -> ClientServiceClient<Channel> {
+    ClientServiceClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
@@ -141,16 +154,26 @@ fn timed<T>(message: T) -> Request<T> {
     request
 }
 
-/// What a call was answered.
-fn answered<T>(answer: Result<Response<T>, Status>) -> Result<T, StoreError> {
-    answer.map(Response::into_inner).map_err(|status| error_of_status(&status))
+/// What a call to one of the servers was answered.
+fn answered<T>(
+    doors: &Doors,
+    door: Door,
+    answer: Result<Response<T>, Status>,
+) -> Result<T, StoreError> {
+    let answer = answer.map(Response::into_inner).map_err(|status| error_of_status(&status));
+    if matches!(answer, Err(StoreError::Unavailable(_))) {
+        doors.turn_from(door);
+    }
+    answer
 }
 
 /// Asks the server: a store, the name of a call, and the message.
 macro_rules! ask {
-    ($store:expr, $call:ident, $message:expr) => {
-        $crate::remote::answered($store.client().$call($crate::remote::timed($message)).await)
-    };
+    ($store:expr, $call:ident, $message:expr) => {{
+        let (door, mut client) = $store.client();
+        let answer = client.$call($crate::remote::timed($message)).await;
+        $crate::remote::answered(&$store.doors, door, answer)
+    }};
 }
 use ask;
 
@@ -162,13 +185,13 @@ mod tests {
     fn an_address_that_is_none_is_refused_with_what_is_wrong_with_it() {
         let cases = [
             ("", "empty"),
-            ("localhost:7070", "does not begin with http://"),
-            ("https://localhost:7070", "not encrypted"),
+            ("localhost:7600", "does not begin with http://"),
+            ("https://localhost:7600", "not encrypted"),
             ("postgres://localhost", "begins with postgres://"),
             ("http://", ""),
             ("http://someone@localhost", "has a user"),
-            ("http://localhost:7070/v1", "has a path"),
-            ("http://localhost:7070/?x", "has a path"),
+            ("http://localhost:7600/v1", "has a path"),
+            ("http://localhost:7600/?x", "has a path"),
             ("http://local host", ""),
         ];
         for (url, why) in cases {
@@ -177,7 +200,7 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(&format!("{url:?}")) && text.contains(why), "{text}");
         }
-        for url in ["http://localhost:7070", "http://[::1]:7070/", "http://windlass.example.com"] {
+        for url in ["http://localhost:7600", "http://[::1]:7070/", "http://windlass.example.com"] {
             address(url).expect(url);
         }
     }

@@ -281,7 +281,7 @@ impl Store for RemoteStore {
     }
 
     fn run_hints(&self) -> Hints {
-        self.runs.subscribe(&self.channel)
+        self.runs.subscribe(&self.doors)
     }
 
     fn gathers_starts(&self) -> bool {

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tonic::transport::Channel;
 use windlass_proto::v1;
 
 use super::client;
+use super::doors::Doors;
 use crate::backoff::Backoff;
 use crate::store::{HintSender, Hints};
 
@@ -29,12 +29,12 @@ struct Shared {
 
 impl Watch {
     /// The hints from now on. Outside a tokio runtime there are none.
-    pub(super) fn subscribe(&self, channel: &Channel) -> Hints {
+    pub(super) fn subscribe(&self, doors: &Doors) -> Hints {
         let mut listening = self.0.listening.lock().unwrap_or_else(PoisonError::into_inner);
         let hints = self.0.hints.subscribe();
         let is_at_work = listening.as_ref().is_some_and(|task| !task.is_finished());
         if !is_at_work && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let listen = Arc::clone(&self.0).listen(channel.clone());
+            let listen = Arc::clone(&self.0).listen(doors.clone());
             *listening = Some(runtime.spawn(listen));
         }
         hints
@@ -51,13 +51,13 @@ impl Drop for Watch {
 }
 
 impl Shared {
-    async fn listen(self: Arc<Self>, channel: Channel) {
+    async fn listen(self: Arc<Self>, doors: Doors) {
         let mut backoff = Backoff::default();
         loop {
             tokio::select! {
                 biased;
                 () = self.nobody() => {}
-                () = self.pass_on(&channel, &mut backoff) => {}
+                () = self.pass_on(&doors, &mut backoff) => {}
             }
             if self.has_ended() {
                 return;
@@ -67,9 +67,13 @@ impl Shared {
     }
 
     /// Passes hints on until the call breaks.
-    async fn pass_on(&self, channel: &Channel, backoff: &mut Backoff) {
+    async fn pass_on(&self, doors: &Doors, backoff: &mut Backoff) {
+        let (door, channel) = doors.current();
         let call = client(channel).watch_runs(v1::WatchRunsRequest {}).await;
-        let Ok(mut hints) = call.map(tonic::Response::into_inner) else { return };
+        let Ok(mut hints) = call.map(tonic::Response::into_inner) else {
+            doors.turn_from(door);
+            return;
+        };
         // What ended before the server listened is not hinted at.
         self.hints.send();
         while let Ok(Some(v1::RunHint {})) = hints.message().await {

@@ -1,0 +1,162 @@
+//! What a server costs: throughput and starts through it beside a connection of one's own, and
+//! workers that have nothing to do.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use windlass::Windlass;
+
+use super::crew::{Crew, Task};
+use super::ground::Ground;
+use super::meter::cpu_of;
+use super::report::Report;
+use super::work::{Counter, chain, start};
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// How many tasks to drain for each figure.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
+    tasks: u32,
+
+    /// With how many worker processes.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    processes: u32,
+
+    /// How many tasks a worker runs at once.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    slots: u32,
+
+    /// How many starts, one after the other.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    starts: u32,
+
+    /// How many workers have nothing to do.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    idle: u32,
+
+    /// How long they are watched, in seconds.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
+}
+
+pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Report> {
+    let mut report = Report::new("server");
+    let mut server = Serving::start(ground).await?;
+    let tasks = f64::from(arguments.tasks);
+    // Once before, so that both find the tables as used as each other.
+    drain(arguments, ground, ground.url()).await?;
+    let direct = tasks / drain(arguments, ground, ground.url()).await?.as_secs_f64();
+    let served = tasks / drain(arguments, ground, &server.url).await?.as_secs_f64();
+    report.add("direct_tasks_per_second", "tasks, connected to the database", direct, "per second");
+    report.add("tasks_per_second", "tasks, through a server", served, "per second");
+    report.add("kept", "kept", served / direct, "");
+    let direct = latency(arguments, &ground.engine().await?).await?;
+    let served = latency(arguments, &Windlass::connect_server(&server.url)?).await?;
+    report.add("direct_start_p50_ms", "start, connected to the database, p50", direct, "ms");
+    report.add("start_p50_ms", "start, through a server, p50", served, "ms");
+    let (share, megabytes) = idle(arguments, ground, &server).await?;
+    let label = |what: &str| format!("{what} of a server with {} idle workers", arguments.idle);
+    report.add("idle_cpu_percent", label("processor time"), share, "% of a core");
+    report.add("idle_megabytes", label("memory"), megabytes, "MB");
+    server.child.start_kill()?;
+    server.child.wait().await?;
+    Ok(report)
+}
+
+/// A server as a process of its own.
+struct Serving {
+    child: Child,
+    url: String,
+}
+
+impl Serving {
+    async fn start(ground: &Ground) -> anyhow::Result<Serving> {
+        let program = std::env::current_exe().context("this program cannot be found")?;
+        let mut command = Command::new(program);
+        command.args(["serve", "--insecure-dev", "--listen", "127.0.0.1:0"]);
+        command.env("DATABASE_URL", ground.url()).env_remove("WINDLASS_SERVER");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().context("the server cannot be started")?;
+        let out = child.stdout.take().context("its output is a pipe")?;
+        let line = BufReader::new(out).lines().next_line().await?.context("the server ended")?;
+        let url = line.strip_prefix("WINDLASS_SERVER=").context("the server says where it is")?;
+        Ok(Serving { child, url: url.to_owned() })
+    }
+
+    fn pid(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the server has ended")
+    }
+}
+
+/// Lets processes drain a backlog together.
+async fn drain(arguments: &Arguments, ground: &Ground, url: &str) -> anyhow::Result<Duration> {
+    let workflow = chain(Task::Nothing.workflow(), 1, &Counter::expecting(u64::MAX));
+    let windlass = ground.engine().await?;
+    start(&windlass, &workflow, arguments.tasks as usize, 1).await?;
+    ground.settle().await?;
+    let Arguments { processes, slots, .. } = *arguments;
+    let mut crew = Crew::hire(url, processes, slots, Task::Nothing, None).await?;
+    let began = Instant::now();
+    crew.go().await?;
+    // The narrow tables are empty when everything has ended.
+    let sql = "select exists (select from windlass.ready) or exists (select from windlass.leases)";
+    while ground.client.query_one(sql, &[]).await?.get(0) {
+        crew.check()?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let time = began.elapsed();
+    crew.dismiss().await?;
+    Ok(time)
+}
+
+/// How long a start takes, in milliseconds: half of them less.
+async fn latency(arguments: &Arguments, windlass: &Windlass) -> anyhow::Result<f64> {
+    let workflow = chain("bench-start", 1, &Counter::expecting(u64::MAX));
+    windlass.start(&workflow, ()).await?;
+    let mut times = Vec::with_capacity(arguments.starts as usize);
+    for _ in 0..arguments.starts {
+        let began = Instant::now();
+        windlass.start(&workflow, ()).await?;
+        times.push(began.elapsed());
+    }
+    times.sort();
+    Ok(times[times.len() / 2].as_secs_f64() * 1e3)
+}
+
+/// What workers cost a server that have nothing to do: how much of a core, and megabytes.
+async fn idle(
+    arguments: &Arguments,
+    ground: &Ground,
+    server: &Serving,
+) -> anyhow::Result<(f64, f64)> {
+    let workflow = chain("bench-idle", 1, &Counter::expecting(u64::MAX));
+    let mut workers = Vec::new();
+    for _ in 0..arguments.idle {
+        // Each with a connection of its own, as processes have.
+        let windlass = Windlass::connect_server(&server.url)?;
+        workers.push(windlass.worker().register(&workflow).spawn()?);
+    }
+    // Until all have joined, and have looked for tasks more and more rarely.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let watching = ground.progress.phase("watching", arguments.seconds);
+    let before = cpu_of(server.pid()?).context("its processor time can be read")?;
+    let began = Instant::now();
+    for _ in 0..arguments.seconds {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        watching.step();
+    }
+    let time = began.elapsed();
+    let after = cpu_of(server.pid()?).context("its processor time can be read")?;
+    let share = (after - before).as_secs_f64() / time.as_secs_f64() * 100.0;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()?))?;
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = kilobytes.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    let kilobytes = kilobytes.context("its memory can be read")?;
+    for worker in workers {
+        worker.drain().await?;
+    }
+    Ok((share, kilobytes / 1024.0))
+}

@@ -1,0 +1,63 @@
+//! The servers that a process may talk to.
+//!
+//! Any server does for any process: one is used until it cannot be reached, then the next.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tonic::transport::Channel;
+
+/// Connections to servers, which are made when they are needed and again when they are lost.
+#[derive(Clone)]
+pub(super) struct Doors(Arc<Inner>);
+
+struct Inner {
+    channels: Vec<Channel>,
+    current: AtomicUsize,
+}
+
+/// One of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Door(usize);
+
+impl Doors {
+    /// Of at least one server. Processes begin with different ones, so that all have some.
+    pub(super) fn new(channels: Vec<Channel>) -> Self {
+        let first = fastrand::usize(..channels.len().max(1));
+        Doors(Arc::new(Inner { channels, current: AtomicUsize::new(first) }))
+    }
+
+    /// The server that is used.
+    pub(super) fn current(&self) -> (Door, Channel) {
+        let place = self.0.current.load(Ordering::Relaxed);
+        (Door(place), self.0.channels[place].clone())
+    }
+
+    /// A server cannot be reached: the next one is used, unless someone has turned to it already.
+    pub(super) fn turn_from(&self, Door(place): Door) {
+        let next = (place + 1) % self.0.channels.len();
+        let ordering = Ordering::Relaxed;
+        // Whoever was faster has said the same.
+        let _ = self.0.current.compare_exchange(place, next, ordering, ordering);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::transport::Endpoint;
+
+    #[tokio::test]
+    async fn the_next_server_is_used_when_one_is_gone_and_each_in_its_turn() {
+        let channel = || Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let doors = Doors::new(vec![channel(), channel(), channel()]);
+        let (first, _) = doors.current();
+        doors.turn_from(first);
+        doors.turn_from(first);
+        let (second, _) = doors.current();
+        assert_eq!(second, Door((first.0 + 1) % 3), "two who saw it turn once");
+        doors.turn_from(second);
+        doors.turn_from(doors.current().0);
+        assert_eq!(doors.current().0, first);
+    }
+}
