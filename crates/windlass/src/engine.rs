@@ -113,30 +113,6 @@ impl Windlass {
         Ok(Windlass::with_store(Arc::new(store)))
     }
 
-    /// An engine on a server, by its address: for a process that has no database. The server does
-    /// the background duties. A connection is made when it is needed.
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
-    /// use windlass::Windlass;
-    ///
-    /// let windlass = Windlass::connect_server("http://windlass.example.com:7070")?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`RemoteStore::connect`](crate::remote::RemoteStore::connect).
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime.
-    #[cfg(feature = "remote")]
-    pub fn connect_server(url: impl AsRef<str>) -> Result<Self, Error> {
-        let store = crate::remote::RemoteStore::connect(url)?;
-        Ok(Windlass::with_store(Arc::new(store)))
-    }
-
     /// An engine on a private PostgreSQL in a directory: for development, tests and single
     /// machines. The server is started or joined, and its schema made or brought up to
     /// date. It goes on when the engine is dropped; see

@@ -16,6 +16,8 @@ mod dev;
 #[cfg(unix)]
 mod doctor;
 #[cfg(unix)]
+mod fleet;
+#[cfg(unix)]
 mod functions;
 mod help;
 #[cfg(unix)]
@@ -31,6 +33,7 @@ mod runs;
 mod schedules;
 #[cfg(unix)]
 mod serve;
+#[cfg(unix)]
 mod server;
 #[cfg(unix)]
 mod terminal;

@@ -21,6 +21,7 @@ use windlass_proto::v1::client_service_client::ClientServiceClient;
 use self::doors::{Door, Doors};
 use self::line::Line;
 use self::watch::Watch;
+use crate::engine::Windlass;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Store, StoreError};
 use crate::wire::error_of_status;
@@ -106,6 +107,31 @@ impl RemoteStore {
     fn client(&self) -> (Door, ClientServiceClient<Channel>) {
         let (door, channel) = self.doors.current();
         (door, client(channel))
+    }
+}
+
+impl Windlass {
+    /// An engine on a server, by its address: for a process that has no database. The server does
+    /// the background duties. A connection is made when it is needed.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
+    /// use windlass::Windlass;
+    ///
+    /// let windlass = Windlass::connect_server("http://windlass.example.com:7600")?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`RemoteStore::connect`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn connect_server(url: impl AsRef<str>) -> Result<Self, Error> {
+        let store = RemoteStore::connect(url)?;
+        Ok(Windlass::with_store(Arc::new(store)))
     }
 }
 
