@@ -625,14 +625,16 @@ pub struct Claim {
     /// The most tasks it wants: its free slots.
     #[prost(uint32, tag = "3")]
     pub limit: u32,
-    /// How long the answer may be held back until there are tasks, at most 30 seconds. Without it,
-    /// or when the time is over, the answer has no tasks, and a HINT follows when there are some.
+    /// How long the answer may be held back while there are no tasks, at most 30 seconds. It comes
+    /// without tasks when there may be some, or when the time is over: then the worker claims again.
+    /// Without it, the answer comes at once, and a HINT follows when there may be some.
     #[prost(uint64, tag = "4")]
     pub wait_us: u64,
-    /// The queues to look in, if other than those of HELLO.
+    /// The queues to look in and, together with them, the workflows to look for, if they are other
+    /// than those of HELLO or the worker has not said HELLO on this stream: both or none of them.
     #[prost(string, repeated, tag = "5")]
     pub queues: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// What to look for, if other than the definitions of HELLO.
+    /// The workflows, see queues.
     #[prost(message, repeated, tag = "6")]
     pub workflows: ::prost::alloc::vec::Vec<WorkflowVersion>,
     /// Whether it expects none: the last claim found none, and no HINT came since.
@@ -837,8 +839,8 @@ pub mod result {
         /// It begins afresh with this input, JSON.
         #[prost(string, tag = "7")]
         ContinueWith(::prost::alloc::string::String),
-        /// What became of the attempt; the server decides by the task's retry policy whether it is
-        /// tried again. For workers that do not decide themselves.
+        /// What became of the attempt; the server decides by the policy that is said here whether it
+        /// is tried again. For workers that do not decide themselves.
         #[prost(message, tag = "8")]
         FailedAttempt(super::Attempt),
     }

@@ -40,7 +40,7 @@ pub(crate) struct Gather<I, A> {
     waiting: Mutex<Waiting<I, A>>,
 }
 
-impl<I: Send + 'static, A: Send + 'static> Gather<I, A> {
+impl<I: Clone + Send + 'static, A: Send + 'static> Gather<I, A> {
     /// For an operation that answers each item, in their order.
     pub(crate) fn new(
         operation: impl Fn(Vec<I>) -> BoxFuture<'static, Told<A>> + Send + Sync + 'static,
@@ -97,39 +97,45 @@ impl<I: Send + 'static, A: Send + 'static> Gather<I, A> {
 }
 
 /// One operation of its kind that may be under way. Dropped, it leaves its place to what waits.
-pub(crate) struct Way<I: Send + 'static, A: Send + 'static>(Arc<Gather<I, A>>);
+pub(crate) struct Way<I: Clone + Send + 'static, A: Send + 'static>(Arc<Gather<I, A>>);
 
-impl<I: Send + 'static, A: Send + 'static> Way<I, A> {
+impl<I: Clone + Send + 'static, A: Send + 'static> Way<I, A> {
     async fn work(self) {
         while let Some(parcels) = self.0.next() {
-            let mut items = Vec::with_capacity(parcels.iter().map(|one| one.items.len()).sum());
-            let mut senders = Vec::with_capacity(parcels.len());
-            for parcel in parcels {
-                senders.push((parcel.items.len(), parcel.answer));
-                items.extend(parcel.items);
-            }
-            let count = items.len();
-            let mut answers = match (self.0.operation)(items).await {
-                Ok(answers) if answers.len() == count => Ok(answers.into_iter()),
-                Ok(answers) => {
-                    let text = format!("{} answers to {count}", answers.len());
-                    Err(StoreError::Corrupt(text))
+            let items: Vec<I> = parcels.iter().flat_map(|one| one.items.clone()).collect();
+            match self.say(items).await {
+                // One that cannot be done must not cost the others'.
+                Err(error) if parcels.len() > 1 && !error.is_retryable() => {
+                    for parcel in parcels {
+                        // Whoever does not wait any more need not know.
+                        let _ = parcel.answer.send(self.say(parcel.items).await);
+                    }
                 }
-                Err(error) => Err(error),
-            };
-            for (count, sender) in senders {
-                let answer = match &mut answers {
-                    Ok(answers) => Ok(answers.by_ref().take(count).collect()),
-                    Err(error) => Err(error.clone()),
-                };
-                // Whoever does not wait any more need not know.
-                let _ = sender.send(answer);
+                answers => {
+                    let mut answers = answers.map(Vec::into_iter);
+                    for parcel in parcels {
+                        let answer = match &mut answers {
+                            Ok(answers) => Ok(answers.by_ref().take(parcel.items.len()).collect()),
+                            Err(error) => Err(error.clone()),
+                        };
+                        let _ = parcel.answer.send(answer);
+                    }
+                }
             }
         }
     }
+
+    async fn say(&self, items: Vec<I>) -> Told<A> {
+        let count = items.len();
+        let answers = (self.0.operation)(items).await?;
+        if answers.len() == count {
+            return Ok(answers);
+        }
+        Err(StoreError::Corrupt(format!("{} answers to {count}", answers.len())))
+    }
 }
 
-impl<I: Send + 'static, A: Send + 'static> Drop for Way<I, A> {
+impl<I: Clone + Send + 'static, A: Send + 'static> Drop for Way<I, A> {
     fn drop(&mut self) {
         let goes_on = {
             let mut waiting = self.0.waiting();

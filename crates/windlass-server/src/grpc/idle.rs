@@ -21,6 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What a worker can run. Workers of one kind can stand in for each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Kind {
+    /// The worker, if what it may run depends on the keys that it owns: nobody stands in for it.
+    pub(crate) owner: Option<WorkerId>,
     pub(crate) queues: Arc<[QueueName]>,
     pub(crate) handlers: Arc<[HandlerKey]>,
 }
@@ -78,7 +80,15 @@ pub(crate) struct Began {
     looks: u64,
     at: Instant,
     hints: u64,
+    /// Whether nothing found means that there is nothing.
     sees_all: bool,
+}
+
+impl Began {
+    /// The store was not asked, or not for all there is.
+    pub(crate) fn blind(self) -> Self {
+        Began { sees_all: false, ..self }
+    }
 }
 
 impl Idle {
@@ -195,7 +205,7 @@ mod tests {
     }
 
     fn kind() -> Kind {
-        Kind { queues: Arc::new([]), handlers: Arc::new([]) }
+        Kind { owner: None, queues: Arc::new([]), handlers: Arc::new([]) }
     }
 
     fn sleep(idle: &Idle, worker: u128, began: Began) -> oneshot::Receiver<()> {

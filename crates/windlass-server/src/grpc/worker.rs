@@ -15,7 +15,7 @@ use windlass::store::{
     Store, StoreError, TakeSignal, Taken,
 };
 use windlass::wire::{
-    Wire, WireError, name, parse, read, read_all, required, v1, write_all, write_answers,
+    Wire, WireError, large, name, parse, read, read_all, required, v1, write_all, write_answers,
     write_tasks, write_to_undo,
 };
 use windlass::worker::{LEASE_MIN, SETTING_MAX, SLOTS_MAX};
@@ -128,6 +128,8 @@ struct Session {
 #[derive(Clone)]
 struct Known {
     kind: Kind,
+    /// What its newest claim was for.
+    claims: Kind,
     /// Its newest claim.
     seq: ClaimSeq,
 }
@@ -164,8 +166,8 @@ impl Session {
                 }
             }
         }
-        for (worker, Known { kind, .. }) in self.workers().drain() {
-            self.shared.idle.forget(&kind, worker);
+        for (worker, Known { claims, .. }) in self.workers().drain() {
+            self.shared.idle.forget(&claims, worker);
         }
     }
 
@@ -244,8 +246,8 @@ impl Session {
             Asked::Leave(leave) => {
                 let worker: WorkerId = parse("worker", &leave.worker)?;
                 store.leave(worker).await?;
-                if let Some(Known { kind, .. }) = self.workers().remove(&worker) {
-                    shared.idle.forget(&kind, worker);
+                if let Some(Known { claims, .. }) = self.workers().remove(&worker) {
+                    shared.idle.forget(&claims, worker);
                 }
                 Reply::Done(v1::Done {})
             }
@@ -260,11 +262,15 @@ impl Session {
             let why = format!("is one more than the {WORKERS_MAX} that a stream may have");
             return Err(WireError::new("worker", why).into());
         }
-        let kind =
-            Kind { queues: hello.info.queues.clone().into(), handlers: hello.workflows().into() };
+        let owns = hello.definitions.iter().any(|one| one.tasks().iter().any(|it| it.is_owned()));
+        let kind = Kind {
+            owner: owns.then_some(worker),
+            queues: hello.info.queues.clone().into(),
+            handlers: hello.workflows().into(),
+        };
         let store = &self.shared.store;
         store.join(hello).await?;
-        self.workers().insert(worker, Known { kind, seq: ClaimSeq(0) });
+        self.workers().insert(worker, Known { claims: kind.clone(), kind, seq: ClaimSeq(0) });
         Ok(v1::Welcome {
             payload_limit: store.payload_limit().get() as u64,
             server_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -281,13 +287,14 @@ impl Session {
         } else {
             let queues = claim.queues.iter().map(QueueName::new).collect::<Result<Vec<_>, _>>();
             Kind {
+                owner: said.and_then(|said| said.owner),
                 queues: name("queues", queues)?.into(),
                 handlers: read_all("workflows", claim.workflows)?.into(),
             }
         };
         let request = ClaimRequest {
             worker,
-            seq: ClaimSeq(claim.seq),
+            seq: ClaimSeq(large("seq", claim.seq)?),
             queues: Arc::clone(&kind.queues),
             handlers: Arc::clone(&kind.handlers),
             limit: claim.limit as usize,
@@ -298,8 +305,12 @@ impl Session {
 
     /// Whether a claim is not one that came before: that is answered with nothing, whatever there
     /// is.
-    fn is_next(&self, worker: WorkerId, seq: ClaimSeq) -> bool {
+    fn is_next(&self, worker: WorkerId, seq: ClaimSeq, kind: &Kind) -> bool {
         self.workers().get_mut(&worker).is_some_and(|known| {
+            if known.claims != *kind {
+                self.shared.idle.forget(&known.claims, worker);
+                known.claims = kind.clone();
+            }
             let is_next = known.seq < seq;
             known.seq = known.seq.max(seq);
             is_next
@@ -310,29 +321,40 @@ impl Session {
         let wait = Duration::from_micros(claim.wait_us).min(WAIT_MAX);
         let (request, kind) = self.claim_request(claim)?;
         let (worker, limit) = (request.worker, request.limit);
-        let Shared { store, idle, claims, .. } = &*self.shared;
-        let began = idle.begin(&kind, worker, self.is_next(worker, request.seq));
-        let tasks = if request.is_poll && idle.is_dry(&kind) {
+        let Shared { store, idle, claims, ending, .. } = &*self.shared;
+        let mut began = idle.begin(&kind, worker, self.is_next(worker, request.seq, &kind));
+        // Whoever holds its answer back looks whenever it asks.
+        let tasks = if request.is_poll && wait.is_zero() && idle.is_dry(&kind) {
+            began = began.blind();
             Vec::new()
         } else {
             // Closed never: it is ours.
             let _permit = claims.acquire().await;
+            // Nothing is leased to who has gone meanwhile.
+            if self.replies.is_closed() {
+                return Ok(v1::Tasks::default());
+            }
             store.claim(request).await?
         };
-        if !tasks.is_empty() || limit == 0 {
-            self.note_found(&kind, &tasks, limit);
-            return Ok(write_tasks(&tasks));
+        if limit == 0 {
+            return Ok(v1::Tasks::default());
         }
-        if wait.is_zero() {
-            idle.fall_idle(&kind, worker, began, Wake::Hint(self.replies.clone()));
-        } else {
+        if !tasks.is_empty() {
+            began = began.blind();
+            self.note_found(&kind, &tasks, limit);
+        } else if !wait.is_zero() {
             let (wake, woken) = oneshot::channel();
             idle.fall_idle(&kind, worker, began, Wake::Answer(wake));
-            // Woken or not, the next claim is the worker's.
-            let _ = tokio::time::timeout(wait, woken).await;
-            idle.forget(&kind, worker);
+            tokio::select! {
+                // Woken or not, the next claim is the worker's.
+                _ = tokio::time::timeout(wait, woken) => {}
+                () = ending.cancelled() => {}
+            }
         }
-        Ok(v1::Tasks::default())
+        if tasks.len() < limit {
+            idle.fall_idle(&kind, worker, began, Wake::Hint(self.replies.clone()));
+        }
+        Ok(write_tasks(&tasks))
     }
 
     fn note_found(&self, kind: &Kind, tasks: &[Claimed], limit: usize) {
@@ -346,8 +368,8 @@ impl Session {
     async fn finish(&self, results: v1::Results) -> Result<v1::Answers, Refused> {
         let completions: Vec<Completion> = read_all("results", results.results)?;
         let Shared { store, finishes, .. } = &*self.shared;
-        if let Some(next) = results.next {
-            let (request, kind) = self.claim_request(next).map_err(|error| error.within("next"))?;
+        // A claim that makes no sense must not cost what was done.
+        if let Some(Ok((request, kind))) = results.next.map(|next| self.claim_request(next)) {
             if let Some(_way) = finishes.way() {
                 let limit = request.limit;
                 let Finished { answers, claimed } =
@@ -379,13 +401,6 @@ fn check_hello(hello: &Hello) -> Result<(), WireError> {
 
 /// Why a request is not done.
 struct Refused(v1::Error);
-
-impl Refused {
-    fn within(mut self, field: &str) -> Self {
-        self.0.message = format!("{field}: {}", self.0.message);
-        self
-    }
-}
 
 impl From<WireError> for Refused {
     fn from(error: WireError) -> Self {

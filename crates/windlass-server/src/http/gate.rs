@@ -36,6 +36,10 @@ pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -
         Ok(request) => {
             // Whoever reads the body forgets the rest of the request.
             let _slot = request.extensions().get::<Slot>().cloned();
+            if is_grpc(request.headers()) {
+                // It has limits of its own, and may wait.
+                return next.run(request).await;
+            }
             let limit = app.options().request_time_max;
             match tokio::time::timeout(limit, next.run(request)).await {
                 Ok(response) => response,

@@ -219,6 +219,10 @@ impl WorkerLink for Metered {
         self.link.work_hints()
     }
 
+    fn is_watched(&self) -> bool {
+        self.link.is_watched()
+    }
+
     fn hears_hints(&self) -> bool {
         self.link.hears_hints()
     }

@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use windlass_core::{PayloadLimit, WorkerId};
 
@@ -24,7 +25,7 @@ use crate::wire::v1::worker_service_client::WorkerServiceClient;
 use crate::wire::{Wire as _, error_of_status, v1};
 
 /// How long it may take to open a stream and to introduce one worker on it.
-const OPEN_TIME: Duration = Duration::from_secs(10);
+const OPEN_TIME: Duration = Duration::from_secs(4);
 
 /// How many requests wait to be written.
 const WRITE_QUEUE: usize = 64;
@@ -33,10 +34,18 @@ const WRITE_QUEUE: usize = 64;
 pub(crate) struct Line {
     doors: Doors,
     /// Held while a stream is opened, so that one is enough for all who need it.
-    opening: tokio::sync::Mutex<()>,
+    opening: Arc<tokio::sync::Mutex<()>>,
     state: Mutex<State>,
     payload_limit: AtomicUsize,
     hints: HintSender,
+    /// Cancelled when nobody talks on it any more.
+    over: CancellationToken,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.over.cancel();
+    }
 }
 
 #[derive(Default)]
@@ -52,6 +61,8 @@ struct Stream {
     requests: mpsc::Sender<v1::WorkerRequest>,
     waiting: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
     last_id: AtomicU64,
+    /// Cancelled when nothing is answered on it any more.
+    over: CancellationToken,
 }
 
 impl Stream {
@@ -64,6 +75,10 @@ impl Stream {
         let (answer, answered) = oneshot::channel();
         self.waiting().insert(id, answer);
         let asked = Asked { stream: self, id };
+        // Who asks behind the last answer would wait for nothing.
+        if self.over.is_cancelled() {
+            return Err(broken());
+        }
         let message = v1::WorkerRequest { id, request: Some(request) };
         if self.requests.send(message).await.is_err() {
             return Err(broken());
@@ -95,10 +110,11 @@ impl Line {
     pub(super) fn new(doors: Doors) -> Arc<Self> {
         Arc::new(Line {
             doors,
-            opening: tokio::sync::Mutex::default(),
+            opening: Arc::default(),
             state: Mutex::default(),
             payload_limit: AtomicUsize::new(PayloadLimit::default().get()),
             hints: HintSender::new(),
+            over: CancellationToken::new(),
         })
     }
 
@@ -134,59 +150,36 @@ impl Line {
         self.state().workers.remove(&worker);
     }
 
-    /// The queues and workflows that a worker said it has, if they are these.
-    pub(crate) fn has_said(
-        &self,
-        worker: WorkerId,
-        queues: &[String],
-        workflows: &[v1::WorkflowVersion],
-    ) -> bool {
-        let state = self.state();
-        let Some(hello) = state.workers.get(&worker) else { return false };
-        let definitions = &hello.definitions;
-        hello.queues == queues
-            && definitions.len() == workflows.len()
-            && definitions.iter().zip(workflows).all(|(definition, key)| {
-                definition.name == key.workflow && definition.version == key.version
-            })
-    }
-
     /// Asks the server, and waits for its answer.
     pub(crate) async fn ask(self: &Arc<Self>, request: Request) -> Result<Reply, StoreError> {
         self.stream().await?.ask(request).await
     }
 
-    /// The stream that is open, or another one.
-    async fn stream(self: &Arc<Self>) -> Result<Arc<Stream>, StoreError> {
-        let open = |line: &Line| {
-            let stream = line.state().stream.clone();
-            stream.filter(|stream| !stream.requests.is_closed())
-        };
-        if let Some(stream) = open(self) {
-            return Ok(stream);
-        }
-        let _alone = self.opening.lock().await;
-        if let Some(stream) = open(self) {
-            return Ok(stream);
-        }
-        let stream = match timeout(OPEN_TIME, self.open()).await {
-            Ok(stream) => stream?,
-            Err(_) => return Err(StoreError::Unavailable("the server does not answer".into())),
-        };
-        let hellos = self.state().workers.clone();
-        for (worker, hello) in hellos {
-            match introduce(self, &stream, &hello).await {
-                // It hears of it with its next heartbeat or claim.
-                Err(StoreError::LeaseLost(_)) => self.forget(worker),
-                introduced => introduced?,
-            }
-        }
-        self.state().stream = Some(Arc::clone(&stream));
-        // Hints that were sent meanwhile are lost.
-        self.hints.send();
-        Ok(stream)
+    /// The stream that is open.
+    fn open_stream(&self) -> Option<Arc<Stream>> {
+        let stream = self.state().stream.clone();
+        stream.filter(|stream| !stream.over.is_cancelled() && !stream.requests.is_closed())
     }
 
+    /// The stream that is open, or another one.
+    async fn stream(self: &Arc<Self>) -> Result<Arc<Stream>, StoreError> {
+        if let Some(stream) = self.open_stream() {
+            return Ok(stream);
+        }
+        let alone = Arc::clone(&self.opening).lock_owned().await;
+        if let Some(stream) = self.open_stream() {
+            return Ok(stream);
+        }
+        // In a task of its own: whoever gives up waiting leaves the stream to the others.
+        let line = Arc::clone(self);
+        let opening = tokio::spawn(async move {
+            let _alone = alone;
+            line.open().await
+        });
+        opening.await.unwrap_or_else(|_| Err(broken()))
+    }
+
+    /// Opens a stream, on which the workers of this process introduce themselves meanwhile.
     async fn open(self: &Arc<Self>) -> Result<Arc<Stream>, StoreError> {
         let (requests, mut queue) = mpsc::channel(WRITE_QUEUE);
         let outbound = futures_util::stream::poll_fn(move |context| queue.poll_recv(context));
@@ -194,54 +187,41 @@ impl Line {
         let mut client = WorkerServiceClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        let inbound = client.work(outbound).await.map_err(|status| {
-            self.doors.turn_from(door);
-            error_of_status(&status)
-        })?;
-        let stream = Arc::new(Stream {
-            door,
-            requests,
-            waiting: Mutex::default(),
-            last_id: AtomicU64::new(0),
-        });
-        let reading = Arc::clone(self).read(Arc::clone(&stream), inbound.into_inner());
-        tokio::spawn(reading);
-        Ok(stream)
-    }
-
-    /// Hands the answers of a stream to those who wait for them, until it ends.
-    async fn read(self: Arc<Self>, stream: Arc<Stream>, mut inbound: Streaming<v1::WorkerReply>) {
-        let mut has_parted = false;
-        // What was asked before the server's goodbye is still answered.
-        while !(has_parted && stream.waiting().is_empty()) {
-            let reply = match inbound.message().await {
-                Ok(Some(reply)) => reply,
-                Ok(None) => break,
-                Err(status) => {
-                    tracing::debug!(%status, "the stream to the server broke");
-                    break;
-                }
-            };
-            match reply.reply {
-                Some(Reply::Hint(_)) => self.hints.send(),
-                Some(Reply::Goodbye(_)) => {
-                    has_parted = true;
-                    self.part(&stream);
-                }
-                Some(answer) => {
-                    if let Some(asked) = stream.waiting().remove(&reply.id) {
-                        // Whoever does not wait any more need not know.
-                        let _ = asked.send(answer);
-                    }
-                }
-                // Something newer than this program.
-                None => {}
+        let inbound = match timeout(OPEN_TIME, client.work(outbound)).await {
+            Ok(Ok(inbound)) => inbound.into_inner(),
+            Ok(Err(status)) => {
+                self.doors.turn_from(door);
+                return Err(error_of_status(&status));
             }
+            Err(_) => {
+                self.doors.turn_from(door);
+                return Err(StoreError::Unavailable("the server does not answer".into()));
+            }
+        };
+        let (waiting, last_id) = (Mutex::default(), AtomicU64::new(0));
+        let over = self.over.child_token();
+        let stream = Arc::new(Stream { door, requests, waiting, last_id, over });
+        let hellos = {
+            let mut state = self.state();
+            state.stream = Some(Arc::clone(&stream));
+            state.workers.clone()
+        };
+        tokio::spawn(read(Arc::downgrade(self), Arc::clone(&stream), inbound));
+        for (worker, hello) in hellos {
+            let (line, stream) = (Arc::clone(self), Arc::clone(&stream));
+            tokio::spawn(async move {
+                match introduce(&line, &stream, &hello).await {
+                    // It hears of it with its next heartbeat or claim.
+                    Err(StoreError::LeaseLost(_)) => line.forget(worker),
+                    // What it claims says all there is to say.
+                    Err(error) => tracing::debug!(%worker, %error, "not introduced"),
+                    Ok(()) => {}
+                }
+            });
         }
-        self.part(&stream);
-        stream.waiting().clear();
-        // Whoever waits for a hint must look, which opens another stream.
+        // Hints that were sent meanwhile are lost.
         self.hints.send();
+        Ok(stream)
     }
 
     /// Says nothing more on a stream.
@@ -257,6 +237,50 @@ impl Line {
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Line").finish_non_exhaustive()
+    }
+}
+
+/// Hands the answers of a stream to those who wait for them, until it ends or nobody is left to
+/// wait.
+async fn read(line: Weak<Line>, stream: Arc<Stream>, mut inbound: Streaming<v1::WorkerReply>) {
+    let mut has_parted = false;
+    // What was asked before the server's goodbye is still answered.
+    while !(has_parted && stream.waiting().is_empty()) {
+        let message = tokio::select! {
+            message = inbound.message() => message,
+            () = stream.over.cancelled() => break,
+        };
+        let reply = match message {
+            Ok(Some(reply)) => reply,
+            Ok(None) => break,
+            Err(status) => {
+                tracing::debug!(%status, "the stream to the server broke");
+                break;
+            }
+        };
+        let Some(line) = line.upgrade() else { break };
+        match reply.reply {
+            Some(Reply::Hint(_)) => line.hints.send(),
+            Some(Reply::Goodbye(_)) => {
+                has_parted = true;
+                line.part(&stream);
+            }
+            Some(answer) => {
+                if let Some(asked) = stream.waiting().remove(&reply.id) {
+                    // Whoever does not wait any more need not know.
+                    let _ = asked.send(answer);
+                }
+            }
+            // Something newer than this program.
+            None => {}
+        }
+    }
+    stream.over.cancel();
+    stream.waiting().clear();
+    if let Some(line) = line.upgrade() {
+        line.part(&stream);
+        // Whoever waits for a hint must look, which opens another stream.
+        line.hints.send();
     }
 }
 

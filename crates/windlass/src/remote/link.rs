@@ -15,18 +15,16 @@ use crate::wire::v1::worker_request::Request;
 use crate::wire::{Wire, read_all, read_answers, read_tasks, read_to_undo, v1, write_all};
 
 impl RemoteStore {
-    fn claim_message(&self, request: &ClaimRequest) -> v1::Claim {
-        let queues: Vec<String> = request.queues.iter().map(|it| it.as_str().to_owned()).collect();
-        let workflows = write_all(&request.handlers);
-        let is_said = self.line.has_said(request.worker, &queues, &workflows);
-        let (queues, workflows) = if is_said { Default::default() } else { (queues, workflows) };
+    /// A claim that says all there is to say: it may come on a stream on which the worker has not
+    /// been introduced yet.
+    fn claim_message(request: &ClaimRequest) -> v1::Claim {
         v1::Claim {
             worker: request.worker.to_string(),
             seq: request.seq.0,
             limit: u32::try_from(request.limit).unwrap_or(u32::MAX),
             wait_us: 0,
-            queues,
-            workflows,
+            queues: request.queues.iter().map(|queue| queue.as_str().to_owned()).collect(),
+            workflows: write_all(&request.handlers),
             is_poll: request.is_poll,
         }
     }
@@ -59,7 +57,7 @@ impl WorkerLink for RemoteStore {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-        let claim = self.claim_message(&request);
+        let claim = Self::claim_message(&request);
         let Reply::Tasks(tasks) = self.line.ask(Request::Claim(claim)).await? else {
             return Err(mismatch());
         };
@@ -76,7 +74,7 @@ impl WorkerLink for RemoteStore {
         completions: Vec<Completion>,
         next: ClaimRequest,
     ) -> Result<Finished, StoreError> {
-        let next = Some(self.claim_message(&next));
+        let next = Some(Self::claim_message(&next));
         let results = v1::Results { results: write_all(&completions), next };
         self.ask_for_answers(Request::Results(results)).await
     }
@@ -167,6 +165,10 @@ impl WorkerLink for RemoteStore {
 
     fn work_hints(&self) -> Hints {
         self.line.hints()
+    }
+
+    fn is_watched(&self) -> bool {
+        true
     }
 
     fn payload_limit(&self) -> PayloadLimit {

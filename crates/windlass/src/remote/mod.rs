@@ -33,14 +33,14 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 const WINDOW_BYTES: u32 = 1 << 20;
 
 /// How long a connection may take to be there.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How long a call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a connection is asked whether it is there still, and how long it may take to say so.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A store behind a server.
 pub struct RemoteStore {

@@ -131,6 +131,12 @@ pub trait WorkerLink: Send + Sync + 'static {
         true
     }
 
+    /// Whether someone else looks for tasks on behalf of workers whose last claim found none, and
+    /// hints at them. Whoever waits for a hint then polls seldom.
+    fn is_watched(&self) -> bool {
+        false
+    }
+
     /// How large an input, an output, a checkpoint or a note on progress may be. A larger
     /// output or checkpoint is answered [`Refusal::Invalid`], a larger note is dropped.
     fn payload_limit(&self) -> PayloadLimit {

@@ -191,6 +191,20 @@ pub fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// A number that a store keeps in 31 bits.
+pub fn small(field: &str, number: u32) -> Result<u32, WireError> {
+    let most = i32::MAX.cast_unsigned();
+    let problem = || WireError::new(field, format!("{number} is over the limit of {most}"));
+    (number <= most).then_some(number).ok_or_else(problem)
+}
+
+/// A number that a store keeps in 63 bits, and of which there is a next one.
+pub fn large(field: &str, number: u64) -> Result<u64, WireError> {
+    let most = i64::MAX.cast_unsigned() - 1;
+    let problem = || WireError::new(field, format!("{number} is over the limit of {most}"));
+    (number <= most).then_some(number).ok_or_else(problem)
+}
+
 /// A priority.
 pub fn priority(number: i32) -> Result<Priority, WireError> {
     let read = i16::try_from(number).ok().and_then(Priority::new);
@@ -216,7 +230,10 @@ impl Wire for TaskId {
     }
 
     fn from_wire(message: v1::TaskId) -> Result<Self, WireError> {
-        Ok(TaskId { run: parse("run", &message.run)?, index: TaskIndex(message.index) })
+        Ok(TaskId {
+            run: parse("run", &message.run)?,
+            index: TaskIndex(small("index", message.index)?),
+        })
     }
 }
 
@@ -228,7 +245,7 @@ impl Wire for Held {
     }
 
     fn from_wire(message: v1::Held) -> Result<Self, WireError> {
-        Ok(Held { task: read("task", message.task)?, fence: Fence(message.fence) })
+        Ok(Held { task: read("task", message.task)?, fence: Fence(large("fence", message.fence)?) })
     }
 }
 

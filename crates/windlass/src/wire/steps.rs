@@ -6,8 +6,8 @@ use windlass_core::step::{Parking, StepChange, StepKind, StepResult, StepState, 
 use windlass_core::{Call, SignalKey, StepName, StepRecord};
 
 use super::{
-    Wire, WireError, json, micros, name, read, read_all, read_some, required, text, time, unknown,
-    v1, write_all,
+    Wire, WireError, json, micros, name, read, read_all, read_some, required, small, text, time,
+    unknown, v1, write_all,
 };
 
 impl Wire for StepKind {
@@ -64,7 +64,7 @@ impl Wire for StepResult {
 }
 
 fn read_done(done: v1::StepDone) -> Result<(u32, StepResult), WireError> {
-    Ok((done.number, read("result", done.result)?))
+    Ok((small("number", done.number)?, read("result", done.result)?))
 }
 
 fn key(text: Option<String>) -> Result<Option<SignalKey>, WireError> {
@@ -156,13 +156,15 @@ impl Wire for StepWrite {
     fn from_wire(message: v1::StepWrite) -> Result<Self, WireError> {
         let change = match required("change", message.change)? {
             v1::step_write::Change::Waits(waits) => StepChange::Open {
-                failures: waits.failures,
+                failures: small("waits.failures", waits.failures)?,
                 failure: read_some("waits.failure", waits.failure)?,
                 wait: match required("waits.wait", waits.wait)? {
                     v1::step_waits::Wait::ForUs(us) => Wait::For(Duration::from_micros(us)),
                     v1::step_waits::Wait::UntilUs(us) => Wait::Until(time(us)),
                     v1::step_waits::Wait::Forever(v1::Done {}) => Wait::Forever,
-                    v1::step_waits::Wait::Children(most) => Wait::Children(most),
+                    v1::step_waits::Wait::Children(most) => {
+                        Wait::Children(small("waits.children", most)?)
+                    }
                 },
             },
             v1::step_write::Change::Done(done) => {
@@ -171,7 +173,7 @@ impl Wire for StepWrite {
             }
         };
         Ok(StepWrite {
-            call: Call(message.call),
+            call: Call(small("call", message.call)?),
             name: name("name", StepName::new(&message.name))?,
             kind: StepKind::from_wire(message.kind)?,
             key: key(message.key)?,

@@ -10,8 +10,8 @@ use windlass_core::{
 };
 
 use super::{
-    Wire, WireError, json, json_some, micros, name, parse, read, read_all, read_some, required,
-    text, time, unknown, v1, version, write_all,
+    Wire, WireError, json, json_some, large, micros, name, parse, read, read_all, read_some,
+    required, small, text, time, unknown, v1, version, write_all,
 };
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, Claimed, Completion, HandlerKey,
@@ -371,12 +371,12 @@ impl Wire for TakeSignal {
 
     fn from_wire(message: v1::TakeSignal) -> Result<Self, WireError> {
         let which = match message.up_to {
-            Some(signal) => Which::UpTo(parse("up_to", &signal)?, message.number),
+            Some(signal) => Which::UpTo(parse("up_to", &signal)?, small("number", message.number)?),
             None => Which::Newest,
         };
         Ok(TakeSignal {
             held: read("held", message.held)?,
-            call: Call(message.call),
+            call: Call(small("call", message.call)?),
             name: name("name", StepName::new(&message.name))?,
             key: name("key", message.key.map(SignalKey::new).transpose())?,
             which,
@@ -429,7 +429,7 @@ impl Wire for ChildStart {
     fn from_wire(message: v1::ChildStart) -> Result<Self, WireError> {
         Ok(ChildStart {
             held: read("held", message.held)?,
-            call: Call(message.call),
+            call: Call(small("call", message.call)?),
             place: message.place,
             run: read("run", message.run)?,
             definition: read("definition", message.definition)?,
@@ -511,7 +511,7 @@ impl Wire for Heartbeat {
     fn from_wire(message: v1::Heartbeat) -> Result<Self, WireError> {
         Ok(Heartbeat {
             worker: parse::<WorkerId>("worker", &message.worker)?,
-            settled: ClaimSeq(message.settled),
+            settled: ClaimSeq(large("settled", message.settled)?),
             held: read_all("held", message.held)?,
             progress: read_all("progress", message.progress)?,
         })

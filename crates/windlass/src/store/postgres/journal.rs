@@ -45,13 +45,17 @@ impl PostgresStore {
         let fences: Vec<i64> = held.iter().map(|held| held.fence.0.cast_signed()).collect();
         let mut places = Vec::new();
         let mut columns = Columns::default();
+        // What makes no sense is judged alone, lest it take the place of another's in the columns.
+        let is_sound = |recording: &Recording| {
+            recording.steps.iter().all(|step| StepRecord::after(None, step, now).is_some())
+        };
         // A call that is written about twice is written once, and then once more.
         let mut seen = BTreeSet::new();
         let is_first = |recording: &Recording| {
             let calls = recording.steps.iter().map(|step| (recording.held, step.call));
             // All are seen, also those behind one that was before.
             let seen_before = calls.filter(|call| !seen.insert(*call)).count();
-            seen_before == 0
+            seen_before == 0 && is_sound(recording)
         };
         let is_first: Vec<bool> = recordings.iter().map(is_first).collect();
         for (recording, _) in recordings.iter().zip(&is_first).filter(|(_, is_first)| **is_first) {

@@ -344,6 +344,7 @@ macro_rules! store_contract_cases {
                 a_wait_that_is_recorded_twice_ends_when_it_was_to_end
                 a_stale_fence_cannot_record_a_step
                 recordings_of_many_functions_are_judged_alone
+                a_step_that_makes_no_sense_takes_nobodys_place
                 a_call_may_be_recorded_twice_by_one_batch
                 steps_are_listed_in_pages
                 a_function_that_sleeps_is_claimed_again_when_it_is_due

@@ -254,6 +254,27 @@ pub(crate) async fn recordings_of_many_functions_are_judged_alone(bench: &Bench<
     assert!(matches!(bench.store.record(many).await, Err(StoreError::Conflict(_))));
 }
 
+pub(crate) async fn a_step_that_makes_no_sense_takes_nobodys_place(bench: &Bench<'_>) {
+    bench.register("w", "a*3").await;
+    for _ in 0..3 {
+        bench.start("w").await;
+    }
+    let claimed = bench.worker().await.claim(3).await;
+    let lost = Claimed { fence: Fence(7), ..claimed[2].clone() };
+    let recording = |claimed: &Claimed, steps| Recording { held: hold(claimed), steps };
+    let batch = vec![
+        recording(&claimed[0], vec![done(0, 1, "a", "\"nonsense\"")]),
+        recording(&claimed[1], vec![done(1, 1, "a", "\"mine\"")]),
+        recording(&lost, vec![done(1, 1, "a", "\"late\"")]),
+    ];
+    let answers = bench.store.record(batch).await.expect("recording works");
+    assert_eq!(answers, [INVALID, Answer::Accepted, LEASE_LOST]);
+    assert_eq!(steps(bench, &claimed[0]).await, []);
+    let mine = record_of(&done(1, 1, "a", "\"mine\""), bench.now().await);
+    assert_eq!(steps(bench, &claimed[1]).await, [mine]);
+    assert_eq!(steps(bench, &claimed[2]).await, []);
+}
+
 pub(crate) async fn a_call_may_be_recorded_twice_by_one_batch(bench: &Bench<'_>) {
     bench.register("w", "a*3").await;
     bench.start("w").await;

@@ -16,6 +16,9 @@ use crate::store::{ClaimRequest, Claimed, Held, StoreError};
 /// of other processes are heard.
 const HEARD: u32 = 5;
 
+/// The same where a server watches for tasks on behalf of the worker.
+const WATCHED: u32 = 30;
+
 /// The most tasks of one claim.
 pub(super) const CLAIM_MAX: usize = 1_000;
 
@@ -140,7 +143,10 @@ impl Session {
         let poll = self.config.poll;
         self.is_polling = is_empty;
         self.poll_pause = match is_empty && self.parts.link.hears_hints() {
-            true => self.poll_pause.saturating_mul(2).clamp(poll, poll.saturating_mul(HEARD)),
+            true => {
+                let times = if self.parts.link.is_watched() { WATCHED } else { HEARD };
+                self.poll_pause.saturating_mul(2).clamp(poll, poll.saturating_mul(times))
+            }
             false => poll,
         };
         self.jittered(self.poll_pause)
