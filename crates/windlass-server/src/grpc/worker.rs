@@ -369,15 +369,16 @@ impl Session {
         let completions: Vec<Completion> = read_all("results", results.results)?;
         let Shared { store, finishes, .. } = &*self.shared;
         // A claim that makes no sense must not cost what was done.
-        if let Some(Ok((request, kind))) = results.next.map(|next| self.claim_request(next)) {
-            if let Some(_way) = finishes.way() {
-                let limit = request.limit;
-                let Finished { answers, claimed } =
-                    store.finish_and_claim(completions, request).await?;
-                self.note_found(&kind, &claimed, limit);
-                let claimed = Some(write_tasks(&claimed));
-                return Ok(v1::Answers { answers: write_all(&answers), claimed });
-            }
+        let next = results.next.and_then(|next| self.claim_request(next).ok());
+        if let Some((request, kind)) = next
+            && let Some(_way) = finishes.way()
+        {
+            let limit = request.limit;
+            let Finished { answers, claimed } =
+                store.finish_and_claim(completions, request).await?;
+            self.note_found(&kind, &claimed, limit);
+            let claimed = Some(write_tasks(&claimed));
+            return Ok(v1::Answers { answers: write_all(&answers), claimed });
         }
         let bytes = completions.iter().map(Completion::bytes).sum();
         Ok(write_answers(&finishes.tell(completions, bytes).await?))

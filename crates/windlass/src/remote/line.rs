@@ -85,12 +85,11 @@ impl Stream {
         }
         let reply = answered.await.map_err(|_| broken());
         drop(asked);
-        match reply? {
-            Reply::Error(error) => {
-                Err(StoreError::from_wire(error).unwrap_or_else(StoreError::from))
-            }
-            reply => Ok(reply),
+        let reply = reply?;
+        if let Reply::Error(error) = reply {
+            return Err(StoreError::from_wire(error).unwrap_or_else(StoreError::from));
         }
+        Ok(reply)
     }
 }
 
