@@ -230,10 +230,7 @@ impl Wire for TaskId {
     }
 
     fn from_wire(message: v1::TaskId) -> Result<Self, WireError> {
-        Ok(TaskId {
-            run: parse("run", &message.run)?,
-            index: TaskIndex(small("index", message.index)?),
-        })
+        Ok(TaskId { run: parse("run", &message.run)?, index: TaskIndex(message.index) })
     }
 }
 
