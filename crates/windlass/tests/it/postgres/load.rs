@@ -17,6 +17,9 @@ use super::server::Server;
 use super::warnings::Warnings;
 use crate::database::TestDatabase;
 
+/// The lease of the workers.
+const LEASE: Duration = Duration::from_secs(15);
+
 /// How long everything together may take.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -63,11 +66,11 @@ impl Load {
     async fn begin(options: &PostgresOptions, workers: usize, runs: usize) -> Load {
         let ran = Arc::new(AtomicUsize::new(0));
         let workflow = pair(&ran);
-        Load::of(&workflow, ran, options, workers, runs).await
+        Load::of((&workflow, LEASE), ran, options, workers, runs).await
     }
 
     async fn of(
-        workflow: &Workflow<()>,
+        (workflow, lease): (&Workflow<()>, Duration),
         ran: Arc<AtomicUsize>,
         options: &PostgresOptions,
         workers: usize,
@@ -81,7 +84,7 @@ impl Load {
         let mut load = Load { workers: Vec::new(), ran, runs };
         for _ in 0..workers {
             let engine = Windlass::connect(options.clone()).await.expect("there is room");
-            let worker = engine.worker().register(workflow).slots(SLOTS).spawn();
+            let worker = engine.worker().register(workflow).slots(SLOTS).lease(lease).spawn();
             load.workers.push(worker.expect("the worker is set up right"));
         }
         load
@@ -147,7 +150,10 @@ mod long {
         let meeting = Arc::new(Barrier::new(WORKERS * SLOTS));
         let workflow = pair_after(&ran, Some(&meeting));
         let runs = WORKERS * SLOTS;
-        let load = Load::of(&workflow, Arc::clone(&ran), &options, WORKERS, runs).await;
+        // So long that nobody is taken for dead on a machine that has other things to do.
+        let lease = 4 * LEASE;
+        let ran_too = Arc::clone(&ran);
+        let load = Load::of((&workflow, lease), ran_too, &options, WORKERS, runs).await;
         load.until_done(1.0).await;
         let sql = "select count(*) from pg_stat_activity where application_name = 'windlass'";
         let sessions: i64 = client.query_one(sql, &[]).await.expect("it can be read").get(0);
