@@ -16,7 +16,6 @@ use anyhow::Context;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use windlass::embedded::{EmbeddedOptions, default_directory};
-use windlass::telemetry::{LOG_VARIABLE, Telemetry, TelemetryGuard};
 use windlass::{Duties, Windlass};
 use windlass_server::{Access, ServeError, Server, ServerOptions};
 
@@ -89,7 +88,7 @@ impl Services {
 
 /// Starts or joins the server, and does the duties until it is told to end.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let _telemetry = listen()?;
+    let _telemetry = serve::log_as("windlass-dev")?;
     let mut signals = Signals::new()?;
     let directory = match arguments.data {
         Some(directory) => directory,
@@ -140,14 +139,4 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let what = if is_used { "is still used by others" } else { "was stopped" };
     writeln!(out, "PostgreSQL in {directory} {what}")?;
     worked.map(|()| ExitCode::SUCCESS)
-}
-
-/// Logs to standard error what people should see, or what the environment asks for.
-fn listen() -> anyhow::Result<TelemetryGuard> {
-    let telemetry = Telemetry::from_env()?.service("windlass-dev");
-    let telemetry = match std::env::var_os(LOG_VARIABLE) {
-        Some(_) => telemetry,
-        None => telemetry.log_levels("warn")?,
-    };
-    Ok(telemetry.install()?)
 }

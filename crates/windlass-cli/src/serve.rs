@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
              --insecure-dev if that is meant",
         ));
     }
-    let _telemetry = listen()?;
+    let _telemetry = log_as("windlass-server")?;
     let mut signals = Signals::new()?;
     let options = session.database("serve")?.max_connections(arguments.connections.into());
     let windlass = Windlass::connect(options).await?;
@@ -77,8 +77,8 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
 }
 
 /// Logs to standard error what people should see, or what the environment asks for.
-fn listen() -> anyhow::Result<TelemetryGuard> {
-    let telemetry = Telemetry::from_env()?.service("windlass-server");
+pub(crate) fn log_as(service: &str) -> anyhow::Result<TelemetryGuard> {
+    let telemetry = Telemetry::from_env()?.service(service);
     let telemetry = match std::env::var_os(LOG_VARIABLE) {
         Some(_) => telemetry,
         None => telemetry.log_levels("warn")?,

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::process::{ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -10,6 +10,9 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use windlass::store::postgres::PostgresOptions;
 use windlass::{Ctx, TaskError, Windlass, Workflow};
+
+use super::ground::Ground;
+use super::work::{Counter, chain, start};
 
 /// How long a process may take for what it was told.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -215,4 +218,30 @@ impl Member {
             None => bail!("a worker process has ended"),
         }
     }
+}
+
+/// Lets processes on a database or a server drain a backlog together, and answers how long it takes.
+pub(crate) async fn drain_by(
+    ground: &Ground,
+    url: &str,
+    processes: u32,
+    slots: u32,
+    tasks: u32,
+) -> anyhow::Result<Duration> {
+    let workflow = chain(Task::Nothing.workflow(), 1, &Counter::expecting(u64::MAX));
+    let windlass = ground.engine().await?;
+    start(&windlass, &workflow, tasks as usize, 1).await?;
+    ground.settle().await?;
+    let mut crew = Crew::hire(url, processes, slots, Task::Nothing, None).await?;
+    let began = Instant::now();
+    crew.go().await?;
+    // The narrow tables are empty when everything has ended.
+    let sql = "select exists (select from windlass.ready) or exists (select from windlass.leases)";
+    while ground.client.query_one(sql, &[]).await?.get(0) {
+        crew.check()?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let time = began.elapsed();
+    crew.dismiss().await?;
+    Ok(time)
 }

@@ -1,11 +1,11 @@
 //! What becomes of the speed with more processes, a larger backlog, more tenants.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::crew::{Crew, Task};
+use super::crew::drain_by;
 use super::ground::Ground;
 use super::report::Report;
-use super::work::{Backlog, Counter, chain, drain, start};
+use super::work::{Backlog, drain};
 use crate::text::thousands;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -40,7 +40,8 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     let mut report = Report::new("scale");
     let per_second = |tasks: u32, time: Duration| f64::from(tasks) / time.as_secs_f64();
     for processes in &arguments.processes {
-        let time = by_processes(arguments, ground, *processes).await?;
+        let time =
+            drain_by(ground, ground.url(), *processes, arguments.slots, arguments.tasks).await?;
         report.add(
             format!("tasks_per_second_{processes}_processes"),
             format!("tasks, worker processes: {processes}"),
@@ -65,29 +66,4 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     report.add("tasks_per_second_large", label, large_rate, "per second");
     report.add("kept", "kept", large_rate / small_rate, "");
     Ok(report)
-}
-
-/// Lets processes drain a backlog together.
-async fn by_processes(
-    arguments: &Arguments,
-    ground: &Ground,
-    processes: u32,
-) -> anyhow::Result<Duration> {
-    let workflow = chain(Task::Nothing.workflow(), 1, &Counter::expecting(u64::MAX));
-    let windlass = ground.engine().await?;
-    start(&windlass, &workflow, arguments.tasks as usize, 1).await?;
-    ground.settle().await?;
-    let mut crew =
-        Crew::hire(ground.url(), processes, arguments.slots, Task::Nothing, None).await?;
-    let began = Instant::now();
-    crew.go().await?;
-    // The narrow tables are empty when everything has ended.
-    let sql = "select exists (select from windlass.ready) or exists (select from windlass.leases)";
-    while ground.client.query_one(sql, &[]).await?.get(0) {
-        crew.check()?;
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let time = began.elapsed();
-    crew.dismiss().await?;
-    Ok(time)
 }

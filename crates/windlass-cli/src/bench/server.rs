@@ -9,11 +9,11 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use windlass::Windlass;
 
-use super::crew::{Crew, Task};
+use super::crew::drain_by;
 use super::ground::Ground;
 use super::meter::cpu_of;
 use super::report::Report;
-use super::work::{Counter, chain, start};
+use super::work::{Counter, chain};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -46,10 +46,12 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     let mut report = Report::new("server");
     let mut server = Serving::start(ground).await?;
     let tasks = f64::from(arguments.tasks);
+    let Arguments { processes, slots, .. } = *arguments;
+    let drain = async |url: &str| drain_by(ground, url, processes, slots, arguments.tasks).await;
     // Once before, so that both find the tables as used as each other.
-    drain(arguments, ground, ground.url()).await?;
-    let direct = tasks / drain(arguments, ground, ground.url()).await?.as_secs_f64();
-    let served = tasks / drain(arguments, ground, &server.url).await?.as_secs_f64();
+    drain(ground.url()).await?;
+    let direct = tasks / drain(ground.url()).await?.as_secs_f64();
+    let served = tasks / drain(&server.url).await?.as_secs_f64();
     report.add("direct_tasks_per_second", "tasks, connected to the database", direct, "per second");
     report.add("tasks_per_second", "tasks, through a server", served, "per second");
     report.add("kept", "kept", served / direct, "");
@@ -89,27 +91,6 @@ impl Serving {
     fn pid(&self) -> anyhow::Result<u32> {
         self.child.id().context("the server has ended")
     }
-}
-
-/// Lets processes drain a backlog together.
-async fn drain(arguments: &Arguments, ground: &Ground, url: &str) -> anyhow::Result<Duration> {
-    let workflow = chain(Task::Nothing.workflow(), 1, &Counter::expecting(u64::MAX));
-    let windlass = ground.engine().await?;
-    start(&windlass, &workflow, arguments.tasks as usize, 1).await?;
-    ground.settle().await?;
-    let Arguments { processes, slots, .. } = *arguments;
-    let mut crew = Crew::hire(url, processes, slots, Task::Nothing, None).await?;
-    let began = Instant::now();
-    crew.go().await?;
-    // The narrow tables are empty when everything has ended.
-    let sql = "select exists (select from windlass.ready) or exists (select from windlass.leases)";
-    while ground.client.query_one(sql, &[]).await?.get(0) {
-        crew.check()?;
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let time = began.elapsed();
-    crew.dismiss().await?;
-    Ok(time)
 }
 
 /// How long a start takes, in milliseconds: half of them less.

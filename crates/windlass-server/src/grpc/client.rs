@@ -14,10 +14,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use windlass::remote::MESSAGE_BYTES_MAX;
-use windlass::store::{Store, StoreError};
-use windlass::wire::{Wire, WireError, status_of_error};
+use windlass::store::Store;
+use windlass::wire::status_of_error;
 use windlass_proto::v1;
 use windlass_proto::v1::client_service_server::{ClientService, ClientServiceServer};
+
+use super::Refused;
 
 /// What clients ask of a store.
 pub(super) struct ClientApi {
@@ -30,9 +32,6 @@ pub(super) struct ClientApi {
 struct Caller {
     store: Arc<dyn Store>,
 }
-
-/// Why a call is not answered.
-struct Refused(v1::Error);
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -54,18 +53,6 @@ impl ClientApi {
     fn admit<T>(&self, request: Request<T>) -> Result<(Caller, T), Status> {
         super::admit(&request)?;
         Ok((Caller { store: Arc::clone(&self.store) }, request.into_inner()))
-    }
-}
-
-impl From<WireError> for Refused {
-    fn from(error: WireError) -> Self {
-        Refused(error.into())
-    }
-}
-
-impl From<StoreError> for Refused {
-    fn from(error: StoreError) -> Self {
-        Refused(error.to_wire())
     }
 }
 

@@ -15,7 +15,9 @@ use axum::Router;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::{Request, Status};
-use windlass::store::Store;
+use windlass::store::{Store, StoreError};
+use windlass::wire::{Wire as _, WireError};
+use windlass_proto::v1;
 
 use self::client::ClientApi;
 use self::worker::WorkerApi;
@@ -39,4 +41,19 @@ fn admit<T>(request: &Request<T>) -> Result<(), Status> {
         return Err(Status::permission_denied(text));
     }
     Ok(())
+}
+
+/// Why something is not done.
+struct Refused(v1::Error);
+
+impl From<WireError> for Refused {
+    fn from(error: WireError) -> Self {
+        Refused(error.into())
+    }
+}
+
+impl From<StoreError> for Refused {
+    fn from(error: StoreError) -> Self {
+        Refused(error.to_wire())
+    }
 }

@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 use windlass::remote::MESSAGE_BYTES_MAX;
 use windlass::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, Finished, Heartbeat, Hello, Recording,
-    Store, StoreError, TakeSignal, Taken,
+    Store, TakeSignal, Taken,
 };
 use windlass::wire::{
     Wire, WireError, large, name, parse, read, read_all, required, v1, write_all, write_answers,
@@ -24,6 +24,7 @@ use windlass_proto::v1::worker_reply::Reply;
 use windlass_proto::v1::worker_request::Request as Asked;
 use windlass_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
 
+use super::Refused;
 use super::gather::Gather;
 use super::idle::{Idle, Kind, Wake};
 
@@ -398,19 +399,4 @@ fn check_hello(hello: &Hello) -> Result<(), WireError> {
         return Err(WireError::new("lease_us", problem));
     }
     Ok(())
-}
-
-/// Why a request is not done.
-struct Refused(v1::Error);
-
-impl From<WireError> for Refused {
-    fn from(error: WireError) -> Self {
-        Refused(error.into())
-    }
-}
-
-impl From<StoreError> for Refused {
-    fn from(error: StoreError) -> Self {
-        Refused(error.to_wire())
-    }
 }
