@@ -456,6 +456,10 @@ pub struct WorkerRequest {
     /// Chosen by the process, larger than 0, not that of another request under way.
     #[prost(uint64, tag = "1")]
     pub id: u64,
+    /// Whether the answer may come in parts if it is large. One that must not and is too large for
+    /// a message is an error.
+    #[prost(bool, tag = "16")]
+    pub takes_parts: bool,
     #[prost(
         oneof = "worker_request::Request",
         tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
@@ -516,6 +520,10 @@ pub struct WorkerReply {
     /// The id of the request that it answers, 0 if it answers none.
     #[prost(uint64, tag = "1")]
     pub id: u64,
+    /// The answer goes on in another reply with the same id, of the same kind: its lists are put
+    /// behind those before. Only in answers to requests that take parts.
+    #[prost(bool, tag = "14")]
+    pub has_more: bool,
     #[prost(
         oneof = "worker_reply::Reply",
         tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13"

@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use windlass::store::{HandlerKey, Hints};
 use windlass_core::{QueueName, WorkerId};
-use windlass_proto::v1;
+
+use super::replies::Hinter;
 
 /// How often one idle worker of each kind looks without a hint, at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -30,7 +31,7 @@ pub(crate) struct Kind {
 /// How a worker is woken.
 pub(crate) enum Wake {
     /// By a hint on its stream.
-    Hint(mpsc::Sender<v1::WorkerReply>),
+    Hint(Hinter),
     /// By an answer that was held back.
     Answer(oneshot::Sender<()>),
 }
@@ -39,12 +40,7 @@ impl Wake {
     /// Wakes it; whether there was someone.
     fn wake(self, worker: WorkerId) -> bool {
         match self {
-            Wake::Hint(stream) => {
-                let hint = v1::Hint { worker: worker.to_string() };
-                let reply = Some(v1::worker_reply::Reply::Hint(hint));
-                // One that does not read what it is told is not one that works.
-                stream.try_send(v1::WorkerReply { id: 0, reply }).is_ok()
-            }
+            Wake::Hint(stream) => stream.hint(worker),
             Wake::Answer(answer) => answer.send(()).is_ok(),
         }
     }

@@ -7,6 +7,8 @@
 mod client;
 mod gather;
 mod idle;
+mod replies;
+mod sizes;
 mod worker;
 
 use std::sync::Arc;

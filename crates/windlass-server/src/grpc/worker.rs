@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::Stream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use futures_util::{Stream, StreamExt as _};
+use prost::Message as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use windlass::remote::MESSAGE_BYTES_MAX;
@@ -16,7 +17,7 @@ use windlass::store::{
 };
 use windlass::wire::{
     Wire, WireError, large, name, parse, read, read_all, required, v1, write_all, write_answers,
-    write_tasks, write_to_undo,
+    write_to_undo,
 };
 use windlass::worker::{LEASE_MIN, SETTING_MAX, SLOTS_MAX};
 use windlass_core::{Call, ClaimSeq, QueueName, TaskId, WorkerId, WorkerName};
@@ -27,13 +28,15 @@ use windlass_proto::v1::worker_service_server::{WorkerService, WorkerServiceServ
 use super::Refused;
 use super::gather::Gather;
 use super::idle::{Idle, Kind, Wake};
+use super::replies::Replies;
+use super::sizes::tell_tasks;
 
 /// The most requests of one stream that are under way: who says more is not read until some are
 /// answered.
 const UNDER_WAY_MAX: usize = 1_024;
 
-/// The most replies of one stream that wait to be read.
-const REPLIES_MAX: usize = 256;
+/// The most bytes of requests of one stream that are under way, but for one that is larger alone.
+const STREAM_BYTES_MAX: usize = 32 << 20;
 
 /// The most workers of one stream.
 const WORKERS_MAX: usize = 1_000;
@@ -107,22 +110,25 @@ impl WorkerService for WorkerApi {
         request: Request<Streaming<v1::WorkerRequest>>,
     ) -> Result<Response<Self::WorkStream>, Status> {
         super::admit(&request)?;
-        let (replies, mut queue) = mpsc::channel(REPLIES_MAX);
+        let (replies, outbound) = Replies::new();
         let session =
             Arc::new(Session { shared: Arc::clone(&self.0), replies, workers: Mutex::default() });
         tokio::spawn(session.read(request.into_inner()));
-        let replies = futures_util::stream::poll_fn(move |context| {
-            queue.poll_recv(context).map(|reply| reply.map(Ok))
-        });
-        Ok(Response::new(Box::pin(replies)))
+        Ok(Response::new(Box::pin(outbound.map(Ok))))
     }
 }
 
 /// One stream, and the workers that talk on it.
 struct Session {
     shared: Arc<Shared>,
-    replies: mpsc::Sender<v1::WorkerReply>,
+    replies: Replies,
     workers: Mutex<HashMap<WorkerId, Known>>,
+}
+
+/// A request that may be under way.
+struct Permit {
+    request: OwnedSemaphorePermit,
+    bytes: OwnedSemaphorePermit,
 }
 
 /// What is known of a worker on a stream.
@@ -143,6 +149,7 @@ impl Session {
     /// Answers what is said on the stream until it ends.
     async fn read(self: Arc<Self>, mut inbound: Streaming<v1::WorkerRequest>) {
         let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX));
+        let bytes_under_way = Arc::new(Semaphore::new(STREAM_BYTES_MAX));
         let mut has_parted = false;
         loop {
             // Closed never: it is ours.
@@ -152,13 +159,17 @@ impl Session {
                 () = self.replies.closed() => break,
                 () = self.shared.ending.cancelled(), if !has_parted => {
                     has_parted = true;
-                    self.send(0, Reply::Goodbye(v1::Goodbye {})).await;
+                    self.replies.say(Reply::Goodbye(v1::Goodbye {})).await;
                     continue;
                 }
             };
             match message {
-                Ok(Some(request)) => {
-                    tokio::spawn(Arc::clone(&self).answer(request, permit));
+                Ok(Some(asked)) => {
+                    let bytes = asked.encoded_len().min(STREAM_BYTES_MAX) as u32;
+                    let bytes = Arc::clone(&bytes_under_way).acquire_many_owned(bytes).await;
+                    let Ok(bytes) = bytes else { break };
+                    let permit = Permit { request: permit, bytes };
+                    tokio::spawn(Arc::clone(&self).answer(asked, permit));
                 }
                 Ok(None) => break,
                 Err(status) => {
@@ -172,19 +183,16 @@ impl Session {
         }
     }
 
-    async fn send(&self, id: u64, reply: Reply) {
-        // Who has gone is told nothing.
-        let _ = self.replies.send(v1::WorkerReply { id, reply: Some(reply) }).await;
-    }
-
-    async fn answer(self: Arc<Self>, request: v1::WorkerRequest, permit: OwnedSemaphorePermit) {
-        let id = request.id;
+    async fn answer(self: Arc<Self>, request: v1::WorkerRequest, permit: Permit) {
+        let (id, takes_parts) = (request.id, request.takes_parts);
         let reply = match self.reply(request).await {
             Ok(reply) => reply,
             Err(Refused(error)) => Reply::Error(error),
         };
-        self.send(id, reply).await;
-        drop(permit);
+        let Permit { request: _request, bytes } = permit;
+        // What was asked is not kept while the answer waits to be read.
+        drop(bytes);
+        self.replies.answer(id, reply, takes_parts).await;
     }
 
     async fn reply(&self, request: v1::WorkerRequest) -> Result<Reply, Refused> {
@@ -353,9 +361,9 @@ impl Session {
             }
         }
         if tasks.len() < limit {
-            idle.fall_idle(&kind, worker, began, Wake::Hint(self.replies.clone()));
+            idle.fall_idle(&kind, worker, began, Wake::Hint(self.replies.hinter()));
         }
-        Ok(write_tasks(&tasks))
+        Ok(tell_tasks(store, &tasks).await)
     }
 
     fn note_found(&self, kind: &Kind, tasks: &[Claimed], limit: usize) {
@@ -378,7 +386,7 @@ impl Session {
             let Finished { answers, claimed } =
                 store.finish_and_claim(completions, request).await?;
             self.note_found(&kind, &claimed, limit);
-            let claimed = Some(write_tasks(&claimed));
+            let claimed = Some(tell_tasks(store, &claimed).await);
             return Ok(v1::Answers { answers: write_all(&answers), claimed });
         }
         let bytes = completions.iter().map(Completion::bytes).sum();

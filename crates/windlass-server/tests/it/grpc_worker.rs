@@ -105,6 +105,7 @@ async fn a_worker_that_said_no_hello_is_told_so() {
     let request = windlass_proto::v1::WorkerRequest {
         id: 1,
         request: Some(windlass_proto::v1::worker_request::Request::Claim(claim)),
+        takes_parts: false,
     };
     let stream = futures_util::stream::iter([request]);
     let mut replies = client.work(stream).await.unwrap().into_inner();

@@ -6,6 +6,7 @@ mod document;
 mod fuzz;
 mod grpc_client;
 mod grpc_door;
+mod grpc_stream;
 mod grpc_worker;
 mod hostile;
 mod operators;

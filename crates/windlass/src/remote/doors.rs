@@ -1,6 +1,7 @@
 //! The servers that a process may talk to.
 //!
-//! Any server does for any process: one is used until it cannot be reached, then the next.
+//! Any server does for any process: one is used until it is of no use, then the next. Each process
+//! has an order of its own, so that those of a server that is gone spread over the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,10 +22,15 @@ struct Inner {
 pub(super) struct Door(usize);
 
 impl Doors {
-    /// Of at least one server. Processes begin with different ones, so that all have some.
-    pub(super) fn new(channels: Vec<Channel>) -> Self {
-        let first = fastrand::usize(..channels.len().max(1));
-        Doors(Arc::new(Inner { channels, current: AtomicUsize::new(first) }))
+    /// Of at least one server, in any order.
+    pub(super) fn new(mut channels: Vec<Channel>) -> Self {
+        fastrand::shuffle(&mut channels);
+        Doors(Arc::new(Inner { channels, current: AtomicUsize::new(0) }))
+    }
+
+    /// Whether there is more than one.
+    pub(super) fn has_others(&self) -> bool {
+        self.0.channels.len() > 1
     }
 
     /// The server that is used.
@@ -33,7 +39,7 @@ impl Doors {
         (Door(place), self.0.channels[place].clone())
     }
 
-    /// A server cannot be reached: the next one is used, unless someone has turned to it already.
+    /// A server is of no use: the next one is used, unless someone has turned to it already.
     pub(super) fn turn_from(&self, Door(place): Door) {
         let next = (place + 1) % self.0.channels.len();
         let ordering = Ordering::Relaxed;

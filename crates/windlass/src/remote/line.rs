@@ -6,29 +6,29 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use windlass_core::{PayloadLimit, WorkerId};
 
 use super::MESSAGE_BYTES_MAX;
-use super::doors::{Door, Doors};
+use super::doors::Doors;
+use super::stream::{Stream, broken};
 use crate::store::{HintSender, Hints, StoreError};
 use crate::wire::v1::worker_reply::Reply;
 use crate::wire::v1::worker_request::Request;
 use crate::wire::v1::worker_service_client::WorkerServiceClient;
-use crate::wire::{Wire as _, error_of_status, v1};
+use crate::wire::{error_of_status, v1};
 
 /// How long it may take to open a stream and to introduce one worker on it.
 const OPEN_TIME: Duration = Duration::from_secs(4);
 
-/// How many requests wait to be written.
-const WRITE_QUEUE: usize = 64;
+/// How long a stream on which nothing more is asked may take for what was asked before.
+const PARTING_TIME: Duration = Duration::from_secs(30);
 
 /// What is said of workers to a server.
 pub(crate) struct Line {
@@ -53,56 +53,6 @@ struct State {
     stream: Option<Arc<Stream>>,
     /// What the workers of this process say of themselves.
     workers: HashMap<WorkerId, Arc<v1::Hello>>,
-}
-
-/// One stream.
-struct Stream {
-    door: Door,
-    requests: mpsc::Sender<v1::WorkerRequest>,
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
-    last_id: AtomicU64,
-    /// Cancelled when nothing is answered on it any more.
-    over: CancellationToken,
-}
-
-impl Stream {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Reply>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn ask(&self, request: Request) -> Result<Reply, StoreError> {
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let (answer, answered) = oneshot::channel();
-        self.waiting().insert(id, answer);
-        let asked = Asked { stream: self, id };
-        // Who asks behind the last answer would wait for nothing.
-        if self.over.is_cancelled() {
-            return Err(broken());
-        }
-        let message = v1::WorkerRequest { id, request: Some(request) };
-        if self.requests.send(message).await.is_err() {
-            return Err(broken());
-        }
-        let reply = answered.await.map_err(|_| broken());
-        drop(asked);
-        let reply = reply?;
-        if let Reply::Error(error) = reply {
-            return Err(StoreError::from_wire(error).unwrap_or_else(StoreError::from));
-        }
-        Ok(reply)
-    }
-}
-
-/// A request under way. Dropped, nobody waits for its answer any more.
-struct Asked<'a> {
-    stream: &'a Stream,
-    id: u64,
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        self.stream.waiting().remove(&self.id);
-    }
 }
 
 impl Line {
@@ -151,13 +101,30 @@ impl Line {
 
     /// Asks the server, and waits for its answer.
     pub(crate) async fn ask(self: &Arc<Self>, request: Request) -> Result<Reply, StoreError> {
-        self.stream().await?.ask(request).await
+        let stream = self.stream().await?;
+        self.ask_on(&stream, request).await
+    }
+
+    /// Asks on a stream, and leaves its server if it can do nothing.
+    async fn ask_on(&self, stream: &Arc<Stream>, request: Request) -> Result<Reply, StoreError> {
+        let answer = stream.ask(request).await;
+        self.leave_unable(stream);
+        answer
+    }
+
+    /// Leaves a server that can do nothing for another, if there is one.
+    fn leave_unable(&self, stream: &Arc<Stream>) {
+        if stream.is_unable() && self.doors.has_others() {
+            self.part(stream);
+        }
     }
 
     /// The stream that is open.
     fn open_stream(&self) -> Option<Arc<Stream>> {
-        let stream = self.state().stream.clone();
-        stream.filter(|stream| !stream.over.is_cancelled() && !stream.requests.is_closed())
+        let stream = self.state().stream.clone()?;
+        // Whoever gave up waiting has not looked.
+        self.leave_unable(&stream);
+        stream.is_open().then_some(stream)
     }
 
     /// The stream that is open, or another one.
@@ -180,9 +147,8 @@ impl Line {
 
     /// Opens a stream, on which the workers of this process introduce themselves meanwhile.
     async fn open(self: &Arc<Self>) -> Result<Arc<Stream>, StoreError> {
-        let (requests, mut queue) = mpsc::channel(WRITE_QUEUE);
-        let outbound = futures_util::stream::poll_fn(move |context| queue.poll_recv(context));
         let (door, channel) = self.doors.current();
+        let (stream, outbound) = Stream::new(door, self.over.child_token());
         let mut client = WorkerServiceClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -197,9 +163,7 @@ impl Line {
                 return Err(StoreError::Unavailable("the server does not answer".into()));
             }
         };
-        let (waiting, last_id) = (Mutex::default(), AtomicU64::new(0));
-        let over = self.over.child_token();
-        let stream = Arc::new(Stream { door, requests, waiting, last_id, over });
+        let stream = Arc::new(stream);
         let hellos = {
             let mut state = self.state();
             state.stream = Some(Arc::clone(&stream));
@@ -223,8 +187,9 @@ impl Line {
         Ok(stream)
     }
 
-    /// Says nothing more on a stream.
+    /// Says nothing more on a stream; the next one is to another server.
     fn part(&self, stream: &Arc<Stream>) {
+        stream.parted.cancel();
         let mut state = self.state();
         if state.stream.as_ref().is_some_and(|open| Arc::ptr_eq(open, stream)) {
             state.stream = None;
@@ -242,12 +207,18 @@ impl fmt::Debug for Line {
 /// Hands the answers of a stream to those who wait for them, until it ends or nobody is left to
 /// wait.
 async fn read(line: Weak<Line>, stream: Arc<Stream>, mut inbound: Streaming<v1::WorkerReply>) {
-    let mut has_parted = false;
-    // What was asked before the server's goodbye is still answered.
-    while !(has_parted && stream.waiting().is_empty()) {
+    let mut parted_at = None;
+    // What was asked before the parting is still answered.
+    while !(parted_at.is_some() && stream.is_done()) {
+        let deadline = parted_at.map(|at: Instant| at + PARTING_TIME);
         let message = tokio::select! {
             message = inbound.message() => message,
             () = stream.over.cancelled() => break,
+            () = stream.parted.cancelled(), if parted_at.is_none() => {
+                parted_at = Some(Instant::now());
+                continue;
+            }
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
         };
         let reply = match message {
             Ok(Some(reply)) => reply,
@@ -260,22 +231,13 @@ async fn read(line: Weak<Line>, stream: Arc<Stream>, mut inbound: Streaming<v1::
         let Some(line) = line.upgrade() else { break };
         match reply.reply {
             Some(Reply::Hint(_)) => line.hints.send(),
-            Some(Reply::Goodbye(_)) => {
-                has_parted = true;
-                line.part(&stream);
-            }
-            Some(answer) => {
-                if let Some(asked) = stream.waiting().remove(&reply.id) {
-                    // Whoever does not wait any more need not know.
-                    let _ = asked.send(answer);
-                }
-            }
+            Some(Reply::Goodbye(_)) => line.part(&stream),
+            Some(answer) => stream.answer(reply.id, answer, reply.has_more),
             // Something newer than this program.
             None => {}
         }
     }
-    stream.over.cancel();
-    stream.waiting().clear();
+    stream.end();
     if let Some(line) = line.upgrade() {
         line.part(&stream);
         // Whoever waits for a hint must look, which opens another stream.
@@ -284,8 +246,8 @@ async fn read(line: Weak<Line>, stream: Arc<Stream>, mut inbound: Streaming<v1::
 }
 
 /// Says a worker's hello on a stream.
-async fn introduce(line: &Line, stream: &Stream, hello: &v1::Hello) -> Result<(), StoreError> {
-    let asking = stream.ask(Request::Hello(hello.clone()));
+async fn introduce(line: &Line, stream: &Arc<Stream>, hello: &v1::Hello) -> Result<(), StoreError> {
+    let asking = line.ask_on(stream, Request::Hello(hello.clone()));
     match timeout(OPEN_TIME, asking).await {
         Ok(Ok(Reply::Welcome(welcome))) => {
             let limit = usize::try_from(welcome.payload_limit).unwrap_or(usize::MAX);
@@ -296,10 +258,6 @@ async fn introduce(line: &Line, stream: &Stream, hello: &v1::Hello) -> Result<()
         Ok(Err(error)) => Err(error),
         Err(_) => Err(StoreError::Unavailable("the server does not answer".into())),
     }
-}
-
-fn broken() -> StoreError {
-    StoreError::Unavailable("the stream to the server broke".into())
 }
 
 /// The server answered something else than was asked.

@@ -1,18 +1,31 @@
 //! The verbs of a worker, said to a server.
 
+use std::{iter, mem};
+
 use async_trait::async_trait;
+use prost::Message;
 use windlass_core::{Call, PayloadLimit, TaskId, WorkerId};
 
-use super::RemoteStore;
 use super::line::mismatch;
+use super::{MESSAGE_BYTES_MAX, RemoteStore};
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
     Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Recording, Release, StoreError,
-    TakeSignal, Taken, ToUndo, WorkerLink,
+    TakeSignal, Taken, ToUndo, WorkerLink, fitting,
 };
 use crate::wire::v1::worker_reply::Reply;
 use crate::wire::v1::worker_request::Request;
-use crate::wire::{Wire, read_all, read_answers, read_tasks, read_to_undo, v1, write_all};
+use crate::wire::{
+    PART_BYTES_MAX, Wire, read_all, read_answers, read_tasks, read_to_undo, v1, write_all,
+};
+
+/// The most bytes of one thing that is said, besides which a message says little more.
+const ITEM_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (1 << 20);
+
+/// Whether something can be said in no message.
+fn is_large(item: &impl Message) -> bool {
+    item.encoded_len() > ITEM_BYTES_MAX
+}
 
 impl RemoteStore {
     /// A claim that says all there is to say: it may come on a stream on which the worker has not
@@ -65,8 +78,9 @@ impl WorkerLink for RemoteStore {
     }
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {
-        let results = v1::Results { results: write_all(&completions), next: None };
-        Ok(self.ask_for_answers(Request::Results(results)).await?.answers)
+        let (results, places) = fitting(write_all(&completions), is_large);
+        let results = Request::Results(v1::Results { results, next: None });
+        Ok(places.answers(self.ask_for_answers(results).await?.answers))
     }
 
     async fn finish_and_claim(
@@ -74,9 +88,11 @@ impl WorkerLink for RemoteStore {
         completions: Vec<Completion>,
         next: ClaimRequest,
     ) -> Result<Finished, StoreError> {
+        let (results, places) = fitting(write_all(&completions), is_large);
         let next = Some(Self::claim_message(&next));
-        let results = v1::Results { results: write_all(&completions), next };
-        self.ask_for_answers(Request::Results(results)).await
+        let results = Request::Results(v1::Results { results, next });
+        let Finished { answers, claimed } = self.ask_for_answers(results).await?;
+        Ok(Finished { answers: places.answers(answers), claimed })
     }
 
     async fn release(&self, releases: Vec<Release>) -> Result<Vec<Answer>, StoreError> {
@@ -85,13 +101,15 @@ impl WorkerLink for RemoteStore {
     }
 
     async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError> {
-        let checkpoints = v1::Checkpoints { checkpoints: write_all(&checkpoints) };
-        Ok(self.ask_for_answers(Request::Checkpoints(checkpoints)).await?.answers)
+        let (checkpoints, places) = fitting(write_all(&checkpoints), is_large);
+        let checkpoints = Request::Checkpoints(v1::Checkpoints { checkpoints });
+        Ok(places.answers(self.ask_for_answers(checkpoints).await?.answers))
     }
 
     async fn record(&self, recordings: Vec<Recording>) -> Result<Vec<Answer>, StoreError> {
-        let steps = v1::Steps { recordings: write_all(&recordings) };
-        Ok(self.ask_for_answers(Request::Steps(steps)).await?.answers)
+        let (recordings, places) = fitting(write_all(&recordings), is_large);
+        let steps = Request::Steps(v1::Steps { recordings });
+        Ok(places.answers(self.ask_for_answers(steps).await?.answers))
     }
 
     async fn take_signals(&self, takes: Vec<TakeSignal>) -> Result<Vec<Taken>, StoreError> {
@@ -146,11 +164,25 @@ impl WorkerLink for RemoteStore {
     }
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
-        let Reply::Beat(beat) = self.line.ask(Request::Heartbeat(heartbeat.to_wire())).await?
-        else {
-            return Err(mismatch());
-        };
-        Ok(HeartbeatAnswer::from_wire(beat)?)
+        let mut message = heartbeat.to_wire();
+        let mut notes = mem::take(&mut message.progress).into_iter().peekable();
+        loop {
+            let mut bytes = 0;
+            let mut fits = |note: &v1::Progress| {
+                let is_first = bytes == 0;
+                bytes += note.encoded_len();
+                is_first || bytes <= PART_BYTES_MAX
+            };
+            message.progress = iter::from_fn(|| notes.next_if(&mut fits)).collect();
+            let Reply::Beat(beat) = self.line.ask(Request::Heartbeat(message.clone())).await?
+            else {
+                return Err(mismatch());
+            };
+            // The last answer says all that the ones before it said.
+            if notes.peek().is_none() {
+                return Ok(HeartbeatAnswer::from_wire(beat)?);
+            }
+        }
     }
 
     async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {

@@ -8,6 +8,7 @@ mod line;
 mod link;
 mod programs;
 mod store;
+mod stream;
 mod watch;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Response, Status};
+use windlass_core::payload::PAYLOAD_BYTES_MAX;
 use windlass_proto::v1::client_service_client::ClientServiceClient;
 
 use self::doors::{Door, Doors};
@@ -26,8 +28,8 @@ use crate::error::{Error, ErrorKind};
 use crate::store::{Store, StoreError};
 use crate::wire::error_of_status;
 
-/// The most bytes of a message, in both directions.
-pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// The most bytes of a message, in both directions: the largest payload, and what else is said.
+pub const MESSAGE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (8 << 20);
 
 /// How much of a stream may come before it is read: a batch of tasks at once.
 const WINDOW_BYTES: u32 = 1 << 20;

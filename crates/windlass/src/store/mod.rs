@@ -8,6 +8,7 @@
 //! This module does not decide anything: what follows from an outcome is computed
 //! in `windlass-core` and applied here.
 
+mod batch;
 pub(crate) mod dead;
 pub(crate) mod duties;
 mod hints;
@@ -35,6 +36,10 @@ use windlass_core::{
     TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
 };
 
+pub use batch::BATCH_MAX;
+#[cfg(any(feature = "postgres", feature = "remote"))]
+pub(crate) use batch::fitting;
+pub(crate) use batch::{BATCH_BYTES_MAX, batch_len, check_batch};
 pub use dead::{
     DeadLetter, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Pace,
     REDRIVE_MAX, REDRIVE_TASKS_MAX, Redrive, Redriven, RefusedRun,
@@ -75,25 +80,6 @@ pub use workers::{
 pub use workflows::{
     WORKFLOWS_PAGE_MAX, WorkflowCursor, WorkflowFilter, WorkflowPage, WorkflowRecord,
 };
-
-/// The most items of one batch: runs to start, tasks to claim, completions to
-/// apply, timers to promote.
-pub const BATCH_MAX: usize = 10_000;
-
-/// The most bytes of inputs or outputs in one batch that has more than one of them: it must
-/// be stored in a fraction of a lease.
-pub(crate) const BATCH_BYTES_MAX: usize = 16 << 20;
-
-/// How many items go together: up to `most`, with no more bytes than [`BATCH_BYTES_MAX`],
-/// and at least one.
-pub(crate) fn batch_len(bytes: impl IntoIterator<Item = usize>, most: usize) -> usize {
-    let mut total = 0_usize;
-    let fits = |(place, bytes): &(usize, usize)| {
-        total = total.saturating_add(*bytes);
-        *place == 0 || total <= BATCH_BYTES_MAX
-    };
-    bytes.into_iter().take(most.max(1)).enumerate().take_while(fits).count()
-}
 
 /// The most signals that wait in a run, or in a [`Mailbox`], for someone to ask for them.
 pub const SIGNALS_MAX: usize = 1_000;
@@ -387,35 +373,10 @@ pub trait Store: WorkerLink + ScheduleStore + QueueStore + DutyStore {
     fn hint_staged(&self) {}
 }
 
-/// Refuses a batch over the limit.
-pub(crate) fn check_batch(len: usize) -> Result<(), StoreError> {
-    if len > BATCH_MAX {
-        let text = format!("a batch of {len} is over the limit of {BATCH_MAX}");
-        return Err(StoreError::Conflict(text));
-    }
-    Ok(())
-}
-
 /// Why a run is cancelled whose place in a lane others have.
 pub(crate) const SUPERSEDED: &str = "a newer run has its place in the lane of a limit";
 
 /// Why a run in this state cannot be retried or cancelled.
 pub(crate) fn wrong_state(run: RunId, state: RunState, wanted: &str, done: &str) -> StoreError {
     StoreError::Conflict(format!("run {run} is {state}, only a {wanted} run can be {done}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_batch_is_cut_by_count_and_by_bytes_and_has_at_least_one() {
-        assert_eq!(batch_len([1; 10], 4), 4);
-        assert_eq!(batch_len([1; 3], 4), 3);
-        assert_eq!(batch_len([BATCH_BYTES_MAX / 2; 3], 4), 2);
-        assert_eq!(batch_len([BATCH_BYTES_MAX + 1, 1], 4), 1);
-        assert_eq!(batch_len([1, BATCH_BYTES_MAX, 1], 4), 1);
-        assert_eq!(batch_len([usize::MAX, usize::MAX], 4), 1);
-        assert_eq!(batch_len([], 4), 0);
-    }
 }

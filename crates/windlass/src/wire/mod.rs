@@ -9,6 +9,7 @@ mod duties;
 mod errors;
 mod events;
 mod log;
+mod parts;
 mod records;
 mod retention;
 mod schedules;
@@ -31,6 +32,7 @@ pub use windlass_proto::v1;
 
 pub use errors::{ERROR_METADATA, error_of_status, status_of_error};
 pub use events::{read_why, write_why};
+pub use parts::{PART_BYTES_MAX, extend_reply, split_reply};
 pub use worker::{
     read_answers, read_tasks, read_to_undo, write_answers, write_tasks, write_to_undo,
 };

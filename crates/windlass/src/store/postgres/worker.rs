@@ -13,35 +13,31 @@ use super::repeat::{repeat, without_unsound};
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
     Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Recording, Refusal, Release, Store,
-    StoreError, TakeSignal, Taken, ToUndo, WorkerLink, check_batch,
+    StoreError, TakeSignal, Taken, ToUndo, WorkerLink, check_batch, fitting,
 };
 
-/// Calls a verb for a batch, and for each item alone if something in the batch cannot be stored:
-/// that must not keep the others back.
+/// Calls a verb for a batch but for what is too large, and for each item alone if something else in
+/// the batch cannot be stored: that must not keep the others back.
 macro_rules! or_alone {
     ($store:ident . $together:ident ( $batch:ident ), $is_large:expr, $what:literal) => {{
-        let is_large = $is_large;
-        if !$batch.iter().any(is_large) {
-            match $store.$together(&$batch).await {
-                Err(fault) if cannot_be_stored(&fault) => {}
-                other => return Ok(other?),
-            }
-        }
-        let mut answers = Vec::with_capacity($batch.len());
-        for one in &$batch {
-            if is_large(one) {
-                answers.push(Answer::Refused(Refusal::Invalid));
-                continue;
-            }
-            match $store.$together(std::slice::from_ref(one)).await {
-                Err(fault) if cannot_be_stored(&fault) => {
-                    tell_unstorable(&fault, $what);
-                    answers.push(Answer::Refused(Refusal::Invalid));
+        let (batch, places) = fitting($batch, $is_large);
+        let answers = match $store.$together(&batch).await {
+            Err(fault) if cannot_be_stored(&fault) => {
+                let mut answers = Vec::with_capacity(batch.len());
+                for one in &batch {
+                    match $store.$together(std::slice::from_ref(one)).await {
+                        Err(fault) if cannot_be_stored(&fault) => {
+                            tell_unstorable(&fault, $what);
+                            answers.push(Answer::Refused(Refusal::Invalid));
+                        }
+                        other => answers.extend(other?),
+                    }
                 }
-                other => answers.extend(other?),
+                answers
             }
-        }
-        Ok(answers)
+            other => other?,
+        };
+        Ok(places.answers(answers))
     }};
 }
 
