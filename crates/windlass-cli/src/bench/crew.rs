@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinSet;
 use windlass::store::postgres::PostgresOptions;
 use windlass::{Ctx, TaskError, Windlass, Workflow};
 
@@ -69,7 +70,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     task: Task,
 
-    /// How many it does at once.
+    /// How many workers there are.
+    #[arg(long)]
+    workers: u32,
+
+    /// How many tasks each runs at once.
     #[arg(long)]
     slots: usize,
 
@@ -87,21 +92,33 @@ impl std::fmt::Debug for Arguments {
 
 /// Says that it is ready, waits for a line, works until its standard input is closed.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let windlass = match arguments.url.starts_with("http://") {
-        true => Windlass::connect_server(&arguments.url)?,
-        false => Windlass::connect(PostgresOptions::new(&arguments.url)).await?,
-    };
+    let mut engines = Vec::new();
+    for _ in 0..arguments.workers {
+        engines.push(match arguments.url.starts_with("http://") {
+            true => Windlass::connect_server(&arguments.url)?,
+            false => Windlass::connect(PostgresOptions::new(&arguments.url)).await?,
+        });
+    }
     let workflow = arguments.task.build()?;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     say(READY)?;
     if lines.next_line().await?.is_some() {
-        let mut worker = windlass.worker().register(&workflow).slots(arguments.slots);
-        if let Some(millis) = arguments.lease_ms {
-            worker = worker.lease(Duration::from_millis(millis));
+        let mut workers = Vec::new();
+        for windlass in &engines {
+            let mut worker = windlass.worker().register(&workflow).slots(arguments.slots);
+            if let Some(millis) = arguments.lease_ms {
+                worker = worker.lease(Duration::from_millis(millis));
+            }
+            workers.push(worker.spawn()?);
         }
-        let worker = worker.spawn()?;
         while lines.next_line().await?.is_some() {}
-        worker.drain().await?;
+        let mut ends = JoinSet::new();
+        for worker in workers {
+            ends.spawn(worker.drain());
+        }
+        while let Some(ended) = ends.join_next().await {
+            ended??;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -110,6 +127,16 @@ fn say(word: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{word}")?;
     out.flush()
+}
+
+/// How many work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Force {
+    pub(crate) processes: u32,
+    /// Of each process; each has a connection of its own.
+    pub(crate) workers: u32,
+    /// Of each worker.
+    pub(crate) slots: u32,
 }
 
 /// Some worker processes. Dropped, they are killed.
@@ -126,17 +153,17 @@ impl Crew {
     /// Starts processes on a database or a server, and waits until they are connected.
     pub(crate) async fn hire(
         url: &str,
-        count: u32,
-        slots: u32,
+        force: Force,
         task: Task,
         lease: Option<Duration>,
     ) -> anyhow::Result<Crew> {
         let program = std::env::current_exe().context("this program cannot be found")?;
         let mut crew = Crew(Vec::new());
-        for _ in 0..count {
+        for _ in 0..force.processes {
             let mut command = Command::new(&program);
             command.env(URL, url);
-            command.args(["bench-worker", "--slots", &slots.to_string()]);
+            command.args(["bench-worker", "--workers", &force.workers.to_string()]);
+            command.args(["--slots", &force.slots.to_string()]);
             let task = task.to_possible_value().context("every task has a name")?;
             command.args(["--task", task.get_name()]);
             if let Some(lease) = lease {
@@ -224,15 +251,14 @@ impl Member {
 pub(crate) async fn drain_by(
     ground: &Ground,
     url: &str,
-    processes: u32,
-    slots: u32,
+    force: Force,
     tasks: u32,
 ) -> anyhow::Result<Duration> {
     let workflow = chain(Task::Nothing.workflow(), 1, &Counter::expecting(u64::MAX));
     let windlass = ground.engine().await?;
     start(&windlass, &workflow, tasks as usize, 1).await?;
     ground.settle().await?;
-    let mut crew = Crew::hire(url, processes, slots, Task::Nothing, None).await?;
+    let mut crew = Crew::hire(url, force, Task::Nothing, None).await?;
     let began = Instant::now();
     crew.go().await?;
     // The narrow tables are empty when everything has ended.

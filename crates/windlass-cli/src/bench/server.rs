@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use windlass::Windlass;
 
-use super::crew::drain_by;
+use super::crew::{Force, drain_by};
 use super::ground::Ground;
 use super::meter::cpu_of;
 use super::report::Report;
@@ -33,6 +33,10 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     starts: u32,
 
+    /// How many workers are many; together they run as many tasks at once as the others.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    crowd: u32,
+
     /// How many workers have nothing to do.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     idle: u32,
@@ -46,15 +50,21 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     let mut report = Report::new("server");
     let mut server = Serving::start(ground).await?;
     let tasks = f64::from(arguments.tasks);
-    let Arguments { processes, slots, .. } = *arguments;
-    let drain = async |url: &str| drain_by(ground, url, processes, slots, arguments.tasks).await;
+    let Arguments { processes, slots, crowd, .. } = *arguments;
+    let few = Force { processes, workers: 1, slots };
+    let workers = crowd.div_ceil(processes);
+    let many = Force { processes, workers, slots: slots.div_ceil(workers) };
+    let drain = async |url: &str, force| drain_by(ground, url, force, arguments.tasks).await;
     // Once before, so that both find the tables as used as each other.
-    drain(ground.url()).await?;
-    let direct = tasks / drain(ground.url()).await?.as_secs_f64();
-    let served = tasks / drain(&server.url).await?.as_secs_f64();
+    drain(ground.url(), few).await?;
+    let direct = tasks / drain(ground.url(), few).await?.as_secs_f64();
+    let served = tasks / drain(&server.url, few).await?.as_secs_f64();
+    let crowded = tasks / drain(&server.url, many).await?.as_secs_f64();
     report.add("direct_tasks_per_second", "tasks, connected to the database", direct, "per second");
     report.add("tasks_per_second", "tasks, through a server", served, "per second");
     report.add("kept", "kept", served / direct, "");
+    let label = format!("tasks, through a server with {} workers", processes * workers);
+    report.add("crowd_tasks_per_second", label, crowded, "per second");
     let direct = latency(arguments, &ground.engine().await?).await?;
     let served = latency(arguments, &Windlass::connect_server(&server.url)?).await?;
     report.add("direct_start_p50_ms", "start, connected to the database, p50", direct, "ms");

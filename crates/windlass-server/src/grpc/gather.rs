@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use windlass::store::StoreError;
 
 /// How many operations of one kind are under way at once.
-const WAYS: usize = 3;
+pub(crate) const WAYS: usize = 3;
 
 /// The most items of one operation that is gathered.
 const GATHER_MAX: usize = 2_000;
@@ -71,10 +71,11 @@ impl<I: Clone + Send + 'static, A: Send + 'static> Gather<I, A> {
         answered.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the server ends".into())))
     }
 
-    /// A way of one's own, if there is one: for an operation that does more than gather.
-    pub(crate) fn way(self: &Arc<Self>) -> Option<Way<I, A>> {
+    /// A way of one's own, if there is one and no more than so many are taken: for an operation
+    /// that does more than gather.
+    pub(crate) fn way(self: &Arc<Self>, taken_max: usize) -> Option<Way<I, A>> {
         let mut waiting = self.waiting();
-        (waiting.busy < WAYS).then(|| {
+        (waiting.busy < WAYS && waiting.busy <= taken_max).then(|| {
             waiting.busy += 1;
             Way(Arc::clone(self))
         })
@@ -184,8 +185,8 @@ mod tests {
     async fn an_error_is_told_to_all_and_the_way_is_free_again() {
         let gather: Arc<Gather<u8, u8>> =
             Gather::new(|_| Box::pin(async { Err(StoreError::Unavailable("gone".into())) }));
-        let way = gather.way();
-        assert!(way.is_some());
+        let way = gather.way(0);
+        assert!(way.is_some() && gather.way(0).is_none() && gather.way(1).is_some());
         drop(way);
         let told = gather.tell(vec![1], 1).await;
         assert_eq!(told, Err(StoreError::Unavailable("gone".into())));

@@ -47,9 +47,9 @@ impl Replies {
         (Replies { urgent, bulk, room }, outbound)
     }
 
-    /// Whether nobody reads any more.
-    pub(super) fn is_closed(&self) -> bool {
-        self.urgent.is_closed()
+    /// For whoever must know whether someone reads still.
+    pub(super) fn listener(&self) -> Listener {
+        Listener(self.urgent.clone())
     }
 
     /// When nobody reads any more.
@@ -112,6 +112,17 @@ fn is_bulk(reply: &Reply) -> bool {
         | Reply::Error(_)
         | Reply::Hint(_)
         | Reply::Goodbye(_) => false,
+    }
+}
+
+/// Whoever reads a stream.
+#[derive(Clone)]
+pub(super) struct Listener(mpsc::Sender<Waiting>);
+
+impl Listener {
+    /// Whether they read still.
+    pub(super) fn is_there(&self) -> bool {
+        !self.0.is_closed()
     }
 }
 

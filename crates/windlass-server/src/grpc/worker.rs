@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status, Streaming};
 use windlass::remote::MESSAGE_BYTES_MAX;
 use windlass::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, Finished, Heartbeat, Hello, Recording,
-    Store, TakeSignal, Taken,
+    Store, StoreError, TakeSignal, Taken,
 };
 use windlass::wire::{
     Wire, WireError, large, name, parse, read, read_all, required, v1, write_all, write_answers,
@@ -26,9 +26,9 @@ use windlass_proto::v1::worker_request::Request as Asked;
 use windlass_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
 
 use super::Refused;
-use super::gather::Gather;
+use super::gather::{Gather, WAYS};
 use super::idle::{Idle, Kind, Wake};
-use super::replies::Replies;
+use super::replies::{Listener, Replies};
 use super::sizes::tell_tasks;
 
 /// The most requests of one stream that are under way: who says more is not read until some are
@@ -44,8 +44,9 @@ const WORKERS_MAX: usize = 1_000;
 /// How long the answer to a claim may be held back.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// The most claims that are under way at the store.
-const CLAIMS_MAX: usize = 6;
+/// How many results are so many that a claim goes with them even while others are under way: the
+/// results of few are better said together with others.
+const RESULTS_MANY: usize = 50;
 
 /// The door for workers.
 #[derive(Clone)]
@@ -54,7 +55,7 @@ pub(super) struct WorkerApi(Arc<Shared>);
 struct Shared {
     store: Arc<dyn Store>,
     idle: Arc<Idle>,
-    claims: Semaphore,
+    claims: Arc<Gather<Asking, Result<Vec<Claimed>, StoreError>>>,
     finishes: Arc<Gather<Completion, Answer>>,
     recordings: Arc<Gather<Recording, Answer>>,
     checkpoints: Arc<Gather<Checkpoint, Answer>>,
@@ -69,10 +70,14 @@ impl WorkerApi {
         let watching = Arc::clone(&idle).watch();
         tokio::spawn(ending.clone().run_until_cancelled_owned(watching));
         let (one, two, three, four) = (store.clone(), store.clone(), store.clone(), store.clone());
+        let five = Arc::clone(&store);
         WorkerApi(Arc::new(Shared {
             store,
             idle,
-            claims: Semaphore::new(CLAIMS_MAX),
+            claims: Gather::new(move |batch| {
+                let store = Arc::clone(&five);
+                Box::pin(async move { Ok(claim_many(&*store, batch).await) })
+            }),
             finishes: Gather::new(move |batch| {
                 let store = Arc::clone(&one);
                 Box::pin(async move { store.finish(batch).await })
@@ -129,6 +134,27 @@ struct Session {
 struct Permit {
     request: OwnedSemaphorePermit,
     bytes: OwnedSemaphorePermit,
+}
+
+/// A claim that is to be said to the store.
+#[derive(Clone)]
+struct Asking {
+    request: ClaimRequest,
+    listener: Listener,
+}
+
+/// Claims for many. Nothing is leased to who has gone meanwhile.
+async fn claim_many(
+    store: &dyn Store,
+    mut batch: Vec<Asking>,
+) -> Vec<Result<Vec<Claimed>, StoreError>> {
+    let here: Vec<bool> = batch.iter().map(|one| one.listener.is_there()).collect();
+    let mut places = here.iter();
+    batch.retain(|_| places.next().copied().unwrap_or(true));
+    let requests = batch.into_iter().map(|one| one.request).collect();
+    let mut told = store.claim_many(requests).await.into_iter();
+    let answer = |is_here| if is_here { told.next() } else { Some(Ok(Vec::new())) };
+    here.into_iter().map_while(answer).collect()
 }
 
 /// What is known of a worker on a stream.
@@ -337,13 +363,8 @@ impl Session {
             began = began.blind();
             Vec::new()
         } else {
-            // Closed never: it is ours.
-            let _permit = claims.acquire().await;
-            // Nothing is leased to who has gone meanwhile.
-            if self.replies.is_closed() {
-                return Ok(v1::Tasks::default());
-            }
-            store.claim(request).await?
+            let asking = Asking { request, listener: self.replies.listener() };
+            claims.tell(vec![asking], 0).await?.pop().unwrap_or(Ok(Vec::new()))?
         };
         if limit == 0 {
             return Ok(v1::Tasks::default());
@@ -380,7 +401,8 @@ impl Session {
         // A claim that makes no sense must not cost what was done.
         let next = results.next.and_then(|next| self.claim_request(next).ok());
         if let Some((request, kind)) = next
-            && let Some(_way) = finishes.way()
+            && let Some(_way) =
+                finishes.way(if completions.len() < RESULTS_MANY { 0 } else { WAYS })
         {
             let limit = request.limit;
             let Finished { answers, claimed } =

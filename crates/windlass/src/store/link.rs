@@ -36,6 +36,19 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// worker whose lease has run out, is answered with no tasks.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError>;
 
+    /// Answers the claims of several workers, in their order, each as [`Self::claim`] does.
+    /// For whoever claims for many: a store may look once for those that look for the same.
+    async fn claim_many(
+        &self,
+        requests: Vec<ClaimRequest>,
+    ) -> Vec<Result<Vec<Claimed>, StoreError>> {
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            answers.push(self.claim(request).await);
+        }
+        answers
+    }
+
     /// Applies decisions about running tasks, each with everything that follows
     /// from it for its run. The answers are in the order of the requests; each is
     /// judged alone, and one that cannot be stored does not keep the others back.

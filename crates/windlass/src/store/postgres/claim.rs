@@ -1,13 +1,12 @@
 //! Claims: which routes to look at, from where on, and what the worker is told.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use uuid::Uuid;
-use windlass_core::{Fence, Priority, QueueName, TaskId, Timestamp, WorkerId, first_priority};
+use windlass_core::{ClaimSeq, Fence, TaskId, Timestamp, WorkerId};
 
 use super::PostgresStore;
 use super::fault::Fault;
@@ -18,6 +17,8 @@ use super::leases::{Life, limit_leases};
 use super::names::{
     ROUTES_AFTER_ENOUGH, ROUTES_AFTER_LITTLE, ROUTES_AFTER_NOTHING, Route, RouteKey,
 };
+use super::order::{Firsts, Standing, firsts_of, in_turn};
+use super::party::Party;
 use super::pool::{Ask, Params, Tx};
 use super::statements as sql;
 use super::time::At;
@@ -38,6 +39,8 @@ pub(super) struct Taken {
     pub(super) route: i32,
     pub(super) tenant: i32,
     pub(super) slot: (i64, i64),
+    /// Whom it was taken for, if by a claim.
+    pub(super) worker: Option<WorkerId>,
     pub(super) fence: Fence,
     pub(super) attempt: u32,
     pub(super) at: Timestamp,
@@ -51,6 +54,7 @@ impl Taken {
             route: row.get("route_id"),
             tenant: row.get("tenant_id"),
             slot: (row.get("tag"), row.get("seq")),
+            worker: Some(WorkerId::from_uuid(row.get("worker_id"))),
             fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
             attempt: row.get::<_, i32>("attempt").cast_unsigned(),
             at: row.get::<_, At>("at").0,
@@ -89,9 +93,10 @@ impl Opening {
     }
 }
 
-/// Tasks that were taken for a worker, which is told of them once they are its own.
+/// Tasks that were taken for workers, which are told of them once they are their own.
 pub(super) struct Handout {
     names: Named,
+    workers: Vec<WorkerId>,
     taken: Vec<Taken>,
     questions: Questions,
     /// How many of the last statements answer them.
@@ -113,16 +118,15 @@ pub(super) struct Grab {
     counts: Vec<i64>,
     wanted: Vec<Wanted>,
     firsts: Firsts,
-    worker: Uuid,
-    seq: i64,
+    party: Party,
     now: Option<At>,
 }
 
 impl Grab {
     /// The parameters of [`sql::CLAIM`].
     pub(super) fn params(&self) -> [&(dyn ToSql + Sync); 6] {
-        let Grab { routes, floors, counts, worker, seq, now, .. } = self;
-        [routes, floors, counts, worker, seq, now]
+        let Grab { routes, floors, counts, party: Party { workers, seqs }, now, .. } = self;
+        [routes, floors, counts, workers, seqs, now]
     }
 
     /// What it has brought.
@@ -198,61 +202,6 @@ async fn candidates(
     Ok((rows, all))
 }
 
-/// Something that stands in a route.
-struct Standing<T> {
-    queue: QueueName,
-    order: (std::cmp::Reverse<Priority>, (i64, i64)),
-    item: T,
-}
-
-/// The priorities that a claim begins with in queues, where that is not the largest.
-type Firsts = BTreeMap<QueueName, Priority>;
-
-/// The priorities that a claim begins with, by what stands in the queues.
-fn firsts_of<T>(request: &ClaimRequest, standing: &[Standing<T>]) -> Firsts {
-    let mut queues: BTreeMap<&QueueName, BTreeSet<std::cmp::Reverse<Priority>>> = BTreeMap::new();
-    for one in standing {
-        queues.entry(&one.queue).or_default().insert(one.order.0);
-    }
-    let first = |(queue, priorities): (&QueueName, BTreeSet<std::cmp::Reverse<Priority>>)| {
-        let priorities: Vec<Priority> = priorities.into_iter().map(|one| one.0).collect();
-        Some((queue.clone(), first_priority(request.seq.0, &priorities)?))
-    };
-    queues.into_iter().filter_map(first).collect()
-}
-
-/// What is taken and in which order: one of each queue in turn, beginning with another one
-/// at each claim; within a queue by priority, tag and age.
-fn in_turn<T>(
-    request: &ClaimRequest,
-    mut standing: Vec<Standing<T>>,
-    firsts: &Firsts,
-    limit: usize,
-) -> Vec<T> {
-    let is_later = |one: &Standing<T>| firsts.get(&one.queue) != Some(&one.order.0.0);
-    standing.sort_by_key(|one| (is_later(one), one.order));
-    let mut queues: BTreeMap<QueueName, VecDeque<T>> = BTreeMap::new();
-    for one in standing {
-        queues.entry(one.queue).or_default().push_back(one.item);
-    }
-    let mut order: Vec<&QueueName> = request.queues.iter().collect();
-    let first = request.seq.0 as usize % order.len().max(1);
-    order.rotate_left(first);
-    let mut taken = Vec::new();
-    while taken.len() < limit && !order.is_empty() {
-        order.retain(|queue| {
-            if taken.len() == limit {
-                return true;
-            }
-            let next = queues.get_mut(*queue).and_then(VecDeque::pop_front);
-            let is_there = next.is_some();
-            taken.extend(next);
-            is_there
-        });
-    }
-    taken
-}
-
 impl PostgresStore {
     /// One of the tries of a call.
     pub(super) async fn claim_try(
@@ -280,14 +229,15 @@ impl PostgresStore {
     async fn claim_once(&self, request: &ClaimRequest) -> Result<Option<Vec<Claimed>>, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
-        let opening = self.opening(request)?;
+        let party = Party::of_one(request)?;
+        let opening = self.opening(request, &party);
         let early = opening.early.as_ref().map(Grab::params);
         let levels: Params<'_> = &[&opening.levels];
         let also = opening.asks(levels, early.as_ref().map(|early| early.as_slice()));
         let began = Instant::now();
         let (life, now, rows) = self.lock_worker_and(&tx, request.worker, &also).await?;
         let (times, early) = opening.read(rows, began.elapsed());
-        let Some(mut life) = life.filter(Life::is_live) else {
+        let Some(life) = life.filter(Life::is_live) else {
             self.peeks.forget(request.worker);
             return Err(StoreError::LeaseLost(request.worker).into());
         };
@@ -297,84 +247,110 @@ impl PostgresStore {
         if life.is_late(now) {
             return Ok(Some(Vec::new()));
         }
-        let looks = &[Found::Nothing, Found::TooLittle];
-        let mut taken = self.take(&tx, request, &opening.routes, &times, early, looks).await?;
-        let is_short = taken.len() < request.limit;
-        let every = match (taken.is_empty(), is_short) {
-            (true, _) => ROUTES_AFTER_NOTHING,
-            (false, true) => ROUTES_AFTER_LITTLE,
-            (false, false) => ROUTES_AFTER_ENOUGH,
-        };
-        if self.names.read_routes(&tx, every).await? && is_short {
-            let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
-            self.see_ring_in(&tx).await?;
-            let routes = self.routes_of(request);
-            taken.extend(self.take(&tx, &rest, &routes, &times, None, looks).await?);
-        }
+        let taken = self.take_all(&tx, request, &party, &opening.routes, &times, early).await?;
         let mut writes = Writes::default();
-        let handout = self.hand_out(&tx, request, &mut life, now, taken, &mut writes).await?;
+        let handout =
+            self.hand_out(&tx, vec![(request.seq, life)], now, taken, &mut writes).await?;
         let rows = tx.commit(writes).await?;
-        Ok(Some(self.handed_out(request.worker, handout, rows)))
+        Ok(Some(self.handed_out(handout, rows).map(|(_, claimed)| claimed).collect()))
     }
 
-    pub(super) fn opening(&self, request: &ClaimRequest) -> Result<Opening, Fault> {
+    pub(super) fn opening(&self, request: &ClaimRequest, party: &Party) -> Opening {
         let routes = self.routes_of(request);
         let levels = self.levels_to_read(&routes);
         let early = match routes.as_slice() {
             [_] if request.limit > 0 => {
                 let all = Wanted { count: request.limit, is_all: false, first: None };
                 let floors = self.floors_of(&routes, Found::Nothing);
-                Some(self.grab(request, &routes, floors, vec![all], Firsts::new())?)
+                Some(self.grab(party.clone(), &routes, floors, vec![all], Firsts::new()))
             }
             _ => None,
         };
-        Ok(Opening { routes, levels, early })
+        Opening { routes, levels, early }
     }
 
-    /// Writes down that tasks which were taken are a worker's, and asks what it must know of
+    /// Takes as much as there is and is wanted, also from routes that were not known before.
+    pub(super) async fn take_all(
+        &self,
+        tx: &Tx<'_>,
+        request: &ClaimRequest,
+        party: &Party,
+        routes: &[(RouteKey, Route)],
+        times: &HashMap<i32, i64>,
+        early: Option<Catch>,
+    ) -> Result<Vec<Taken>, Fault> {
+        let looks = &[Found::Nothing, Found::TooLittle];
+        let mut taken = self.take(tx, request, party, routes, times, early, looks).await?;
+        let is_short = taken.len() < request.limit;
+        let every = match (taken.is_empty(), is_short) {
+            (true, _) => ROUTES_AFTER_NOTHING,
+            (false, true) => ROUTES_AFTER_LITTLE,
+            (false, false) => ROUTES_AFTER_ENOUGH,
+        };
+        if self.names.read_routes(tx, every).await? && is_short {
+            let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
+            let party = party.behind(taken.len());
+            self.see_ring_in(tx).await?;
+            let routes = self.routes_of(request);
+            taken.extend(self.take(tx, &rest, &party, &routes, times, None, looks).await?);
+        }
+        Ok(taken)
+    }
+
+    /// Writes down that tasks which were taken are of workers, and asks what these must know of
     /// them. The last statements.
     pub(super) async fn hand_out(
         &self,
         tx: &Tx<'_>,
-        request: &ClaimRequest,
-        life: &mut Life,
+        claims: Vec<(ClaimSeq, Life)>,
         now: Timestamp,
         taken: Vec<Taken>,
         writes: &mut Writes<'_>,
     ) -> Result<Handout, Fault> {
-        let taken_at = taken.iter().map(|one| one.at).max();
-        let begins = taken_at.filter(|_| !life.holds_tasks());
-        life.last_claim = request.seq;
-        if let Some(at) = begins {
-            life.lease_until = at + life.lease;
-        }
         let names = self.names_of(tx, &taken).await?;
-        life.beat(writes);
-        let at = taken_at.unwrap_or(now);
-        write_history(writes, at, &names.started(&taken, request.worker))?;
-        let is_limited = limit_leases(writes, at, &names.limited(&taken));
+        let mut taken_at: HashMap<Option<WorkerId>, Timestamp> = HashMap::new();
+        for one in &taken {
+            let at = taken_at.entry(one.worker).or_insert(one.at);
+            *at = one.at.max(*at);
+        }
+        let mut workers = Vec::with_capacity(claims.len());
         // Whoever reaps looks at least so often, and sees longer leases in time.
-        let is_short = begins.is_some() && life.lease < LOOK_PAUSE_MAX;
+        let mut is_short = false;
+        for (seq, mut life) in claims {
+            life.last_claim = seq;
+            let taken_at = taken_at.get(&Some(life.worker)).copied();
+            if let Some(at) = taken_at.filter(|_| !life.holds_tasks()) {
+                life.lease_until = at + life.lease;
+                is_short |= life.lease < LOOK_PAUSE_MAX;
+            }
+            life.beat(writes);
+            workers.push(life.worker);
+        }
+        let at = taken_at.values().copied().max().unwrap_or(now);
+        write_history(writes, at, &names.started(&taken))?;
+        let is_limited = limit_leases(writes, at, &names.limited(&taken));
         let questions = Questions::of(&names, &taken);
         let count = questions.ask(writes);
-        Ok(Handout { names, taken, questions, count, is_to_watch: is_limited || is_short })
+        let is_to_watch = is_limited || is_short;
+        Ok(Handout { names, workers, taken, questions, count, is_to_watch })
     }
 
-    /// What the worker is told, once that is committed.
+    /// What each worker is told, once that is committed.
     pub(super) fn handed_out(
         &self,
-        worker: WorkerId,
         handout: Handout,
         mut rows: Vec<Vec<Row>>,
-    ) -> Vec<Claimed> {
-        let Handout { names, taken, questions, count, is_to_watch } = handout;
-        self.peeks.forget(worker);
+    ) -> impl Iterator<Item = (Option<WorkerId>, Claimed)> {
+        let Handout { names, workers, taken, questions, count, is_to_watch } = handout;
+        workers.into_iter().for_each(|worker| self.peeks.forget(worker));
         self.firsts.remember(taken.iter().filter(|one| names.is_first(one)).map(|one| one.id));
         if is_to_watch {
             self.hint_timers();
         }
         let answers = rows.split_off(rows.len().saturating_sub(count));
-        Facts::of(names, &questions, &answers).tell_all(&taken)
+        let told: Vec<_> = Facts::of(names, &questions, &answers).tell_all(&taken).collect();
+        let of = |(one, told): (Taken, Option<Claimed>)| Some((one.worker, told?));
+        taken.into_iter().zip(told).filter_map(of)
     }
 
     /// Takes tasks off their queues and leases them, in the order in which they are to be
@@ -382,10 +358,12 @@ impl PostgresStore {
     ///
     /// Virtual times were read before, and the first look may have been made. Each look begins
     /// where the floor for what it may have found says.
+    #[expect(clippy::too_many_arguments, reason = "all of them differ between its callers")]
     pub(super) async fn take(
         &self,
         tx: &Tx<'_>,
         request: &ClaimRequest,
+        party: &Party,
         routes: &[(RouteKey, Route)],
         virtual_times: &HashMap<i32, i64>,
         mut early: Option<Catch>,
@@ -409,7 +387,10 @@ impl PostgresStore {
                 let rest = request.limit - taken.len();
                 let catch = match early {
                     Some(catch) => catch,
-                    None => self.take_from(tx, request, routes, floors, rest).await?,
+                    None => {
+                        let party = party.behind(taken.len());
+                        self.take_from(tx, request, party, routes, floors, rest).await?
+                    }
                 };
                 let (floors, took) = (&catch.floors, catch.took);
                 let mut lasts: HashMap<i32, i64> = HashMap::new();
@@ -450,6 +431,7 @@ impl PostgresStore {
         &self,
         tx: &Tx<'_>,
         request: &ClaimRequest,
+        party: Party,
         routes: &[(RouteKey, Route)],
         floors: Vec<i64>,
         limit: usize,
@@ -459,7 +441,7 @@ impl PostgresStore {
             [_] => (vec![Wanted { count: limit, is_all: false, first: None }], Firsts::new()),
             _ => self.choose(tx, request, routes, &floors, limit).await?,
         };
-        let grab = self.grab(request, routes, floors, wanted, firsts)?;
+        let grab = self.grab(party, routes, floors, wanted, firsts);
         let rows = tx.query(&sql::CLAIM, &grab.params()).await?;
         Ok(grab.catch(&rows, began.elapsed()))
     }
@@ -471,33 +453,22 @@ impl PostgresStore {
 
     fn grab(
         &self,
-        request: &ClaimRequest,
+        party: Party,
         routes: &[(RouteKey, Route)],
         floors: Vec<i64>,
         wanted: Vec<Wanted>,
         firsts: Firsts,
-    ) -> Result<Grab, Fault> {
+    ) -> Grab {
         let counts: Vec<i64> =
             wanted.iter().map(|one| i64::try_from(one.count).unwrap_or(i64::MAX)).collect();
-        let seq = i64::try_from(request.seq.0).map_err(|_| {
-            let text = format!("claim number {} is over the limit of {}", request.seq.0, i64::MAX);
-            StoreError::Conflict(text)
-        })?;
-        Ok(Grab {
-            routes: routes.iter().map(|(_, route)| route.id).collect(),
-            floors,
-            counts,
-            wanted,
-            firsts,
-            worker: *request.worker.as_uuid(),
-            seq,
-            now: self.clock.as_ref().map(|clock| At(clock.now())),
-        })
+        let routes = routes.iter().map(|(_, route)| route.id).collect();
+        let now = self.clock.as_ref().map(|clock| At(clock.now()));
+        Grab { routes, floors, counts, wanted, firsts, party, now }
     }
 
     /// The levels whose virtual times are of use: of routes that were dry before, or are to be
     /// swept.
-    fn levels_to_read(&self, routes: &[(RouteKey, Route)]) -> Vec<i32> {
+    pub(super) fn levels_to_read(&self, routes: &[(RouteKey, Route)]) -> Vec<i32> {
         let is_wanted =
             |front| self.floors.is_dry(front) || self.floors.get(front, Found::Nothing) == i64::MIN;
         let wanted = routes.iter().filter(|(_, route)| is_wanted(Front::Route(route.id)));

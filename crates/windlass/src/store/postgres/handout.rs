@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
     Definition, EventBody, Failure, Fence, Payload, RunId, StepRecord, TaskEvent, TaskEventKind,
-    TaskId, TaskIndex, TaskKind, TaskSpec, TaskState, Tenant, TraceContext, WorkerId,
+    TaskId, TaskIndex, TaskKind, TaskSpec, TaskState, Tenant, TraceContext,
 };
 
 use super::checkpoint::{Left, read_left};
@@ -45,8 +45,9 @@ impl Named {
     }
 
     /// What is written down of their beginning.
-    pub(super) fn started(&self, taken: &[Taken], worker: WorkerId) -> Vec<(RunId, EventBody)> {
+    pub(super) fn started(&self, taken: &[Taken]) -> Vec<(RunId, EventBody)> {
         let event = |one: &Taken| {
+            let worker = one.worker?;
             let event = TaskEvent {
                 task: one.id.index,
                 name: self.spec(one).name.clone(),
@@ -56,9 +57,9 @@ impl Named {
                 fence: one.fence,
                 attempt: one.attempt,
             };
-            (one.id.run, EventBody::Task(event))
+            Some((one.id.run, EventBody::Task(event)))
         };
-        taken.iter().map(event).collect()
+        taken.iter().filter_map(event).collect()
     }
 }
 
@@ -180,7 +181,7 @@ impl Facts {
     }
 
     /// What the worker is told of the tasks it was given.
-    pub(super) fn tell_all(&self, taken: &[Taken]) -> Vec<Claimed> {
+    pub(super) fn tell_all(&self, taken: &[Taken]) -> impl Iterator<Item = Option<Claimed>> {
         let told = |one: &Taken| match self.tell(one) {
             Ok(told) => Some(told),
             // The worker does not know of it, and its next heartbeat hands it back. It must not
@@ -191,7 +192,7 @@ impl Facts {
                 None
             }
         };
-        taken.iter().filter_map(told).collect()
+        taken.iter().map(told)
     }
 
     /// The same for tasks of which none may be left out.

@@ -30,7 +30,7 @@ const IDLE_WORKER_KEPT: Duration = Duration::from_secs(60 * 60);
 
 /// A worker that this transaction has locked, with its last sign of life.
 pub(super) struct Life {
-    worker: WorkerId,
+    pub(super) worker: WorkerId,
     state: Alive,
     pub(super) lease: Duration,
     pulse: i64,
@@ -76,10 +76,31 @@ impl Life {
     ) -> Result<Option<Life>, Fault> {
         let Some(row) = rows.first() else { return Ok(None) };
         let state = Alive::of(worker, row.get("state"))?;
+        let life = Life::read(&BTreeMap::from([(worker, state)]), pulses).pop();
+        Life::whole(worker, state, row, life).map(Some)
+    }
+
+    /// Locked workers, of the rows of [`sql::LOCK_WORKERS`] and [`sql::PULSES`].
+    pub(super) fn of_all(rows: &[Row], pulses: &[Row]) -> Result<BTreeMap<WorkerId, Life>, Fault> {
+        let id = |row: &Row| WorkerId::from_uuid(row.get("id"));
+        let state = |row: &Row| Ok((id(row), Alive::of(id(row), row.get("state"))?));
+        let states = rows.iter().map(state).collect::<Result<BTreeMap<_, _>, Fault>>()?;
+        let read = Life::read(&states, pulses).into_iter().map(|life| (life.worker, life));
+        let mut lives: BTreeMap<WorkerId, Life> = read.collect();
+        for row in rows {
+            let worker = id(row);
+            let life = Life::whole(worker, states[&worker], row, lives.remove(&worker))?;
+            lives.insert(worker, life);
+        }
+        Ok(lives)
+    }
+
+    /// A life by the row of its worker and its last sign.
+    fn whole(worker: WorkerId, state: Alive, row: &Row, life: Option<Life>) -> Result<Life, Fault> {
         let lease = Duration::from_micros(row.get::<_, i64>("lease_micros").unsigned_abs());
-        match Life::read(&BTreeMap::from([(worker, state)]), pulses).pop() {
-            Some(life) => Ok(Some(Life { lease, ..life })),
-            None if state == Alive::Dead => Ok(Some(Life::dead(worker))),
+        match life {
+            Some(life) => Ok(Life { lease, ..life }),
+            None if state == Alive::Dead => Ok(Life::dead(worker)),
             None => {
                 let text = format!("worker {worker} is alive and has given no sign of it");
                 Err(StoreError::Corrupt(text).into())

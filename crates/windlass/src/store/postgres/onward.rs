@@ -14,6 +14,7 @@ use super::floors::Found;
 use super::flush::stray_row;
 use super::leases::Life;
 use super::names::ROUTES_AFTER_ENOUGH;
+use super::party::Party;
 use super::pool::{Ask, Params, Tx};
 use super::statements as sql;
 use super::work::Work;
@@ -57,7 +58,8 @@ impl PostgresStore {
         // A worker that is never short of tasks may make no other claims.
         self.names.read_routes(&tx, ROUTES_AFTER_ENOUGH).await?;
         self.see_ring_in(&tx).await?;
-        let opening = self.opening(request)?;
+        let party = Party::of_one(request)?;
+        let opening = self.opening(request, &party);
         let is_served = |task: &TaskId| {
             let run = work.runs.get(&task.run);
             let key = run.map(|run| run.route_key(task.index));
@@ -85,19 +87,20 @@ impl PostgresStore {
         let now = self.now_of(&rows[2])?;
         let life = Life::of(request.worker, &rows[0], &rows[1])?.filter(Life::is_live);
         let is_new = |life: &Life| request.seq > life.last_claim && !self.peeks.has(request);
-        let Some(mut life) = life.filter(|life| is_new(life) && !life.is_late(now)) else {
+        let Some(life) = life.filter(|life| is_new(life) && !life.is_late(now)) else {
             return Ok(None);
         };
         // What has just become ready stands behind every floor: one look sees it.
         let looks = &[Found::Nothing];
-        let taken = self.take(&tx, request, &opening.routes, &times, early, looks).await?;
+        let taken = self.take(&tx, request, &party, &opening.routes, &times, early, looks).await?;
         let are_taken: BTreeSet<TaskId> = taken.iter().map(|one| one.id).collect();
         // Nobody else need hear of them.
         work.moves.enqueued.retain(|task| !are_taken.contains(task));
         let mut writes = Writes::default();
-        let handout = self.hand_out(&tx, request, &mut life, now, taken, &mut writes).await?;
+        let handout =
+            self.hand_out(&tx, vec![(request.seq, life)], now, taken, &mut writes).await?;
         next.is_sent.store(true, Ordering::Relaxed);
         let rows = self.conclude_with(tx, work, writes).await?;
-        Ok(Some(self.handed_out(request.worker, handout, rows)))
+        Ok(Some(self.handed_out(handout, rows).map(|(_, claimed)| claimed).collect()))
     }
 }

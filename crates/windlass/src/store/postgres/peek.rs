@@ -28,6 +28,11 @@ impl Peeks {
         self.all().get(&request.worker).is_some_and(|newest| *newest >= request.seq)
     }
 
+    /// A claim was answered with nothing.
+    pub(super) fn remember(&self, request: &ClaimRequest) {
+        self.all().insert(request.worker, request.seq);
+    }
+
     /// What the store says of a worker from now on is newer.
     pub(super) fn forget(&self, worker: WorkerId) {
         self.all().remove(&worker);
@@ -51,7 +56,7 @@ impl PostgresStore {
         let is_any = row.get::<_, bool>("has_tasks") || row.get("has_routes");
         let is_none = may_claim && !is_any;
         if is_none {
-            self.peeks.all().insert(request.worker, request.seq);
+            self.peeks.remember(request);
         }
         Ok(is_none)
     }

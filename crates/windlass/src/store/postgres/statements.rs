@@ -334,7 +334,7 @@ sql!(
 );
 sql!(INSERT_HISTORY_ALIKE, "insert_history_alike.sql", [UUID_ARRAY, TIMESTAMPTZ, TEXT]);
 sql!(INSERT_HISTORY, "insert_history.sql", [UUID_ARRAY, TIMESTAMPTZ, TEXT_ARRAY]);
-sql!(CLAIM, "claim.sql", [INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID, INT8, TIMESTAMPTZ]);
+sql!(CLAIM, "claim.sql", [INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ]);
 sql!(CANDIDATES, "candidates.sql", [INT4_ARRAY, INT8_ARRAY, INT8]);
 sql!(PEEK, "peek.sql", [UUID, INT4_ARRAY, INT8_ARRAY, INT8]);
 sql!(VIRTUAL_TIMES, "virtual_times.sql", [INT4_ARRAY]);
@@ -423,6 +423,7 @@ sql!(
 sql!(BEGIN_DRAIN, "begin_drain.sql", [UUID]);
 sql!(LIST_WORKERS, "list_workers.sql", [BOOL, TIMESTAMPTZ, UUID, INT8]);
 sql!(LOCK_WORKER, "lock_worker.sql", [UUID]);
+sql!(LOCK_WORKERS, "lock_workers.sql", [UUID_ARRAY]);
 sql!(LOCK_FREE_WORKER, "lock_free_worker.sql", [UUID]);
 sql!(PULSES, "pulses.sql", [UUID_ARRAY]);
 sql!(BEAT, "beat.sql", [UUID, INT8, TIMESTAMPTZ, INT8, INT8]);

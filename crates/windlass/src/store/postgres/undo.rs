@@ -140,6 +140,7 @@ impl PostgresStore {
             route: 0,
             tenant: row.get("tenant_id"),
             slot: (0, 0),
+            worker: None,
             fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
             attempt: row.get::<_, i32>("attempt").cast_unsigned(),
             at,

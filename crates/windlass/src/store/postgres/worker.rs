@@ -9,6 +9,7 @@ use windlass_core::{Call, PayloadLimit, TaskId, WorkerId};
 use super::PostgresStore;
 use super::fault::{self, Fault, Remedy};
 use super::onward::Next;
+use super::party::Told;
 use super::repeat::{repeat, without_unsound};
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
@@ -61,6 +62,26 @@ fn tell_unstorable(fault: &Fault, what: &str) {
 }
 
 impl PostgresStore {
+    async fn claim_at_once(&self, party: &[&ClaimRequest]) -> Result<Vec<Told>, Fault> {
+        let tries = AtomicU32::new(0);
+        repeat!(self.claim_together(party, &tries), party.len())
+    }
+
+    /// The answers to claims of one party. What is wrong with one is not wrong with the others.
+    async fn claim_party(&self, party: &[&ClaimRequest]) -> Vec<Result<Vec<Claimed>, StoreError>> {
+        match self.claim_at_once(party).await.map_err(StoreError::from) {
+            Ok(told) => told,
+            Err(error) if error.is_retryable() => vec![Err(error); party.len()],
+            Err(_) => {
+                let mut told = Vec::with_capacity(party.len());
+                for request in party {
+                    told.push(self.claim((*request).clone()).await);
+                }
+                told
+            }
+        }
+    }
+
     async fn finish_together(&self, completions: &[Completion]) -> Result<Vec<Answer>, Fault> {
         let finished: Result<Finished, Fault> =
             async { repeat!(self.finish_once(completions, None), completions.len()) }.await;
@@ -102,6 +123,21 @@ impl WorkerLink for PostgresStore {
         check_batch(request.limit)?;
         let tries = AtomicU32::new(0);
         repeat!(self.claim_try(&request, &tries), request.limit)
+    }
+
+    async fn claim_many(&self, requests: Vec<ClaimRequest>) -> Vec<Told> {
+        let mut answers: Vec<_> = requests.iter().map(|_| Ok(Vec::new())).collect();
+        for places in self.parties(&requests) {
+            let party: Vec<&ClaimRequest> = places.iter().map(|place| &requests[*place]).collect();
+            let told = match party.as_slice() {
+                [alone] => vec![self.claim((*alone).clone()).await],
+                _ => self.claim_party(&party).await,
+            };
+            for (place, told) in places.into_iter().zip(told) {
+                answers[place] = told;
+            }
+        }
+        answers
     }
 
     async fn finish(&self, completions: Vec<Completion>) -> Result<Vec<Answer>, StoreError> {

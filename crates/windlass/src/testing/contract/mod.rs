@@ -41,6 +41,7 @@ mod macros;
 mod meters;
 mod onward;
 mod owners;
+mod parties;
 mod queues;
 mod registers;
 mod releases;
@@ -92,6 +93,7 @@ macro_rules! store_contract {
         $crate::store_contract_cases! { store_contract_tests [$make] }
         $crate::schedule_contract_cases! { store_contract_tests [$make] }
         $crate::duty_contract_cases! { store_contract_tests [$make] }
+        $crate::worker_contract_cases! { store_contract_tests [$make] }
     };
 }
 
@@ -195,6 +197,7 @@ macro_rules! store_contract_cases {
             }
             owners {
                 tasks_with_one_key_go_to_the_same_worker
+                who_asks_with_others_is_given_its_own_keys
                 a_newcomer_takes_keys_over_and_nobody_else_does
                 who_leaves_drains_or_is_not_heard_of_owns_nothing
                 a_worker_without_tasks_keeps_its_keys_with_heartbeats
@@ -557,21 +560,6 @@ macro_rules! store_contract_cases {
                 whoever_came_when_each_other_has_one_turn_between_two_of_a_tenant
                 a_backlogged_tenant_is_served_within_the_bound
             }
-            workers {
-                a_worker_is_listed_as_it_introduced_itself
-                a_worker_that_drains_is_listed_so
-                a_worker_that_ended_is_listed_only_if_the_dead_are_asked_for
-                a_worker_that_is_found_dead_is_listed_with_the_time
-                workers_are_listed_newest_first_in_pages
-                what_a_worker_says_of_itself_has_limits
-            }
-            abandons {
-                a_start_given_up_midway_can_be_repeated
-                a_claim_given_up_midway_loses_no_task
-                a_finish_given_up_midway_can_be_repeated
-                a_sweep_given_up_midway_loses_no_timer
-                a_reaper_given_up_midway_loses_no_task
-            }
             lists {
                 runs_are_listed_newest_first
                 runs_can_be_found_by_each_field_and_by_all
@@ -595,4 +583,5 @@ pub mod cases {
     crate::store_contract_cases! { store_contract_functions [] }
     crate::schedule_contract_cases! { store_contract_functions [] }
     crate::duty_contract_cases! { store_contract_functions [] }
+    crate::worker_contract_cases! { store_contract_functions [] }
 }

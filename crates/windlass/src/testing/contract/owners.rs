@@ -77,6 +77,21 @@ pub(crate) async fn tasks_with_one_key_go_to_the_same_worker(bench: &Bench<'_>) 
     assert_eq!(work_off(bench, &[&other, &one]).await, first, "whoever asks first");
 }
 
+pub(crate) async fn who_asks_with_others_is_given_its_own_keys(bench: &Bench<'_>) {
+    fill(bench).await;
+    let (one, other) = (join(bench).await, join(bench).await);
+    let alone = work_off(bench, &[&one, &other]).await;
+    more(bench).await;
+    let told = bench.store.claim_many(vec![other.request(100), one.request(100)]).await;
+    let mut together = BTreeMap::new();
+    for (worker, told) in [&other, &one].into_iter().zip(told) {
+        for claimed in told.expect("a worker that lives can claim") {
+            together.insert(key(&claimed), worker.id);
+        }
+    }
+    assert_eq!(together, alone);
+}
+
 pub(crate) async fn a_newcomer_takes_keys_over_and_nobody_else_does(bench: &Bench<'_>) {
     fill(bench).await;
     let (one, other) = (join(bench).await, join(bench).await);

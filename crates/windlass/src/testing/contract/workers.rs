@@ -183,3 +183,39 @@ pub(crate) async fn what_a_worker_says_of_itself_has_limits(bench: &Bench<'_>) {
     bench.store.join(hello).await.expect("all is within its limits");
     assert_eq!(one(bench, worker.id).await.info, info);
 }
+
+/// The list of cases about workers, handed to another macro.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! worker_contract_cases {
+    ($to:ident [$($argument:tt)*]) => {
+        $crate::$to! {
+            [$($argument)*]
+            parties {
+                what_is_there_is_shared_by_all_who_ask_together
+                each_who_asks_is_given_no_more_than_it_asks_for
+                who_asks_together_finds_nothing_of_what_it_does_not_serve
+                a_worker_that_is_gone_keeps_nothing_from_those_who_ask_with_it
+                a_claim_that_comes_twice_is_answered_once_beside_others
+                each_of_those_who_asked_together_answers_for_its_own_tasks
+                who_found_nothing_beside_others_finds_something_with_its_next_claim
+                who_asks_together_is_given_the_larger_priority_first
+            }
+            workers {
+                a_worker_is_listed_as_it_introduced_itself
+                a_worker_that_drains_is_listed_so
+                a_worker_that_ended_is_listed_only_if_the_dead_are_asked_for
+                a_worker_that_is_found_dead_is_listed_with_the_time
+                workers_are_listed_newest_first_in_pages
+                what_a_worker_says_of_itself_has_limits
+            }
+            abandons {
+                a_start_given_up_midway_can_be_repeated
+                a_claim_given_up_midway_loses_no_task
+                a_finish_given_up_midway_can_be_repeated
+                a_sweep_given_up_midway_loses_no_timer
+                a_reaper_given_up_midway_loses_no_task
+            }
+        }
+    };
+}

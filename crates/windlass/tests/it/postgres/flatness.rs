@@ -69,7 +69,7 @@ impl Bench {
         let (route, worker) = (self.route, self.worker.id);
         let from = from.unwrap_or(i64::MIN);
         let claim = format!(
-            "claim('{{{route}}}', '{{{from}}}', '{{{count}}}', '{worker}', 1000000, now())"
+            "claim('{{{route}}}', '{{{from}}}', '{{{count}}}', '{{{worker}}}', '{{1000000}}', now())"
         );
         let mut least = u64::MAX;
         for _ in 0..3 {
