@@ -25,7 +25,6 @@ mod workers;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -64,10 +63,8 @@ impl App {
         let requests = Arc::new(Semaphore::new(options.requests_max));
         let held = Arc::new(Semaphore::new(options.held_max));
         let limit = windlass.store().payload_limit().get();
-        let body_budget = BodyBudget {
-            kib: Arc::new(Semaphore::new(options.body_bytes_max / 1024)),
-            bytes_max: limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES,
-        };
+        let bytes_max = limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES;
+        let body_budget = BodyBudget::new(bytes_max, options.body_bytes_max);
         App(Arc::new(Shared { windlass, options, live, requests, held, body_budget, ending }))
     }
 
@@ -140,7 +137,6 @@ pub(crate) fn router(
     ending: CancellationToken,
 ) -> Router {
     let app = App::new(windlass, options, ending);
-    let body_bytes_max = app.body_budget().bytes_max;
     let (router, document) = document::build();
     router
         .with_state(app.clone())
@@ -148,6 +144,5 @@ pub(crate) fn router(
         .route("/v1/openapi.json", get(move || document::answer(document.clone())))
         .fallback(problem::no_such_path)
         .method_not_allowed_fallback(problem::no_such_method)
-        .layer(DefaultBodyLimit::max(body_bytes_max))
         .layer(axum::middleware::from_fn_with_state(app, gate::pass))
 }

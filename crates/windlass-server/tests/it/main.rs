@@ -1,5 +1,6 @@
 //! The server as clients and workers see it: over TCP.
 
+mod bodies;
 mod connections;
 mod contract;
 mod document;
