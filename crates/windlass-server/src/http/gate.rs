@@ -54,24 +54,34 @@ impl BodyBudget {
 
 /// The gate.
 pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -> Response {
-    match admit(&app, request) {
+    let is_grpc = is_grpc(request.headers());
+    let response = match admit(&app, request) {
         Ok(request) => {
             // Whoever reads the body forgets the rest of the request.
             let _slot = request.extensions().get::<Slot>().cloned();
-            if is_grpc(request.headers()) {
-                // It has limits of its own, and may wait.
-                return next.run(request).await;
-            }
-            let limit = app.options().request_time_max;
-            match tokio::time::timeout(limit, next.run(request)).await {
-                Ok(response) => response,
-                Err(_) => {
-                    let detail = format!("the request has not been answered within {limit:?}");
-                    Problem::new(ErrorKind::Timeout, detail).into_response()
-                }
-            }
+            answer(&app, request, next, is_grpc).await
         }
         Err(problem) => problem.into_response(),
+    };
+    // Who speaks gRPC reads no documents.
+    match response.extensions().get::<Problem>() {
+        Some(problem) if is_grpc => problem.to_grpc().into_http(),
+        Some(_) | None => response,
+    }
+}
+
+async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Response {
+    if is_grpc {
+        // It has limits of its own, and may wait.
+        return next.run(request).await;
+    }
+    let limit = app.options().request_time_max;
+    match tokio::time::timeout(limit, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = format!("the request has not been answered within {limit:?}");
+            Problem::new(ErrorKind::Timeout, detail).into_response()
+        }
     }
 }
 

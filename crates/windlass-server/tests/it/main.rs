@@ -7,6 +7,7 @@ mod document;
 mod fuzz;
 mod grpc_client;
 mod grpc_door;
+mod grpc_gate;
 mod grpc_worker;
 mod hostile;
 mod operators;
