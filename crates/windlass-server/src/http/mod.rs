@@ -21,6 +21,7 @@ mod system;
 mod token;
 mod worker_tasks;
 mod workers;
+mod workflows;
 
 use std::sync::Arc;
 

@@ -17,6 +17,7 @@ pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod step;
 pub(crate) mod worker;
+pub(crate) mod workflow;
 
 use std::borrow::Cow;
 use std::time::Duration;
