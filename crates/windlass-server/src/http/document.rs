@@ -13,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::model::PRINTABLE;
 use super::{
-    App, dead, duties, operators, run_control, run_history, runs, schedules, streams,
+    App, cron, dead, duties, operators, run_control, run_history, runs, schedules, streams,
 };
 use super::{system, worker_tasks, workers, workflows};
 use crate::problem::{PROBLEM_JSON, ProblemBody};
@@ -49,6 +49,7 @@ pub(super) fn build() -> (Router<App>, Arc<str>) {
         .merge(streams::routes())
         .merge(workflows::routes())
         .merge(schedules::routes())
+        .merge(cron::routes())
         .merge(duties::routes())
         .merge(dead::routes())
         .merge(operators::routes())

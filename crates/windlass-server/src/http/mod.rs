@@ -3,6 +3,7 @@
 //! Handlers are thin: they read a request, call a verb of the store and write down what it
 //! answered. The document that describes them is made from the same code ([`document`]).
 
+mod cron;
 mod cursor;
 mod dead;
 mod document;
