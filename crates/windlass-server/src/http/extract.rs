@@ -136,12 +136,23 @@ fn said_length(request: &Request) -> u64 {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let status = match error.classify() {
-            Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
-            Category::Syntax | Category::Eof | Category::Io => StatusCode::BAD_REQUEST,
+        let (status, why) = match error.classify() {
+            Category::Data => (StatusCode::UNPROCESSABLE_ENTITY, with_field::<T>(bytes, &error)),
+            Category::Syntax | Category::Eof | Category::Io => {
+                (StatusCode::BAD_REQUEST, error.to_string())
+            }
         };
-        Problem::with_status(status, ErrorKind::Argument, format!("body: {error}"))
+        Problem::with_status(status, ErrorKind::Argument, format!("body: {why}"))
     })
+}
+
+/// What is wrong with a body that is JSON, by the name of the field. It is read once more for
+/// that, as those that are right need not keep count of where they are.
+fn with_field<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> String {
+    let rejection = axum::Json::<T>::from_bytes(bytes).err();
+    let text = rejection.map(|rejection| rejection.body_text());
+    let named = text.as_deref().and_then(|text| text.split_once(": ")).map(|(_, named)| named);
+    named.map_or_else(|| error.to_string(), ToOwned::to_owned)
 }
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {

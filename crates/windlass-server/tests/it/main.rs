@@ -17,4 +17,5 @@ mod schedules;
 mod served;
 mod streams;
 mod support;
+mod words;
 mod workers;
