@@ -15,7 +15,7 @@ use super::model::PRINTABLE;
 use super::{
     App, cron, dead, duties, operators, run_control, run_history, runs, schedules, streams,
 };
-use super::{system, worker_tasks, workers, workflows};
+use super::{system, worker_functions, worker_tasks, workers, workflows};
 use crate::problem::{PROBLEM_JSON, ProblemBody};
 
 #[derive(OpenApi)]
@@ -55,6 +55,7 @@ pub(super) fn build() -> (Router<App>, Arc<str>) {
         .merge(operators::routes())
         .merge(workers::routes())
         .merge(worker_tasks::routes())
+        .merge(worker_functions::routes())
         .merge(system::routes())
         .split_for_parts();
     document.paths.paths.values_mut().flat_map(operations).for_each(add_problem);

@@ -20,6 +20,7 @@ mod schedules;
 mod streams;
 mod system;
 mod token;
+mod worker_functions;
 mod worker_tasks;
 mod workers;
 mod workflows;

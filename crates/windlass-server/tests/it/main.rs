@@ -4,6 +4,7 @@ mod bodies;
 mod connections;
 mod contract;
 mod document;
+mod functions;
 mod fuzz;
 mod grpc_client;
 mod grpc_door;

@@ -9,6 +9,7 @@ pub(crate) mod dead;
 pub(crate) mod definition;
 pub(crate) mod duty;
 pub(crate) mod event;
+pub(crate) mod function;
 pub(crate) mod limit;
 pub(crate) mod operator;
 pub(crate) mod queue;
