@@ -13,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::model::PRINTABLE;
 use super::{
-    App, cron, dead, duties, operators, run_control, run_history, runs, schedules, streams,
+    App, cron, dead, duties, lists, operators, run_control, run_history, runs, schedules, streams,
 };
 use super::{system, worker_functions, worker_tasks, workers, workflows};
 use crate::problem::{PROBLEM_JSON, ProblemBody};
@@ -47,6 +47,7 @@ pub(super) fn build() -> (Router<App>, Arc<str>) {
         .merge(run_control::routes())
         .merge(run_history::routes())
         .merge(streams::routes())
+        .merge(lists::routes())
         .merge(workflows::routes())
         .merge(schedules::routes())
         .merge(cron::routes())

@@ -10,6 +10,7 @@ mod document;
 mod duties;
 mod extract;
 mod gate;
+mod lists;
 mod live;
 mod model;
 mod operators;
@@ -62,7 +63,7 @@ struct Shared {
 
 impl App {
     fn new(windlass: Windlass, options: ServerOptions, ending: CancellationToken) -> Self {
-        let live = Live::new(Arc::clone(windlass.store()));
+        let live = Live::new(windlass.store());
         let requests = Arc::new(Semaphore::new(options.requests_max));
         let held = Arc::new(Semaphore::new(options.held_max));
         let limit = windlass.store().payload_limit().get();
