@@ -110,6 +110,57 @@ async fn a_function_makes_a_step_sleeps_takes_a_signal_and_waits_for_a_child() {
 }
 
 #[tokio::test]
+async fn a_function_waits_for_several_things_and_misses_nothing_that_comes_meanwhile() {
+    let server = TestServer::start().await;
+    let mut worker = server.worker(single("order")).await;
+    let run = server.start_run("order", json!(1)).await;
+    let send = async |value: u32| {
+        let signal = json!({ "name": "paid", "value": value });
+        let sent = server.post(&format!("/v1/runs/{run}/signals"), signal).await;
+        assert!(sent.status.is_success(), "{}", sent.text);
+    };
+    let ask = |call: u32| json!({ "call": call, "name": "paid" });
+
+    let task = worker.claim_one().await;
+    let none = worker.say("take-signals", &task, ask(2)).await;
+    assert_eq!(none["newest"], Value::Null);
+    send(1).await;
+    let steps = json!([
+        open(1, "sleep", "an hour", json!({ "for_ms": 3_600_000 })),
+        open(2, "signal", "paid", json!("forever")),
+    ]);
+    worker.finish(&task, json!({ "parked": { "steps": steps, "awaits": true } })).await;
+
+    // The signal came before the function was parked, and lets it go on nevertheless.
+    let task = worker.claim_one().await;
+    assert!(task["steps"][0]["due"].as_str() > task["claimed_at"].as_str(), "it still sleeps");
+    let newest = worker.say("take-signals", &task, ask(2)).await["newest"].clone();
+    let mut take = ask(2);
+    take["up_to"] = json!({ "signal": newest, "number": 1 });
+    assert_eq!(worker.say("take-signals", &task, take).await["value"], 1);
+    let wait = json!({ "for_ms": 0 });
+    let timed = json!([open(3, "signal", "paid", wait)]);
+    let parked = json!({ "parked": { "steps": timed, "waits": [1], "awaits": true } });
+    assert_eq!(worker.finish(&task, parked).await["is_accepted"], true);
+
+    duties(&server).await;
+    let task = worker.claim_one().await;
+    let timed = &task["steps"][2];
+    assert!(timed["due"].as_str() <= task["claimed_at"].as_str(), "its time is over: {timed}");
+    assert_eq!(worker.say("take-signals", &task, ask(3)).await["newest"], Value::Null);
+    let late = json!({ "failed": { "code": "signal_timeout", "message": "it did not come" } });
+    let mut late = done(3, "signal", "paid", late);
+    late["change"]["done"]["number"] = json!(2);
+    record(&worker, &task, late).await;
+    worker.finish(&task, json!({ "parked": { "waits": [1] } })).await;
+    assert!(worker.claim().await.is_empty(), "an hour is long");
+    let steps = server.get(&format!("/v1/runs/{run}/tasks/only/steps")).await.ok(200);
+    let numbers: Vec<&Value> =
+        steps["steps"].as_array().unwrap().iter().map(|step| &step["number"]).collect();
+    assert_eq!(numbers, [&Value::Null, &json!(1), &json!(2)]);
+}
+
+#[tokio::test]
 async fn a_function_that_lost_its_task_takes_no_signal_and_starts_no_child() {
     let server = TestServer::start().await;
     server.worker(single("ship")).await;
