@@ -42,13 +42,9 @@ LEASE_MS = 15_000
 class Declined(Exception):
     """A failure that no attempt will mend."""
 
-    code = "declined"
 
-
-class Diverged(Declined):
-    """The code of a function is not the code that wrote its record."""
-
-    code = "divergence"
+class Diverged(Exception):
+    """The code of a function is not the code that wrote its record; that of another worker may be."""
 
 
 class Parked(BaseException):
@@ -257,7 +253,9 @@ class Worker:
         except (Parked, Lost):
             return None
         except Declined as error:
-            return {"failed": {"code": error.code, "message": str(error), "is_retryable": False}}
+            return {"failed": {"code": "declined", "message": str(error), "is_retryable": False}}
+        except Diverged as error:
+            return {"failed": {"code": "divergence", "message": str(error)}}
         except Exception as error:
             return {"failed": {"message": repr(error)}}
 

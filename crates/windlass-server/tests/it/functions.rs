@@ -31,8 +31,8 @@ async fn park(worker: &TestWorker<'_>, task: &Value, step: Value, awaits: bool) 
 /// What happens by itself where a process does the duties.
 async fn duties(server: &TestServer) {
     let store = server.windlass.store();
-    store.promote_due(BATCH_MAX).await.unwrap();
-    store.reap(BATCH_MAX).await.unwrap();
+    store.promote_due(BATCH_MAX).await.expect("it answers");
+    store.reap(BATCH_MAX).await.expect("it answers");
 }
 
 async fn state(server: &TestServer, run: &str) -> Value {
