@@ -233,6 +233,7 @@ pub(crate) async fn no_such_method(method: axum::http::Method, uri: Uri) -> Prob
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tonic::Code;
 
     #[test]
     fn every_kind_has_a_status_that_says_whose_fault_it_is() {
@@ -251,6 +252,24 @@ mod tests {
         assert_eq!(body.detail, "run 7 does not exist");
         assert_eq!((body.code, body.status), ("WL-0004", 404));
         assert_eq!(body.r#type, "/errors/WL-0004");
+    }
+
+    #[test]
+    fn who_speaks_grpc_is_told_the_same_by_a_code_that_fits() {
+        let with = |status| Problem::with_status(status, ErrorKind::Argument, "why").to_grpc();
+        for (status, code) in [
+            (StatusCode::UNAUTHORIZED, Code::Unauthenticated),
+            (StatusCode::FORBIDDEN, Code::PermissionDenied),
+            (StatusCode::MISDIRECTED_REQUEST, Code::InvalidArgument),
+            (StatusCode::UNPROCESSABLE_ENTITY, Code::InvalidArgument),
+            (StatusCode::NOT_FOUND, Code::Unimplemented),
+            (StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented),
+            (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
+            (StatusCode::GATEWAY_TIMEOUT, Code::Unavailable),
+            (StatusCode::INTERNAL_SERVER_ERROR, Code::DataLoss),
+        ] {
+            assert_eq!((with(status).code(), with(status).message()), (code, "why"), "{status}");
+        }
     }
 
     #[test]
