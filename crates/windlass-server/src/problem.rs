@@ -5,10 +5,13 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tonic::Status;
 use utoipa::ToSchema;
 use windlass::store::StoreError;
+use windlass::wire::status_of_error;
 use windlass::{Error, ErrorKind};
 use windlass_core::PayloadError;
+use windlass_proto::v1;
 
 /// The media type of an answer that is a problem.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -120,6 +123,27 @@ impl Problem {
             is_retryable: matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Timeout),
         }
     }
+
+    /// The same for who speaks gRPC: the status that a call ends with.
+    pub(crate) fn to_grpc(&self) -> Status {
+        let kind = match self.status {
+            StatusCode::UNAUTHORIZED => return Status::unauthenticated(&self.detail),
+            // Nothing but the path has been looked at: there is no such service.
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                return Status::unimplemented(&self.detail);
+            }
+            StatusCode::FORBIDDEN => v1::ErrorKind::Forbidden,
+            status if status.is_client_error() => v1::ErrorKind::Invalid,
+            StatusCode::INTERNAL_SERVER_ERROR => v1::ErrorKind::Corrupt,
+            _ => v1::ErrorKind::Unavailable,
+        };
+        status_of_error(v1::Error {
+            kind: kind.into(),
+            code: self.kind.code().to_owned(),
+            message: self.detail.clone(),
+            worker: String::new(),
+        })
+    }
 }
 
 /// The status of a kind where nothing else is known.
@@ -190,6 +214,7 @@ impl IntoResponse for Problem {
         if self.kind == ErrorKind::Unavailable {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        response.extensions_mut().insert(self);
         response
     }
 }
@@ -208,6 +233,7 @@ pub(crate) async fn no_such_method(method: axum::http::Method, uri: Uri) -> Prob
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tonic::Code;
 
     #[test]
     fn every_kind_has_a_status_that_says_whose_fault_it_is() {
@@ -226,6 +252,24 @@ mod tests {
         assert_eq!(body.detail, "run 7 does not exist");
         assert_eq!((body.code, body.status), ("WL-0004", 404));
         assert_eq!(body.r#type, "/errors/WL-0004");
+    }
+
+    #[test]
+    fn who_speaks_grpc_is_told_the_same_by_a_code_that_fits() {
+        let with = |status| Problem::with_status(status, ErrorKind::Argument, "why").to_grpc();
+        for (status, code) in [
+            (StatusCode::UNAUTHORIZED, Code::Unauthenticated),
+            (StatusCode::FORBIDDEN, Code::PermissionDenied),
+            (StatusCode::MISDIRECTED_REQUEST, Code::InvalidArgument),
+            (StatusCode::UNPROCESSABLE_ENTITY, Code::InvalidArgument),
+            (StatusCode::NOT_FOUND, Code::Unimplemented),
+            (StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented),
+            (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
+            (StatusCode::GATEWAY_TIMEOUT, Code::Unavailable),
+            (StatusCode::INTERNAL_SERVER_ERROR, Code::DataLoss),
+        ] {
+            assert_eq!((with(status).code(), with(status).message()), (code, "why"), "{status}");
+        }
     }
 
     #[test]

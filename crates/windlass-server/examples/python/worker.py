@@ -1,14 +1,20 @@
-"""A Windlass worker in plain Python: no packages, three calls.
+"""A Windlass worker in plain Python: no packages, a handful of calls.
 
-It joins with a workflow of two tasks, claims them by long polls, runs them and says what came of
-them. Start a server and this program, then start a run:
+It joins with three workflows, claims their tasks by long polls, runs them and says what came of
+them. Start a server and this program, then start runs:
 
     python3 worker.py http://127.0.0.1:7600
 
-    curl -s http://127.0.0.1:7600/v1/runs -H 'Content-Type: application/json' \
-        -d '{"workflow": "greet", "version": 1, "input": {"name": "sailor"}}'
+    url=http://127.0.0.1:7600; json='Content-Type: application/json'
+    curl -s $url/v1/runs -H "$json" -d '{"workflow": "greet", "input": {"name": "sailor"}}'
+    curl -s $url/v1/runs -H "$json" -d '{"workflow": "order", "input": {"item": "rope"}}'
+    curl -s $url/v1/runs/$run/signals -H "$json" -d '{"name": "approved", "value": {"by": "ada"}}'
 
-Whether a task that failed is tried again is decided by the server, by the retry policy below.
+`greet` is two tasks. `order` is a durable function: it charges, sleeps, waits for the signal
+`approved` and then for a run of `ship`. Kill this program at any time and start it again: what
+is recorded is not done twice.
+
+Whether a task that failed is tried again is decided by the server, by the retry policies below.
 """
 
 import json
@@ -18,14 +24,16 @@ import time
 import urllib.error
 import urllib.request
 
-WORKFLOW = {
-    "name": "greet",
-    "version": 1,
-    "tasks": [
+RETRY = {"attempts": 3, "first_delay_ms": 200}
+
+WORKFLOWS = [
+    {"name": "greet", "tasks": [
         {"name": "compose", "timeout_ms": 10_000},
-        {"name": "send", "after": ["compose"], "retry": {"attempts": 3, "first_delay_ms": 200}},
-    ],
-}
+        {"name": "send", "after": ["compose"], "retry": RETRY},
+    ]},
+    {"name": "order", "tasks": [{"name": "order", "retry": RETRY}]},
+    {"name": "ship", "tasks": [{"name": "ship", "retry": RETRY}]},
+]
 
 SLOTS = 4
 LEASE_MS = 15_000
@@ -35,18 +43,156 @@ class Declined(Exception):
     """A failure that no attempt will mend."""
 
 
-def compose(task):
+class Diverged(Exception):
+    """The code of a function is not the code that wrote its record; that of another worker may be."""
+
+
+class Parked(BaseException):
+    """A function waits: nothing of it stays in memory until it goes on."""
+
+
+class Lost(BaseException):
+    """The task is not this worker's any more."""
+
+
+def compose(task, _function):
     return "Hello, %s!" % task["input"]["name"]
 
 
-def send(task):
+def send(task, _function):
     text = task["parents"][0]["output"]
     if "nobody" in text:
         raise Declined("there is nobody to send it to")
     return {"sent": text, "attempt": task["attempt"]}
 
 
-HANDLERS = {"compose": compose, "send": send}
+def order(task, function):
+    item = task["input"]["item"]
+    receipt = function.step("charge", lambda: {"item": item, "charged_at": time.time()})
+    function.sleep("cool down", 1)
+    approval = function.signal("approved")
+    shipped = function.run("ship", {"item": item, "receipt": receipt})
+    return {"approved_by": approval["by"], "shipped": shipped}
+
+
+def ship(task, _function):
+    return "%s is on its way" % task["input"]["item"]
+
+
+HANDLERS = {
+    ("greet", "compose"): compose,
+    ("greet", "send"): send,
+    ("order", "order"): order,
+    ("ship", "ship"): ship,
+}
+
+
+def moment(text):
+    """A time so that it can be compared with others: all are UTC, with or without fractions."""
+    seconds, _, fraction = text.rstrip("Z").partition(".")
+    return seconds, fraction.ljust(6, "0")
+
+
+class Function:
+    """What one attempt of a durable function knows, and asks for.
+
+    The function is run from its beginning whenever it goes on. Its calls are counted, and one that
+    has a result gives it at once. This one makes one call at a time, so that its results have the
+    order of its calls.
+    """
+
+    def __init__(self, worker, task):
+        self.worker = worker
+        self.token = task["token"]
+        self.claimed_at = task["claimed_at"]
+        self.known = {step["call"]: step for step in task["steps"]}
+        self.calls = 0
+        self.results = max((step["number"] or 0 for step in task["steps"]), default=0)
+
+    def make(self, kind, name):
+        """Makes the next call; answers what is known of it."""
+        self.calls += 1
+        known = self.known.get(self.calls)
+        if known and (known["kind"], known["name"]) != (kind, name):
+            raise Diverged("call %d is %s %r in the record, and %s %r in the code" % (
+                self.calls, known["kind"], known["name"], kind, name))
+        return known
+
+    def say(self, verb, **more):
+        """Says something of the task; it is refused if that is another worker's by now."""
+        body = {"tasks": [dict(more, token=self.token)]}
+        answer = self.worker.post(self.worker.path + verb, body)["tasks"][0]
+        if answer["refusal"]:
+            raise Lost(answer["refusal"])
+        return answer
+
+    def record(self, kind, name, result):
+        self.results += 1
+        change = {"done": {"number": self.results, "result": result}}
+        step = {"call": self.calls, "name": name, "kind": kind, "change": change}
+        self.say("/record", steps=[step])
+        return self.value(result.get("value"), result.get("failed"))
+
+    def park(self, known, kind, name, wait, awaits):
+        """Waits, and needs no worker until then. What it waits for is recorded once."""
+        change = {"open": {"wait": wait}}
+        step = {"call": self.calls, "name": name, "kind": kind, "change": change}
+        parked = {"steps": [] if known else [step], "waits": [self.calls] if known else [],
+                  "awaits": awaits}
+        self.say("/finish", outcome={"parked": parked})
+        raise Parked
+
+    def value(self, value, failure):
+        if failure:
+            raise Declined(failure["message"])
+        return value
+
+    def step(self, name, work):
+        known = self.make("step", name)
+        if known and known["is_done"]:
+            return self.value(known["value"], known["failure"])
+        return self.record("step", name, {"value": work()})
+
+    def sleep(self, name, seconds):
+        known = self.make("sleep", name)
+        if known and known["is_done"]:
+            return
+        if not known or moment(known["due"]) > moment(self.claimed_at):
+            self.park(known, "sleep", name, {"for_ms": seconds * 1000}, False)
+        self.record("sleep", name, {"value": None})
+
+    def signal(self, name):
+        known = self.make("signal", name)
+        if known and known["is_done"]:
+            return known["value"]
+        while True:
+            newest = self.say("/take-signals", call=self.calls, name=name)["newest"]
+            if newest is None:
+                self.park(known, "signal", name, "forever", True)
+            up_to = {"signal": newest, "number": self.results + 1}
+            taken = self.say("/take-signals", call=self.calls, name=name, up_to=up_to)
+            if taken["is_taken"]:
+                self.results += 1
+                return taken["value"]
+
+    def run(self, workflow, value):
+        """Starts a run, and waits for what it gives."""
+        known = self.make("child", workflow)
+        if known and known["is_done"]:
+            return self.value(known["value"], known["failure"])
+        started = self.say("/start-children", call=self.calls, workflow=workflow, input=value)
+        if started["problem"]:
+            raise Declined(started["problem"]["detail"])
+        question = {"token": self.token, "call": self.calls}
+        children = self.worker.post(self.worker.path + "/list-children", question)["children"]
+        if children[0]["result"] is None:
+            self.park(known, "child", workflow, {"children": 0}, True)
+        return self.record("child", workflow, children[0]["result"])
+
+    def check_end(self):
+        """A function that ends has made all calls that are in its record."""
+        if self.known and max(self.known) > self.calls:
+            raise Diverged("call %d of the record is not made" % (self.calls + 1))
 
 
 class Worker:
@@ -59,7 +205,7 @@ class Worker:
             "name": "python",
             "slots": SLOTS,
             "lease_ms": LEASE_MS,
-            "workflows": [WORKFLOW],
+            "workflows": WORKFLOWS,
         })
         self.path = "/v1/workers/" + joined["id"]
         self.heartbeat_s = joined["heartbeat_ms"] / 1000
@@ -97,16 +243,27 @@ class Worker:
                 with self.lock:
                     self.held.pop(lost["token"], None)
 
-    def run(self, task):
+    def outcome(self, task):
+        """What came of a task; none if it was said already, or is not this worker's to say."""
+        function = Function(self, task)
         try:
-            outcome = {"succeeded": HANDLERS[task["task"]](task)}
+            value = HANDLERS[task["workflow"], task["task"]](task, function)
+            function.check_end()
+            return {"succeeded": value}
+        except (Parked, Lost):
+            return None
         except Declined as error:
-            failure = {"code": "declined", "message": str(error), "is_retryable": False}
-            outcome = {"failed": failure}
+            return {"failed": {"code": "declined", "message": str(error), "is_retryable": False}}
+        except Diverged as error:
+            return {"failed": {"code": "divergence", "message": str(error)}}
         except Exception as error:
-            outcome = {"failed": {"message": repr(error)}}
-        body = {"tasks": [{"token": task["token"], "outcome": outcome}]}
-        self.post(self.path + "/finish", body)
+            return {"failed": {"message": repr(error)}}
+
+    def run(self, task):
+        outcome = self.outcome(task)
+        if outcome:
+            body = {"tasks": [{"token": task["token"], "outcome": outcome}]}
+            self.post(self.path + "/finish", body)
         with self.lock:
             self.held.pop(task["token"], None)
 
@@ -122,7 +279,7 @@ class Worker:
             if free == 0:
                 time.sleep(0.05)
                 continue
-            handlers = [{"name": WORKFLOW["name"], "version": WORKFLOW["version"]}]
+            handlers = [{"name": workflow["name"]} for workflow in WORKFLOWS]
             claim = {"number": number, "limit": free, "wait_ms": 20_000, "workflows": handlers}
             tasks = self.post(self.path + "/claim", claim)["tasks"]
             with self.lock:

@@ -5,8 +5,8 @@
 
 use std::str::FromStr;
 
-use windlass::store::{DeadLetterCursor, RunCursor, ScheduleKey, WorkerCursor};
-use windlass::{RunId, ScheduleName, Tenant, Timestamp, WorkerId};
+use windlass::store::{DeadLetterCursor, RunCursor, ScheduleKey, WorkerCursor, WorkflowCursor};
+use windlass::{RunId, ScheduleName, Tenant, Timestamp, Version, WorkerId, WorkflowName};
 use windlass_core::{TaskId, TaskIndex};
 
 use crate::problem::Problem;
@@ -103,6 +103,20 @@ impl Cursor for ScheduleKey {
         let text = |hex: &str| String::from_utf8(from_hex(hex)?).ok();
         let tenant = Tenant::new(text(tenant)?).ok()?;
         Some(ScheduleKey { tenant, name: ScheduleName::new(text(name)?).ok()? })
+    }
+}
+
+impl Cursor for WorkflowCursor {
+    const PREFIX: &'static str = "f1";
+
+    fn write(&self) -> String {
+        format!("{}.{}", self.version.get(), to_hex(self.name.as_str().as_bytes()))
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (version, name) = text.split_once('.')?;
+        let name = WorkflowName::new(String::from_utf8(from_hex(name)?).ok()?).ok()?;
+        Some(WorkflowCursor { name, version: Version::new(version.parse().ok()?)? })
     }
 }
 

@@ -12,8 +12,10 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 
 use super::model::PRINTABLE;
-use super::{App, dead, duties, operators, run_control, run_history, runs, schedules, streams};
-use super::{system, worker_tasks, workers};
+use super::{
+    App, cron, dead, duties, lists, operators, run_control, run_history, runs, schedules, streams,
+};
+use super::{system, worker_functions, worker_tasks, workers, workflows};
 use crate::problem::{PROBLEM_JSON, ProblemBody};
 
 #[derive(OpenApi)]
@@ -26,6 +28,7 @@ use crate::problem::{PROBLEM_JSON, ProblemBody};
     components(schemas(ProblemBody)),
     tags(
         (name = "runs", description = "Start runs, watch them, steer them."),
+        (name = "workflows", description = "What runs can be started of."),
         (name = "signals", description = "Tell runs something."),
         (name = "schedules", description = "What starts runs by itself."),
         (name = "queues", description = "What waits for workers."),
@@ -44,12 +47,16 @@ pub(super) fn build() -> (Router<App>, Arc<str>) {
         .merge(run_control::routes())
         .merge(run_history::routes())
         .merge(streams::routes())
+        .merge(lists::routes())
+        .merge(workflows::routes())
         .merge(schedules::routes())
+        .merge(cron::routes())
         .merge(duties::routes())
         .merge(dead::routes())
         .merge(operators::routes())
         .merge(workers::routes())
         .merge(worker_tasks::routes())
+        .merge(worker_functions::routes())
         .merge(system::routes())
         .split_for_parts();
     document.paths.paths.values_mut().flat_map(operations).for_each(add_problem);

@@ -3,16 +3,17 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path as AxumPath, Request};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
+use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use tokio::sync::SemaphorePermit;
 use windlass::ErrorKind;
 
+use super::App;
 use super::cursor::from_hex;
 use super::gate::BodyBudget;
 use crate::problem::Problem;
@@ -20,8 +21,8 @@ use crate::problem::Problem;
 /// How long a body may take to come.
 const BODY_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// How many bytes a body is believed to have that does not say.
-const UNKNOWN_BYTES: u64 = 1 << 20;
+/// For how many bytes memory is taken at once, of a body that does not say how many it has.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// The body of a request, as JSON.
 pub(crate) struct Body<T>(pub(crate) T);
@@ -38,27 +39,27 @@ pub(crate) struct Id<T>(pub(crate) T);
 /// A name in the path, not yet checked.
 pub(crate) struct Name(pub(crate) String);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         check_content_type(&request)?;
-        let bytes = read(request, state).await?;
-        parse(&bytes).map(Body)
+        let read = read(request, app.body_budget()).await?;
+        parse(&read.bytes).map(Body)
     }
 }
 
-impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for MaybeBody<T> {
+impl<T: DeserializeOwned + Default> FromRequest<App> for MaybeBody<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         let typed = check_content_type(&request);
-        let bytes = read(request, state).await?;
-        if bytes.is_empty() {
+        let read = read(request, app.body_budget()).await?;
+        if read.bytes.is_empty() {
             return Ok(MaybeBody(T::default()));
         }
         typed?;
-        parse(&bytes).map(MaybeBody)
+        parse(&read.bytes).map(MaybeBody)
     }
 }
 
@@ -77,56 +78,81 @@ fn check_content_type(request: &Request) -> Result<(), Problem> {
     Err(Problem::with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorKind::Argument, detail))
 }
 
-/// Reads the body, if there is memory for it and it comes in time.
-async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
-    let budget = request.extensions().get::<BodyBudget>().cloned();
-    let _kept = match budget {
-        Some(BodyBudget { kib, bytes_max }) => {
-            let bytes = expected_bytes(&request);
-            if bytes > bytes_max as u64 {
-                let detail = format!("body: {bytes} bytes are over the limit of {bytes_max}");
-                let status = StatusCode::PAYLOAD_TOO_LARGE;
-                return Err(Problem::with_status(status, ErrorKind::Payload, detail));
-            }
-            let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-            let kept = kib.try_acquire_many_owned(needed);
-            Some(kept.map_err(|_| Problem::busy("too many bytes of bodies are being read"))?)
-        }
-        None => None,
-    };
-    let reading = Bytes::from_request(request, state);
-    let read = tokio::time::timeout(BODY_TIME_MAX, reading).await.map_err(|_| {
-        let detail = format!("body: it has not come within {BODY_TIME_MAX:?}");
-        Problem::with_status(StatusCode::REQUEST_TIMEOUT, ErrorKind::Argument, detail)
-    })?;
-    read.map_err(|rejection: BytesRejection| {
-        let kind = match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => ErrorKind::Payload,
-            _ => ErrorKind::Argument,
-        };
-        Problem::with_status(rejection.status(), kind, format!("body: {}", rejection.body_text()))
-    })
+/// What has come of a body, and the memory that was taken for it.
+struct Taken<'a> {
+    budget: &'a BodyBudget,
+    permit: SemaphorePermit<'a>,
+    bytes: Vec<u8>,
 }
 
-/// How many bytes a body has by its own word; what says nothing is believed to have much. More
-/// than it says never comes.
-fn expected_bytes(request: &Request) -> u64 {
-    let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    match length.and_then(|text| text.parse().ok()) {
-        Some(length) => length,
-        None if axum::body::HttpBody::is_end_stream(request.body()) => 0,
-        None => UNKNOWN_BYTES,
+impl<'a> Taken<'a> {
+    /// Takes the memory for a body that says how many bytes it has.
+    fn new(budget: &'a BodyBudget, bytes: u64) -> Result<Self, Problem> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let permit = budget.take(bytes)?;
+        Ok(Taken { budget, permit, bytes: Vec::with_capacity(bytes) })
     }
+
+    /// Adds a piece; takes the memory for it if that was not done before.
+    fn add(&mut self, piece: &[u8]) -> Result<(), Problem> {
+        let bytes = self.bytes.len() + piece.len();
+        let taken = self.permit.num_permits() * 1024;
+        if bytes > taken {
+            self.budget.check(bytes)?;
+            self.permit.merge(self.budget.take((bytes - taken).next_multiple_of(PIECE_BYTES))?);
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+}
+
+/// Reads the body, if there is memory for it and it comes in time.
+async fn read(request: Request, budget: &BodyBudget) -> Result<Taken<'_>, Problem> {
+    let wrong = |error: axum::Error| {
+        let detail = format!("body: it broke off: {error}");
+        Problem::with_status(StatusCode::BAD_REQUEST, ErrorKind::Argument, detail)
+    };
+    let length = said_length(&request);
+    budget.check(usize::try_from(length).unwrap_or(usize::MAX))?;
+    let mut taken = Taken::new(budget, length)?;
+    let mut pieces = request.into_body().into_data_stream();
+    let reading = async {
+        while let Some(piece) = pieces.next().await {
+            taken.add(&piece.map_err(wrong)?)?;
+        }
+        Ok(taken)
+    };
+    tokio::time::timeout(BODY_TIME_MAX, reading).await.map_err(|_| {
+        let detail = format!("body: it has not come within {BODY_TIME_MAX:?}");
+        Problem::with_status(StatusCode::REQUEST_TIMEOUT, ErrorKind::Argument, detail)
+    })?
+}
+
+/// How many bytes a body has by its own word; none if it comes in pieces and does not say.
+fn said_length(request: &Request) -> u64 {
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    length.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let status = match error.classify() {
-            Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
-            Category::Syntax | Category::Eof | Category::Io => StatusCode::BAD_REQUEST,
+        let (status, why) = match error.classify() {
+            Category::Data => (StatusCode::UNPROCESSABLE_ENTITY, with_field::<T>(bytes, &error)),
+            Category::Syntax | Category::Eof | Category::Io => {
+                (StatusCode::BAD_REQUEST, error.to_string())
+            }
         };
-        Problem::with_status(status, ErrorKind::Argument, format!("body: {error}"))
+        Problem::with_status(status, ErrorKind::Argument, format!("body: {why}"))
     })
+}
+
+/// What is wrong with a body that is JSON, by the name of the field. It is read once more for
+/// that, as those that are right need not keep count of where they are.
+fn with_field<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> String {
+    let rejection = axum::Json::<T>::from_bytes(bytes).err();
+    let text = rejection.map(|rejection| rejection.body_text());
+    let named = text.as_deref().and_then(|text| text.split_once(": ")).map(|(_, named)| named);
+    named.map_or_else(|| error.to_string(), ToOwned::to_owned)
 }
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {

@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use windlass::ErrorKind;
 
 use super::App;
@@ -22,34 +22,66 @@ use crate::problem::Problem;
 struct Slot(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
 /// How much memory there is for bodies.
-#[derive(Clone)]
 pub(super) struct BodyBudget {
     /// For all that are being read, in KiB.
-    pub(super) kib: Arc<Semaphore>,
+    kib: Semaphore,
     /// For one of them, in bytes.
-    pub(super) bytes_max: usize,
+    bytes_max: usize,
+}
+
+impl BodyBudget {
+    /// So many bytes for one body, and so many for all that are being read.
+    pub(super) fn new(bytes_max: usize, together_max: usize) -> Self {
+        BodyBudget { kib: Semaphore::new(together_max / 1024), bytes_max }
+    }
+
+    /// Refuses a body that has too many bytes.
+    pub(super) fn check(&self, bytes: usize) -> Result<(), Problem> {
+        if bytes <= self.bytes_max {
+            return Ok(());
+        }
+        let detail = format!("body: {bytes} bytes are over the limit of {}", self.bytes_max);
+        Err(Problem::with_status(StatusCode::PAYLOAD_TOO_LARGE, ErrorKind::Payload, detail))
+    }
+
+    /// Takes memory for so many bytes until the permit is dropped.
+    pub(super) fn take(&self, bytes: usize) -> Result<SemaphorePermit<'_>, Problem> {
+        let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        let taken = self.kib.try_acquire_many(needed);
+        taken.map_err(|_| Problem::busy("too many bytes of bodies are being read"))
+    }
 }
 
 /// The gate.
 pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -> Response {
-    match admit(&app, request) {
+    let is_grpc = is_grpc(request.headers());
+    let response = match admit(&app, request) {
         Ok(request) => {
             // Whoever reads the body forgets the rest of the request.
             let _slot = request.extensions().get::<Slot>().cloned();
-            if is_grpc(request.headers()) {
-                // It has limits of its own, and may wait.
-                return next.run(request).await;
-            }
-            let limit = app.options().request_time_max;
-            match tokio::time::timeout(limit, next.run(request)).await {
-                Ok(response) => response,
-                Err(_) => {
-                    let detail = format!("the request has not been answered within {limit:?}");
-                    Problem::new(ErrorKind::Timeout, detail).into_response()
-                }
-            }
+            answer(&app, request, next, is_grpc).await
         }
         Err(problem) => problem.into_response(),
+    };
+    // Who speaks gRPC reads no documents.
+    match response.extensions().get::<Problem>() {
+        Some(problem) if is_grpc => problem.to_grpc().into_http(),
+        Some(_) | None => response,
+    }
+}
+
+async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Response {
+    if is_grpc {
+        // It has limits of its own, and may wait.
+        return next.run(request).await;
+    }
+    let limit = app.options().request_time_max;
+    match tokio::time::timeout(limit, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = format!("the request has not been answered within {limit:?}");
+            Problem::new(ErrorKind::Timeout, detail).into_response()
+        }
     }
 }
 
@@ -60,7 +92,6 @@ fn admit(app: &App, request: Request) -> Result<Request, Problem> {
     check_origin(&parts.method, &parts.headers, host)?;
     let identity = app.options().access.identify(&parts)?;
     parts.extensions.insert(identity);
-    parts.extensions.insert(app.body_budget().clone());
     // Whoever asks whether the server lives must be told so however much it has to do.
     if parts.uri.path() != "/healthz" {
         // Calls of gRPC may wait; they share the room of what is held.

@@ -3,12 +3,14 @@
 //! Handlers are thin: they read a request, call a verb of the store and write down what it
 //! answered. The document that describes them is made from the same code ([`document`]).
 
+mod cron;
 mod cursor;
 mod dead;
 mod document;
 mod duties;
 mod extract;
 mod gate;
+mod lists;
 mod live;
 mod model;
 mod operators;
@@ -19,13 +21,14 @@ mod schedules;
 mod streams;
 mod system;
 mod token;
+mod worker_functions;
 mod worker_tasks;
 mod workers;
+mod workflows;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -60,14 +63,12 @@ struct Shared {
 
 impl App {
     fn new(windlass: Windlass, options: ServerOptions, ending: CancellationToken) -> Self {
-        let live = Live::new(Arc::clone(windlass.store()));
+        let live = Live::new(windlass.store());
         let requests = Arc::new(Semaphore::new(options.requests_max));
         let held = Arc::new(Semaphore::new(options.held_max));
         let limit = windlass.store().payload_limit().get();
-        let body_budget = BodyBudget {
-            kib: Arc::new(Semaphore::new(options.body_bytes_max / 1024)),
-            bytes_max: limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES,
-        };
+        let bytes_max = limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES;
+        let body_budget = BodyBudget::new(bytes_max, options.body_bytes_max);
         App(Arc::new(Shared { windlass, options, live, requests, held, body_budget, ending }))
     }
 
@@ -140,7 +141,6 @@ pub(crate) fn router(
     ending: CancellationToken,
 ) -> Router {
     let app = App::new(windlass, options, ending);
-    let body_bytes_max = app.body_budget().bytes_max;
     let (router, document) = document::build();
     router
         .with_state(app.clone())
@@ -148,6 +148,5 @@ pub(crate) fn router(
         .route("/v1/openapi.json", get(move || document::answer(document.clone())))
         .fallback(problem::no_such_path)
         .method_not_allowed_fallback(problem::no_such_method)
-        .layer(DefaultBodyLimit::max(body_bytes_max))
         .layer(axum::middleware::from_fn_with_state(app, gate::pass))
 }

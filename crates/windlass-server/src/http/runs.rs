@@ -1,5 +1,6 @@
 //! Start runs, find them, wait for them.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use axum::Json;
@@ -8,8 +9,8 @@ use axum::http::StatusCode;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use windlass::RunId;
 use windlass::store::RunCursor;
+use windlass::{RunId, Version, WorkflowName};
 
 use super::App;
 use super::cursor::Cursor as _;
@@ -20,6 +21,7 @@ use super::model::run::{
     ArchivedBody, RunBody, RunPageBody, RunQuery, StartAnswer, StartRun, StartRuns, StartedBody,
     StartedRuns, WaitQuery,
 };
+use super::workflows;
 use crate::identity::Identity;
 use crate::problem::Problem;
 
@@ -46,6 +48,26 @@ pub(super) struct RunPath {
     run: String,
 }
 
+/// The newest versions of workflows, each looked for once.
+#[derive(Default)]
+struct Newest(HashMap<WorkflowName, Result<Version, Problem>>);
+
+impl Newest {
+    /// The version that a start names, or the newest.
+    async fn version_of(&mut self, app: &App, start: &StartRun) -> Result<Version, Problem> {
+        if let Some(version) = start.version {
+            return Ok(version);
+        }
+        if let Some(known) = self.0.get(&start.workflow) {
+            return known.clone();
+        }
+        let found = workflows::find(app, &start.workflow, None).await;
+        let version = found.map(|found| found.definition.version());
+        self.0.insert(start.workflow.clone(), version.clone());
+        version
+    }
+}
+
 /// Starts a run of a workflow.
 #[utoipa::path(post, path = "/v1/runs", tag = "runs", request_body = StartRun, responses(
     (status = 201, description = "The run was started.", body = StartedBody),
@@ -58,7 +80,8 @@ async fn start_run(
 ) -> Result<(StatusCode, Json<StartedBody>), Problem> {
     let is_fresh = start.id.is_none();
     let id = || app.windlass().new_run_id();
-    let run = start.into_new_run(&identity, app.payload_limit(), id)?;
+    let version = Newest::default().version_of(&app, &start).await?;
+    let run = start.into_new_run(&identity, app.payload_limit(), version, id)?;
     let started = app.windlass().start_new(run, is_fresh).await?;
     let status = if started.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(started.into())))
@@ -77,8 +100,12 @@ async fn start_runs(
     let limit = app.payload_limit();
     let mut answers = Vec::with_capacity(runs.len());
     let mut batch = Vec::with_capacity(runs.len());
+    let mut newest = Newest::default();
     for start in runs {
-        match start.into_new_run(&identity, limit, || app.windlass().new_run_id()) {
+        let run = newest.version_of(&app, &start).await.and_then(|version| {
+            start.into_new_run(&identity, limit, version, || app.windlass().new_run_id())
+        });
+        match run {
             Ok(run) => {
                 answers.push(None);
                 batch.push(run);

@@ -1,6 +1,6 @@
-//! Server-sent events: what happens to a run, and lists that stay up to date.
+//! Server-sent events: what happens to a run, as it happens.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -11,21 +11,16 @@ use axum::response::Sse;
 use axum::response::sse::{Event as SseEvent, KeepAlive};
 use futures_util::stream::{self, Stream, StreamExt as _};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use windlass::store::RunRecord;
-use windlass::{Event, EventId, RunId, RunState, Tenant, WorkflowName};
+use windlass::{Event, EventId, RunId};
 
 use super::App;
 use super::extract::{Id, Query};
 use super::gate::Held;
-use super::live::Newest;
 use super::model::PAGE_MAX;
 use super::model::event::EventLine;
-use super::model::queue::QueueListBody;
-use super::model::run::{RunBody, StateWord};
 use super::runs::RunPath;
 use crate::identity::Identity;
 use crate::problem::Problem;
@@ -38,14 +33,11 @@ const HINT_PAUSE: Duration = Duration::from_millis(100);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(stream_events))
-        .routes(routes!(stream_runs))
-        .routes(routes!(stream_queues))
+    OpenApiRouter::new().routes(routes!(stream_events))
 }
 
 /// A stream that ends when the server does.
-fn answer<E: Stream<Item = SseEvent> + Send + 'static>(
+pub(super) fn answer<E: Stream<Item = SseEvent> + Send + 'static>(
     app: &App,
     events: E,
 ) -> Sse<impl Stream<Item = Result<SseEvent, Infallible>> + Send + 'static + use<E>> {
@@ -53,7 +45,7 @@ fn answer<E: Stream<Item = SseEvent> + Send + 'static>(
     Sse::new(events.take_until(ending).map(Ok)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
 }
 
-fn event(kind: &str, data: &impl Serialize) -> SseEvent {
+pub(super) fn event(kind: &str, data: &impl Serialize) -> SseEvent {
     let data = serde_json::to_string(data).unwrap_or_default();
     SseEvent::default().event(kind).data(data)
 }
@@ -61,8 +53,8 @@ fn event(kind: &str, data: &impl Serialize) -> SseEvent {
 /// An event of a stream, as it is written there.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "it is what the document says; the stream is text")]
-struct StreamedEvent {
-    /// What it is: `event`, `end`, `run` or `queues`.
+pub(super) struct StreamedEvent {
+    /// What it is: `event`, `end`, `run`, `queues`, `workers` or `letters`.
     event: String,
     /// What it says, as JSON.
     data: String,
@@ -177,111 +169,4 @@ impl Follower {
             }
         }
     }
-}
-
-/// Which runs to watch.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-struct WatchQuery {
-    /// Only runs of this workflow.
-    #[param(value_type = Option<String>, min_length = 1, max_length = 200)]
-    workflow: Option<WorkflowName>,
-    /// Only runs of this tenant.
-    #[param(value_type = Option<String>, min_length = 1, max_length = 200)]
-    tenant: Option<Tenant>,
-    /// Only runs in this state.
-    #[param(inline)]
-    state: Option<StateWord>,
-}
-
-/// What of a run makes it news.
-type Print = (RunState, u32, u32);
-
-/// Whoever watches the newest runs.
-struct Watcher {
-    newest: watch::Receiver<Newest>,
-    query: WatchQuery,
-    tenant: Option<Tenant>,
-    known: HashMap<RunId, Print>,
-    told: VecDeque<SseEvent>,
-}
-
-impl Watcher {
-    fn wants(&self, run: &RunRecord) -> bool {
-        let WatchQuery { workflow, state, .. } = &self.query;
-        workflow.as_ref().is_none_or(|workflow| *workflow == run.workflow)
-            && self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
-            && state.is_none_or(|state| RunState::from(state) == run.state)
-    }
-
-    async fn next(&mut self) -> Option<SseEvent> {
-        loop {
-            if let Some(next) = self.told.pop_front() {
-                return Some(next);
-            }
-            self.newest.changed().await.ok()?;
-            let Some(snapshot) = self.newest.borrow_and_update().clone() else { continue };
-            let mut known = HashMap::new();
-            for run in snapshot.runs.iter().rev() {
-                if !self.wants(run) {
-                    continue;
-                }
-                let print = (run.state, run.round, run.open_tasks);
-                if self.known.get(&run.id) != Some(&print) {
-                    self.told.push_back(event("run", &RunBody::listed(run.clone())));
-                }
-                known.insert(run.id, print);
-            }
-            self.known = known;
-        }
-    }
-}
-
-/// The newest 200 runs, and each of them again when it changed: a `run` for each. The store is
-/// asked once a second for all who watch.
-#[utoipa::path(get, path = "/v1/runs/stream", tag = "runs", params(WatchQuery),
-    responses((status = 200, description = "The stream.", content_type = "text/event-stream",
-        body = StreamedEvent)),
-)]
-async fn stream_runs(
-    State(app): State<App>,
-    identity: Identity,
-    held: Held,
-    Query(query): Query<WatchQuery>,
-) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
-    let tenant = identity.looks_at(query.tenant.clone())?;
-    let (known, told) = (HashMap::new(), VecDeque::new());
-    let mut newest = app.live().subscribe();
-    newest.mark_changed();
-    let watcher = Watcher { newest, query, tenant, known, told };
-    let events = stream::unfold((watcher, held), async |(mut watcher, held)| {
-        let next = watcher.next().await?;
-        Some((next, (watcher, held)))
-    });
-    Ok(answer(&app, events))
-}
-
-/// What is in the queues, once a second: a `queues` for each look.
-#[utoipa::path(get, path = "/v1/queues/stream", tag = "queues",
-    responses((status = 200, description = "The stream.", content_type = "text/event-stream",
-        body = StreamedEvent)),
-)]
-async fn stream_queues(
-    State(app): State<App>,
-    identity: Identity,
-    held: Held,
-) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
-    identity.for_all_tenants()?;
-    let mut newest = app.live().subscribe();
-    newest.mark_changed();
-    let events = stream::unfold((newest, held), async |(mut newest, held)| {
-        loop {
-            newest.changed().await.ok()?;
-            let Some(snapshot) = newest.borrow_and_update().clone() else { continue };
-            let body = QueueListBody::from(snapshot.queues.clone());
-            return Some((event("queues", &body), (newest, held)));
-        }
-    });
-    Ok(answer(&app, events))
 }

@@ -1,13 +1,13 @@
 //! What a worker carries from a claim to everything it says of the task.
 //!
-//! It holds what the server needs to judge an outcome without asking the store: the task, its
-//! fence, the number of the attempt and the retry policy. Callers do not read it, and one that
+//! It holds what the server needs to judge an outcome, and to start children, without asking the
+//! store: the task, its fence, the attempt, the round, the tenant and the retry policy. Callers do not read it, and one that
 //! they changed is refused; that it is still theirs is for the fence to say.
 
 use serde::{Deserialize, Serialize};
 use windlass::store::{Claimed, Held};
-use windlass::{Fence, RetryPolicy, RunId, WorkerId};
-use windlass_core::{TaskId, TaskIndex};
+use windlass::{Fence, RetryPolicy, RunId, Tenant, WorkerId};
+use windlass_core::{Call, TaskId, TaskIndex};
 
 use super::cursor::{from_hex, to_hex};
 use crate::problem::Problem;
@@ -24,14 +24,23 @@ pub(crate) struct Token {
     index: u32,
     fence: u64,
     attempt: u32,
+    round: u32,
+    tenant: Tenant,
     retry: RetryPolicy,
 }
 
 impl Token {
     pub(crate) fn of(worker: WorkerId, claimed: &Claimed) -> Self {
-        let Claimed { task, fence, attempt, spec, .. } = claimed;
-        let (run, index, fence) = (task.run, task.index.0, fence.0);
-        Token { worker, run, index, fence, attempt: *attempt, retry: spec.retry.clone() }
+        Token {
+            worker,
+            run: claimed.task.run,
+            index: claimed.task.index.0,
+            fence: claimed.fence.0,
+            attempt: claimed.attempt,
+            round: claimed.round,
+            tenant: claimed.tenant.clone(),
+            retry: claimed.spec.retry.clone(),
+        }
     }
 
     /// The text of it.
@@ -74,14 +83,40 @@ impl Token {
         self.attempt
     }
 
+    /// Whose run it is.
+    pub(crate) fn tenant(&self) -> &Tenant {
+        &self.tenant
+    }
+
+    /// The id of a child that a call of the function starts, at its place: the same in every
+    /// attempt of a round, and another one in the next.
+    pub(crate) fn child(&self, call: Call, place: u32) -> RunId {
+        let run = self.run.as_uuid().as_u128();
+        let parts = [self.index, self.round, call.0, place].map(u64::from);
+        let half = |salt: u64| {
+            let seed = [run as u64, (run >> 64) as u64].into_iter().chain(parts).chain([salt]);
+            u128::from(seed.fold(0, |state, part| mix(state ^ part)))
+        };
+        RunId::of_child(self.run, half(1) << 64 | half(2))
+    }
+
     /// How often the task is tried.
     pub(crate) fn retry(&self) -> &RetryPolicy {
         &self.retry
     }
 }
 
+/// One round of splitmix64. It must never change: a child that is started once more by a newer
+/// server must get the same id.
+fn mix(state: u64) -> u64 {
+    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 /// FNV-1a: it finds what was cut or mangled on the way. It keeps nobody from forging, which gains
-/// a worker nothing that it could not do to its own tasks.
+/// a worker nothing: it works for all tenants, and the fence says which tasks are its own.
 fn checksum(bytes: &[u8]) -> u32 {
     bytes
         .iter()
@@ -100,6 +135,8 @@ mod tests {
             index: 2,
             fence: 7,
             attempt: 1,
+            round: 4,
+            tenant: Tenant::default(),
             retry: RetryPolicy::exponential().never_for(["é"]),
         }
     }
@@ -108,6 +145,21 @@ mod tests {
     fn a_token_survives_its_text() {
         let token = token();
         assert_eq!(Token::parse(token.worker, &token.to_text()), Ok(token));
+    }
+
+    #[test]
+    fn a_child_has_an_id_of_its_own_that_never_changes() {
+        let token = token();
+        let child = token.child(Call(1), 0);
+        assert_eq!(child.to_string(), "00000000-0000-8463-aeb7-c86da7620599");
+        assert!(child.may_be_child());
+        let later = Token { round: 5, ..token.clone() };
+        let other = Token { index: 3, ..token.clone() };
+        let retried = Token { attempt: 2, fence: 8, ..token.clone() };
+        assert_eq!(retried.child(Call(1), 0), child);
+        let ids = [token.child(Call(2), 0), token.child(Call(1), 1), later.child(Call(1), 0)];
+        let ids = [ids[0], ids[1], ids[2], other.child(Call(1), 0), child];
+        assert_eq!(std::collections::BTreeSet::from(ids).len(), ids.len());
     }
 
     #[test]

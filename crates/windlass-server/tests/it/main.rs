@@ -1,11 +1,14 @@
 //! The server as clients and workers see it: over TCP.
 
+mod bodies;
 mod connections;
 mod contract;
 mod document;
+mod functions;
 mod fuzz;
 mod grpc_client;
 mod grpc_door;
+mod grpc_gate;
 mod grpc_stream;
 mod grpc_worker;
 mod hostile;
@@ -16,4 +19,5 @@ mod schedules;
 mod served;
 mod streams;
 mod support;
+mod words;
 mod workers;

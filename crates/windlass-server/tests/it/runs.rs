@@ -233,3 +233,67 @@ async fn what_is_archived_is_found_when_its_run_is_gone() {
     let other = "/v1/archived-runs/01981c2e-7a40-7c1f-9d57-0242ac120002";
     server.get(other).await.problem(404, "WL-0004");
 }
+
+#[tokio::test]
+async fn a_start_without_a_version_is_of_the_newest_that_is_known() {
+    let server = TestServer::start().await;
+    let version_of = async |run: &Value| {
+        let path = format!("/v1/runs/{}", run["id"].as_str().unwrap());
+        server.get(&path).await.ok(200)["version"].clone()
+    };
+    let start = json!({ "workflow": "mail", "input": 1, "key": "k" });
+    let detail = server.post("/v1/runs", start.clone()).await.problem(404, "WL-0004");
+    assert_eq!(detail, "workflow \"mail\" does not exist");
+    server.worker(single("mail")).await;
+    let first = server.post("/v1/runs", start.clone()).await.ok(201);
+    assert_eq!(version_of(&first).await, 1);
+    let mut newer = single("mail");
+    newer["version"] = json!(12);
+    server.worker(newer.clone()).await;
+    newer["version"] = json!(3);
+    server.worker(newer).await;
+    let again = server.post("/v1/runs", start).await.ok(200);
+    assert_eq!(again["id"], first["id"], "its key is that of the run of version 1");
+    let plain = json!({ "workflow": "mail" });
+    let named = json!({ "workflow": "mail", "version": 3 });
+    let missing = json!({ "workflow": "post" });
+    let runs = json!({ "runs": [plain, named, missing, plain] });
+    let batch = server.post("/v1/run-batches", runs).await.ok(200);
+    for (place, version) in [(0, 12), (1, 3), (3, 12)] {
+        assert_eq!(version_of(&batch["runs"][place]["started"]).await, version);
+    }
+    assert_eq!(batch["runs"][2]["problem"]["code"], "WL-0004");
+}
+
+#[tokio::test]
+async fn workflows_that_are_known_are_listed_with_their_definitions() {
+    let server = TestServer::start().await;
+    let charge = json!({ "name": "charge", "limits": [
+        { "rate": { "count": 5, "per_ms": 1000 }, "field": "customer" }] });
+    let order =
+        json!({ "name": "order", "tasks": [charge, { "name": "ship", "after": ["charge"] }] });
+    server.worker(order).await;
+    let mut newer = single("mail");
+    server.worker(newer.clone()).await;
+    newer["version"] = json!(2);
+    server.worker(newer).await;
+    let first = server.get("/v1/workflows?limit=2").await.ok(200);
+    let told = |page: &Value| -> Vec<(Value, Value)> {
+        let workflows = page["workflows"].as_array().unwrap().iter();
+        workflows
+            .map(|it| (it["definition"]["name"].clone(), it["definition"]["version"].clone()))
+            .collect()
+    };
+    assert_eq!(told(&first), [(json!("mail"), json!(2)), (json!("mail"), json!(1))]);
+    let next = first["next"].as_str().expect("there is another");
+    let rest = server.get(&format!("/v1/workflows?cursor={next}")).await.ok(200);
+    assert_eq!((told(&rest), &rest["next"]), (vec![(json!("order"), json!(1))], &Value::Null));
+    let tasks = &rest["workflows"][0]["definition"]["tasks"];
+    assert_eq!(tasks[0]["limits"][0]["rate"]["count"], 5);
+    assert_eq!(tasks[1]["after"], json!(["charge"]));
+    let only = server.get("/v1/workflows?name=order").await.ok(200);
+    assert_eq!(told(&only).len(), 1);
+    for wrong in ["limit=0", "limit=101", "cursor=f1.0.61", "cursor=r1.1"] {
+        server.get(&format!("/v1/workflows?{wrong}")).await.problem(422, "WL-0002");
+    }
+}

@@ -93,3 +93,17 @@ async fn schedules_come_in_pages_and_those_that_make_no_sense_are_refused() {
     nobody["workflow"] = json!("none");
     server.put("/v1/schedules/x", nobody).await.problem(404, "WL-0004");
 }
+
+#[tokio::test]
+async fn a_cron_expression_is_explained_with_what_shifted_clocks_do() {
+    let server = TestServer::start().await;
+    let path = "/v1/explain-cron?expression=30+2+*+*+*&zone=Europe/Berlin";
+    let told = server.get(&format!("{path}&after=2026-03-28T12:00:00Z&limit=1")).await.ok(200);
+    let fire = json!({ "at": "2026-03-29T01:00:00Z", "local": "Sun 2026-03-29 03:00:00 +02:00",
+        "shift": "skipped" });
+    assert_eq!(told["fires"], json!([fire]));
+    assert_eq!(server.get(path).await.ok(200)["fires"].as_array().unwrap().len(), 10);
+    let wrong = server.get("/v1/explain-cron?expression=0+25+*+*+*").await;
+    assert!(wrong.problem(422, "WL-0002").contains("at character 3"));
+    server.get(&format!("{path}&limit=1001")).await.problem(422, "WL-0002");
+}

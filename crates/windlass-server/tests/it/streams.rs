@@ -110,6 +110,43 @@ async fn lists_are_told_when_they_change() {
 }
 
 #[tokio::test]
+async fn workers_and_dead_letters_are_told_when_they_change() {
+    let server = TestServer::start().await;
+    let mut worker = server.worker(single("w")).await;
+    let mut workers = Events::open(&server, "/v1/workers/stream", None).await;
+    let (name, _, list) = workers.next().await.unwrap();
+    assert_eq!((name.as_str(), &list["workers"][0]["id"]), ("workers", &json!(worker.id)));
+    let mut letters = Events::open(&server, "/v1/dead-letters/stream", None).await;
+    let mut some = Events::open(&server, "/v1/dead-letters/stream?workflow=other", None).await;
+    let (name, _, list) = letters.next().await.unwrap();
+    assert_eq!((name.as_str(), &list["letters"]), ("letters", &json!([])));
+    assert_eq!(some.next().await.unwrap().2["letters"], json!([]));
+    let run = server.start_run("w", Value::Null).await;
+    worker.run_one(json!({ "failed": { "message": "no" } })).await;
+    assert_eq!(letters.next().await.unwrap().2["letters"][0]["run"], json!(run));
+    let other = server.worker(single("other")).await;
+    let last = server.start_run("other", Value::Null).await;
+    let mut other = other;
+    other.run_one(json!({ "failed": { "message": "no" } })).await;
+    let (_, _, list) = some.next().await.unwrap();
+    assert_eq!(list["letters"].as_array().unwrap().len(), 1, "and not the other");
+    assert_eq!(list["letters"][0]["run"], json!(last));
+    let joined = async {
+        loop {
+            let (_, _, list) = workers.next().await.unwrap();
+            if list["workers"].as_array().unwrap().len() == 2 {
+                break;
+            }
+        }
+    };
+    soon("the other is told of", joined).await;
+    let only = Access::insecure_dev().for_tenant(windlass::Tenant::new("acme").unwrap());
+    let server = TestServer::with(ServerOptions::new(only)).await;
+    server.get("/v1/workers/stream").await.problem(403, "WL-0002");
+    server.get("/v1/dead-letters/stream?tenant=other").await.problem(403, "WL-0002");
+}
+
+#[tokio::test]
 async fn streams_and_held_requests_end_with_the_server() {
     let mut options = ServerOptions::new(Access::insecure_dev());
     options.drain_time_max = 10 * DEADLINE;

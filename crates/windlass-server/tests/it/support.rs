@@ -195,6 +195,12 @@ impl TestWorker<'_> {
         json!({ "number": self.claims, "limit": 10, "wait_ms": wait_ms, "workflows": workflows })
     }
 
+    /// The same worker, which claims tasks of another workflow from now on.
+    pub(crate) fn serving(mut self, workflow: &str) -> Self {
+        self.workflow = json!(workflow);
+        self
+    }
+
     pub(crate) async fn claim(&mut self) -> Vec<Value> {
         let body = self.next_claim(0);
         let claimed = self.server.post(&self.path("claim"), body).await.ok(200);
@@ -206,6 +212,12 @@ impl TestWorker<'_> {
         let mut tasks = self.claim().await;
         assert_eq!(tasks.len(), 1, "{tasks:?}");
         tasks.remove(0)
+    }
+
+    /// What is answered to something that it asks about a task.
+    pub(crate) async fn ask(&self, verb: &str, task: &Value, mut question: Value) -> Value {
+        question["token"] = task["token"].clone();
+        self.server.post(&self.path(verb), question).await.ok(200)
     }
 
     /// What became of something that it says of a task.

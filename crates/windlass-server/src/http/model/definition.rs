@@ -3,19 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use windlass::{Definition, ErrorKind, Limit, Priority, RetryPolicy, Trigger, Version};
+use windlass::{Definition, ErrorKind, Priority, RetryPolicy, Trigger, Version};
+use windlass_core::WorkerLost;
 use windlass_core::definition::{DefinitionDraft, TaskDraft, TaskKind};
-use windlass_core::{LimitScope, WhenFull, WorkerLost};
 
+use super::limit::LimitBody;
+use super::millis;
 use crate::problem::Problem;
 
 /// The most codes of failures that a task names as never tried again: a worker carries them.
 const CODES_MAX: usize = 100;
 
 /// A workflow: tasks, and which of them come before which.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Definition)]
 pub(crate) struct DefinitionBody {
@@ -27,7 +29,7 @@ pub(crate) struct DefinitionBody {
     #[schema(value_type = u32, minimum = 1, maximum = 2_147_483_647, default = 1)]
     version: Version,
     /// How long a run may take.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 3_153_600_000_000u64)]
     timeout_ms: Option<u64>,
     /// The tasks. A claim names parents by their place in this list, from 0.
@@ -40,7 +42,7 @@ fn first_version() -> Version {
 }
 
 /// A task of a workflow.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = TaskDefinition)]
 pub(crate) struct TaskBody {
@@ -52,7 +54,7 @@ pub(crate) struct TaskBody {
     #[schema(value_type = Vec<super::NameText>, max_items = 50_000)]
     after: Vec<String>,
     /// Lets it be a sleep of this time, which needs no worker.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 3_153_600_000_000u64)]
     sleep_ms: Option<u64>,
     /// Lets it run after everything else has ended, if a task failed.
@@ -65,19 +67,19 @@ pub(crate) struct TaskBody {
     #[serde(default)]
     retry: RetryBody,
     /// How long one attempt may take. The worker keeps to it: a claim says it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 3_153_600_000_000u64)]
     timeout_ms: Option<u64>,
     /// How long one attempt may give no sign of life. The worker keeps to it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 3_153_600_000_000u64)]
     heartbeat_timeout_ms: Option<u64>,
     /// How long it may wait in its queue for a worker.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 3_153_600_000_000u64)]
     claim_timeout_ms: Option<u64>,
     /// How long after its claim it is taken away from its worker, whatever that says.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 3_153_600_000_000u64)]
     visibility_timeout_ms: Option<u64>,
     /// What becomes of it when its worker is lost.
@@ -91,7 +93,7 @@ pub(crate) struct TaskBody {
     #[serde(default)]
     #[schema(value_type = i16, minimum = -100, maximum = 100)]
     priority: Priority,
-    /// How many tasks with the same keys may be under way at once.
+    /// What bounds tasks with the same keys.
     #[serde(default)]
     #[schema(max_items = 8)]
     limits: Vec<LimitBody>,
@@ -102,7 +104,7 @@ fn default_queue() -> String {
 }
 
 /// Which ends of a task's parents let it run.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = Trigger)]
 pub(crate) enum TriggerWord {
@@ -118,7 +120,7 @@ pub(crate) enum TriggerWord {
 }
 
 /// What becomes of a task whose worker is lost.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = WorkerLost)]
 pub(crate) enum LostWord {
@@ -130,7 +132,7 @@ pub(crate) enum LostWord {
 }
 
 /// How often, and with which pauses, a task is tried.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = RetryPolicy)]
 pub(crate) struct RetryBody {
@@ -184,66 +186,6 @@ impl RetryBody {
     }
 }
 
-/// How many tasks with the same key may be under way at once.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Limit)]
-pub(crate) struct LimitBody {
-    /// How many.
-    #[schema(minimum = 1, maximum = 100_000)]
-    slots: u32,
-    /// The field of the input that is the key, behind dots if it lies deeper; one lane for all
-    /// if nothing is said.
-    #[serde(default)]
-    #[schema(min_length = 1, max_length = 200)]
-    field: Option<String>,
-    /// Its name, if it is to be shared with other tasks.
-    #[serde(default)]
-    #[schema(min_length = 1, max_length = 600)]
-    name: Option<String>,
-    /// What becomes of a task that finds no room.
-    #[serde(default)]
-    when_full: FullWord,
-    /// Whether all tenants share the lanes.
-    #[serde(default)]
-    is_across_tenants: bool,
-    /// Whether a task that failed for good keeps its slots until someone sees to it.
-    #[serde(default)]
-    halts: bool,
-}
-
-/// What becomes of a task whose lane is full.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = WhenFull)]
-pub(crate) enum FullWord {
-    /// It waits until there is room.
-    #[default]
-    Wait,
-    /// It is skipped.
-    Skip,
-    /// It waits, and the run that came first of those in the lane is cancelled.
-    CancelOldest,
-}
-
-impl LimitBody {
-    fn build(self) -> Limit {
-        let mut limit = Limit::of(self.slots).when_full(match self.when_full {
-            FullWord::Wait => WhenFull::Wait,
-            FullWord::Skip => WhenFull::Skip,
-            FullWord::CancelOldest => WhenFull::CancelOldest,
-        });
-        limit.field = self.field;
-        limit.name = self.name;
-        limit.halts = self.halts;
-        limit.scope = match self.is_across_tenants {
-            true => LimitScope::Everyone,
-            false => LimitScope::Tenant,
-        };
-        limit
-    }
-}
-
 impl TaskBody {
     fn build(self, workflow: &str) -> Result<TaskDraft, Problem> {
         let kind = match (self.sleep_ms, self.is_on_failure) {
@@ -260,7 +202,9 @@ impl TaskBody {
             }
         };
         let retry = self.retry.build(&self.name)?;
-        let longest = super::millis(windlass_core::retry::WAIT_MAX);
+        let limits = self.limits.into_iter().map(|limit| limit.build(&self.name));
+        let limits = limits.collect::<Result<_, _>>()?;
+        let longest = millis(windlass_core::retry::WAIT_MAX);
         for (field, time) in
             [("timeout_ms", self.timeout_ms), ("heartbeat_timeout_ms", self.heartbeat_timeout_ms)]
         {
@@ -291,7 +235,7 @@ impl TaskBody {
             },
             queue: self.queue,
             priority: self.priority,
-            limits: self.limits.into_iter().map(LimitBody::build).collect(),
+            limits,
         })
     }
 }
@@ -311,9 +255,165 @@ impl DefinitionBody {
     }
 }
 
+impl From<&Definition> for DefinitionBody {
+    fn from(definition: &Definition) -> Self {
+        let DefinitionDraft { name, version, timeout, tasks } = definition.to_draft();
+        let tasks = tasks.into_iter().map(TaskBody::from).collect();
+        DefinitionBody { name, version, timeout_ms: timeout.map(millis), tasks }
+    }
+}
+
+impl From<TaskDraft> for TaskBody {
+    fn from(task: TaskDraft) -> Self {
+        let (sleep_ms, is_on_failure) = match task.kind {
+            TaskKind::Handler => (None, false),
+            TaskKind::OnFailure => (None, true),
+            TaskKind::Sleep(time) => (Some(millis(time)), false),
+        };
+        TaskBody {
+            name: task.name,
+            after: task.parents,
+            sleep_ms,
+            is_on_failure,
+            trigger: match task.trigger {
+                Trigger::AllSucceeded => TriggerWord::AllSucceeded,
+                Trigger::AllFinished => TriggerWord::AllFinished,
+                Trigger::AnyFailed => TriggerWord::AnyFailed,
+                Trigger::NoneFailed => TriggerWord::NoneFailed,
+            },
+            retry: task.retry.into(),
+            timeout_ms: task.timeout.map(millis),
+            heartbeat_timeout_ms: task.heartbeat_timeout.map(millis),
+            claim_timeout_ms: task.claim_timeout.map(millis),
+            visibility_timeout_ms: task.visibility_timeout.map(millis),
+            on_worker_lost: match task.on_worker_lost {
+                WorkerLost::Retry => LostWord::Retry,
+                WorkerLost::Fail => LostWord::Fail,
+            },
+            queue: task.queue,
+            priority: task.priority,
+            limits: task.limits.into_iter().map(LimitBody::from).collect(),
+        }
+    }
+}
+
+impl From<RetryPolicy> for RetryBody {
+    fn from(policy: RetryPolicy) -> Self {
+        RetryBody {
+            attempts: Some(policy.attempts),
+            first_delay_ms: Some(millis(policy.first_delay)),
+            factor: Some(policy.factor),
+            delay_max_ms: Some(millis(policy.delay_max)),
+            jitter: Some(policy.jitter),
+            never_for: policy.non_retryable,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass::wire::Wire as _;
+    use windlass_proto::v1;
+
+    /// A task that says everything; what a message can say besides does not build here.
+    fn full_task() -> v1::Task {
+        let limit = |bound, when_full: v1::WhenFull, halts| v1::Limit {
+            name: Some("shared".to_owned()),
+            field: Some("order.customer".to_owned()),
+            bound: Some(bound),
+            when_full: when_full.into(),
+            is_across_tenants: true,
+            halts,
+            is_owned: false,
+        };
+        let (per_us, quiet_us, at_most_us) = (60_000_000, 5_000_000, 7_000_000);
+        let (window_us, pause_us) = (30_000_000, 15_000_000);
+        let rate = v1::Rate { count: 100, per_us, burst: 10 };
+        let debounce = v1::Debounce { quiet_us, at_most_us };
+        let breaker = v1::Breaker { percent: 25, calls: 4, window_us, pause_us };
+        let mut limits = vec![
+            limit(v1::limit::Bound::Slots(3), v1::WhenFull::CancelOldest, true),
+            limit(v1::limit::Bound::Rate(rate), v1::WhenFull::Skip, false),
+            limit(v1::limit::Bound::Debounce(debounce), v1::WhenFull::Wait, false),
+            limit(v1::limit::Bound::Breaker(breaker), v1::WhenFull::Skip, false),
+        ];
+        for (number, limit) in limits.iter_mut().enumerate() {
+            limit.name = Some(format!("shared {number}"));
+            limit.is_owned = number == 0;
+        }
+        v1::Task {
+            name: "charge".to_owned(),
+            kind: v1::TaskKind::Handler.into(),
+            sleep_us: None,
+            parents: vec!["pause".to_owned()],
+            trigger: v1::Trigger::NoneFailed.into(),
+            retry: Some(v1::RetryPolicy {
+                attempts: 7,
+                first_delay_us: 250_000,
+                factor: 1.5,
+                delay_max_us: 9_000_000,
+                jitter: 0.125,
+                non_retryable: vec!["declined".to_owned()],
+            }),
+            timeout_us: Some(1_000_000),
+            heartbeat_timeout_us: Some(2_000_000),
+            claim_timeout_us: Some(3_000_000),
+            visibility_timeout_us: Some(4_000_000),
+            fails_with_worker: true,
+            queue: "money".to_owned(),
+            priority: -7,
+            limits,
+        }
+    }
+
+    #[test]
+    fn all_that_a_message_says_can_be_said_in_json() {
+        let plain = |name: &str, kind: v1::TaskKind, sleep_us| v1::Task {
+            name: name.to_owned(),
+            kind: kind.into(),
+            sleep_us,
+            ..v1::Task::default()
+        };
+        let mut tasks = vec![
+            plain("pause", v1::TaskKind::Sleep, Some(8_000_000)),
+            plain("tell", v1::TaskKind::OnFailure, None),
+            full_task(),
+        ];
+        for (number, trigger) in
+            [v1::Trigger::AnyFailed, v1::Trigger::AllFinished].iter().enumerate()
+        {
+            let task = plain(&number.to_string(), v1::TaskKind::Handler, None);
+            let parents = vec!["charge".to_owned()];
+            tasks.push(v1::Task { trigger: (*trigger).into(), parents, ..task });
+        }
+        let (name, timeout_us) = ("order".to_owned(), Some(60_000_000));
+        let message = v1::Definition { name, version: 3, timeout_us, tasks };
+        let definition = Arc::<Definition>::from_wire(message).unwrap();
+        let text = serde_json::to_string(&DefinitionBody::from(&*definition)).unwrap();
+        let again = build(&text).unwrap();
+        assert_eq!(again.to_wire(), definition.to_wire(), "{text}");
+    }
+
+    #[test]
+    fn a_limit_bounds_one_thing() {
+        let with = |limit: &str| {
+            let text = format!(r#"{{"name":"w","tasks":[{{"name":"a","limits":[{limit}]}}]}}"#);
+            build(&text)
+        };
+        for limit in ["{}", r#"{"slots":1,"rate":{"count":1,"per_ms":5}}"#] {
+            let error = with(limit).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Definition);
+            assert!(error.detail().contains("exactly one of slots, rate"), "{error:?}");
+        }
+        let rate = with(r#"{"rate":{"count":100,"per_ms":60000},"field":"provider"}"#).unwrap();
+        let same = windlass::Limit::rate(100, Duration::from_secs(60)).by("provider");
+        assert_eq!(rate.tasks()[0].limits[0].bound, same.bound);
+        let error = with(r#"{"rate":{"count":0,"per_ms":1}}"#).unwrap_err();
+        assert!(error.detail().contains("0 tokens"), "{error:?}");
+        let error = with(r#"{"debounce":{"quiet_ms":5},"halts":true}"#).unwrap_err();
+        assert!(error.detail().contains("has no slots"), "{error:?}");
+    }
 
     fn build(text: &str) -> Result<Arc<Definition>, Problem> {
         serde_json::from_str::<DefinitionBody>(text).expect("it is one").build()

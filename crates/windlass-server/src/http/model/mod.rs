@@ -9,6 +9,8 @@ pub(crate) mod dead;
 pub(crate) mod definition;
 pub(crate) mod duty;
 pub(crate) mod event;
+pub(crate) mod function;
+pub(crate) mod limit;
 pub(crate) mod operator;
 pub(crate) mod queue;
 mod reserved;
@@ -16,6 +18,7 @@ pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod step;
 pub(crate) mod worker;
+pub(crate) mod workflow;
 
 use std::borrow::Cow;
 use std::time::Duration;

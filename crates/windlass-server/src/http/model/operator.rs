@@ -39,10 +39,14 @@ impl LogQuery {
     /// The filter that it asks for.
     pub(crate) fn filter(self) -> Result<LogFilter, Problem> {
         let action = self.action.map(|word| word.parse::<Action>()).transpose();
+        let unknown = |why| {
+            let known = Action::ALL.map(Action::word).join(", ");
+            Problem::field("action", format_args!("{why}, expected one of {known}"))
+        };
         let before: Option<Number> = Cursor::parse(self.cursor.as_deref())?;
         Ok(LogFilter {
             run: self.run,
-            action: action.map_err(|why| Problem::field("action", why))?,
+            action: action.map_err(unknown)?,
             by: self.by,
             before: before.map(|Number(number)| number),
             limit: super::page_limit(self.limit)?,

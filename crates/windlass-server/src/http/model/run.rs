@@ -23,9 +23,10 @@ pub(crate) struct StartRun {
     /// The workflow, which a worker or a program has made known.
     #[schema(value_type = NameText)]
     pub(crate) workflow: WorkflowName,
-    /// The version of the workflow.
-    #[schema(value_type = u32, minimum = 1, maximum = 2_147_483_647)]
-    pub(crate) version: Version,
+    /// The version of the workflow; the newest that is known if nothing is said.
+    #[serde(default)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 2_147_483_647)]
+    pub(crate) version: Option<Version>,
     /// The input; null if nothing is said.
     #[serde(default)]
     pub(crate) input: Json,
@@ -55,11 +56,12 @@ pub(crate) struct StartRun {
 }
 
 impl StartRun {
-    /// The start of it, with an id where none is given.
+    /// The start of it, with this version, and with an id where none is given.
     pub(crate) fn into_new_run(
         self,
         identity: &Identity,
         limit: windlass::PayloadLimit,
+        version: Version,
         id: impl FnOnce() -> RunId,
     ) -> Result<NewRun, Problem> {
         let delay = Duration::from_millis(self.delay_ms);
@@ -70,7 +72,7 @@ impl StartRun {
         let run = NewRun {
             id: self.id.unwrap_or_else(id),
             workflow: self.workflow,
-            version: self.version,
+            version,
             tenant: identity.acts_for(self.tenant)?,
             input: self.input.to_payload("input", limit)?,
             key: self.key,

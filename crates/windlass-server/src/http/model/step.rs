@@ -137,7 +137,7 @@ pub(crate) struct StepPage {
 }
 
 /// Why something failed, as a worker says it.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SaidFailure {
     /// What kind of failure it is; `error` if nothing is said. Retry policies branch on it. What is
@@ -247,7 +247,7 @@ pub(crate) struct DoneBody {
 }
 
 /// What a call came to.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = StepResult)]
 pub(crate) enum ResultBody {
@@ -255,6 +255,19 @@ pub(crate) enum ResultBody {
     Value(Json),
     /// No attempt is left.
     Failed(SaidFailure),
+}
+
+impl From<&StepResult> for ResultBody {
+    fn from(result: &StepResult) -> Self {
+        match result {
+            StepResult::Value(value) => ResultBody::Value(Json::of(value)),
+            StepResult::Failed(failure) => {
+                let Failure { code, message, is_retryable } = failure.clone();
+                let code = code.word().to_owned();
+                ResultBody::Failed(SaidFailure { code, message, is_retryable })
+            }
+        }
+    }
 }
 
 /// The most failures of a call that are counted.
