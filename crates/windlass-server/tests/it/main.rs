@@ -1,4 +1,4 @@
-//! The server as clients and workers see it: over TCP.
+//! The server as clients and workers see it: over TCP and unix sockets.
 
 mod connections;
 mod contract;
@@ -13,6 +13,8 @@ mod refusals;
 mod runs;
 mod schedules;
 mod served;
+#[cfg(unix)]
+mod sockets;
 mod streams;
 mod support;
 mod workers;
