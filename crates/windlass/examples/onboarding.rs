@@ -54,7 +54,8 @@ async fn main() -> anyhow::Result<()> {
     // In real life these are days.
     let patience = Duration::from_millis(500);
     let onboarding = onboarding(patience)?;
-    let windlass = Windlass::memory();
+    // Where WINDLASS_SERVER or DATABASE_URL says; in memory if neither is set.
+    let windlass = Windlass::from_env().await?.unwrap_or_else(Windlass::memory);
     let worker = windlass.worker().register(&onboarding).slots(1).spawn()?;
 
     let silent = windlass.start(&onboarding, "eve@example.org".to_owned()).await?;
