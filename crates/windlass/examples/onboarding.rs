@@ -64,7 +64,10 @@ async fn main() -> anyhow::Result<()> {
 
     // This is what a web handler does when the link in the mail is followed.
     prompt.signal("confirmed", &()).await?;
-    tokio::time::sleep(patience * 3 / 2).await;
+    // Bob follows it when he is reminded.
+    while !late.steps("onboarding").await?.iter().any(|step| step.name.as_str() == "remind") {
+        tokio::time::sleep(patience / 10).await;
+    }
     late.signal("confirmed", &()).await?;
 
     for run in [&silent, &prompt, &late] {
