@@ -17,8 +17,10 @@ const STREAMS_MAX: u32 = 128;
 /// as fast as it can write costs work and is not held by the limit above: it is hung up on.
 const UNSEEN_RESETS_MAX: usize = 20;
 
-/// The most streams of one connection that end by mistakes of the client, for the same reason.
-const FAULTY_STREAMS_MAX: usize = 64;
+/// The most streams of one connection that the server ends for mistakes of the client, such as being
+/// beyond the limit above. That one is not known to a client whose first requests are on their way
+/// before it was told, and it may have hundreds; whoever goes on is hung up on.
+const FAULTY_STREAMS_MAX: usize = 1_024;
 
 /// How much one stream of HTTP/2 may send before it is read: a batch of results at once.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;

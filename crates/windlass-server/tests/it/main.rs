@@ -8,6 +8,7 @@ mod grpc_client;
 mod grpc_door;
 mod grpc_worker;
 mod hostile;
+mod http2;
 mod operators;
 mod refusals;
 mod runs;

@@ -9,7 +9,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use windlass::store::Store as _;
 use windlass::{Ctx, RunState, TaskError, Windlass, Workflow};
 use windlass_server::{Access, ServeError, Server, ServerOptions};
 
