@@ -98,7 +98,8 @@ async fn closed(stream: &mut TcpStream, what: &str) {
 
 async fn channel(server: &TestServer) -> Channel {
     let url = format!("http://{}", server.address);
-    soon("it is reached", Endpoint::from_shared(url).unwrap().connect()).await.expect("it listens")
+    let endpoint = Endpoint::from_shared(url).expect("it is an address");
+    soon("it is reached", endpoint.connect()).await.expect("it listens")
 }
 
 /// A call of someone else, who does nothing wrong.
@@ -195,13 +196,14 @@ async fn whoever_floods_and_reads_the_answers_keeps_nobody_from_being_served() {
 
 #[tokio::test]
 async fn whoever_asks_for_more_than_anyone_needs_is_hung_up_on() {
+    type Attack<'a> = &'a dyn Fn(u32) -> Vec<u8>;
     let taken_back = |stream| [call(stream), frame(RESET, 0, stream, &[0, 0, 0, 8])].concat();
     // A head without an end, in more pieces than the longest needs.
     let endless = |stream| match stream {
         1 => frame(HEADERS, 0, 1, &head()),
         _ => frame(CONTINUATION, 0, 1, &[b"\0\x01x\x7e", &[b'y'; 126][..]].concat()),
     };
-    let attacks: [(&str, u32, &dyn Fn(u32) -> Vec<u8>); 3] = [
+    let attacks: [(&str, u32, Attack<'_>); 3] = [
         ("calls that are taken back", 20_000, &taken_back),
         ("calls beyond the limit", 20_000, &call),
         ("an endless head", 200, &endless),

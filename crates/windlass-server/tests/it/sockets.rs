@@ -23,7 +23,7 @@ impl Directory {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("windlass-sockets-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).unwrap();
+        std::fs::create_dir(&path).expect("nobody else has it");
         Directory(path)
     }
 

@@ -70,15 +70,7 @@ pub(super) fn channel(path: PathBuf, endpoint: &Endpoint) -> Channel {
         async move {
             let stream = UnixStream::connect(&path).await;
             let stream = stream.map_err(|error| {
-                let why = match error.kind() {
-                    io::ErrorKind::NotFound => "it is not there".to_owned(),
-                    io::ErrorKind::PermissionDenied => "it is not for this user".to_owned(),
-                    io::ErrorKind::ConnectionRefused if is_socket(&path) => {
-                        "no server listens at it".to_owned()
-                    }
-                    io::ErrorKind::ConnectionRefused => "it is not a socket".to_owned(),
-                    _ => error.to_string(),
-                };
+                let why = why_not(&path, &error);
                 io::Error::new(error.kind(), format!("socket {path:?}: {why}"))
             });
             stream.map(TokioIo::new)
@@ -87,11 +79,25 @@ pub(super) fn channel(path: PathBuf, endpoint: &Endpoint) -> Channel {
     endpoint.connect_with_connector_lazy(tower::service_fn(connect))
 }
 
+/// Why nobody is reached by a socket.
 #[cfg(unix)]
-fn is_socket(path: &std::path::Path) -> bool {
+fn why_not(path: &std::path::Path, error: &std::io::Error) -> String {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
     use std::os::unix::fs::FileTypeExt as _;
 
-    std::fs::metadata(path).is_ok_and(|it| it.file_type().is_socket())
+    let is_socket = || std::fs::metadata(path).is_ok_and(|it| it.file_type().is_socket());
+    let kind = error.kind();
+    if kind == NotFound {
+        "it is not there".to_owned()
+    } else if kind == PermissionDenied {
+        "it is not for this user".to_owned()
+    } else if kind == ConnectionRefused && is_socket() {
+        "no server listens at it".to_owned()
+    } else if kind == ConnectionRefused {
+        "it is not a socket".to_owned()
+    } else {
+        error.to_string()
+    }
 }
 
 #[cfg(not(unix))]
