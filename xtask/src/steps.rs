@@ -129,9 +129,10 @@ impl Suite {
                 work: cargo("clippy --package windlass-cli -- -D warnings"),
             },
             Step { name: "private server", work: server },
+            // Tests run them as well.
+            Step { name: "examples", work: Work::Examples },
             Step { name: "tests", work: Work::Tests(words(&tests)) },
             Step { name: "doc tests", work: cargo("test --workspace --all-features --doc") },
-            Step { name: "examples", work: Work::Examples },
             Step {
                 name: "docs",
                 work: Work::Rustdoc(words("doc --workspace --no-deps --all-features")),

@@ -6,7 +6,6 @@ mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,9 +36,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// The address of the server; 127.0.0.1:7600, or another port if that is taken, if not said.
+    /// The address of the server, or a unix socket such as unix:/run/windlass.sock; can be said
+    /// several times. 127.0.0.1:7600, or another port if that is taken, if not said.
     #[arg(long, value_name = "ADDRESS")]
-    listen: Option<String>,
+    listen: Vec<String>,
 
     /// How long the program has to end before it is killed, such as 10s.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::text::parse_time)]
@@ -57,25 +57,22 @@ pub(crate) struct Arguments {
 /// What this process does beside the database, until it is told to end.
 struct Services {
     duties: Duties,
-    address: SocketAddr,
+    urls: String,
     serving: JoinHandle<Result<(), ServeError>>,
     ending: CancellationToken,
 }
 
 impl Services {
-    async fn start(windlass: &Windlass, listen: Option<&str>) -> anyhow::Result<Self> {
+    async fn start(windlass: &Windlass, listen: &[String]) -> anyhow::Result<Self> {
         let server = Server::new(windlass.clone(), ServerOptions::new(Access::insecure_dev()));
-        let listener = match listen {
-            Some(address) => server.bind(address).await?,
-            None => match server.bind(serve::ADDRESS).await {
-                Ok(listener) => listener,
-                Err(_) => server.bind("127.0.0.1:0").await?,
-            },
+        let listener = match serve::bind(&server, listen).await {
+            Err(_) if listen.is_empty() => server.bind("127.0.0.1:0").await?,
+            listener => listener?,
         };
-        let (address, ending) = (listener.local_addr()?, CancellationToken::new());
+        let (urls, ending) = (listener.urls(), CancellationToken::new());
         let duties = windlass.duties(DUTY_INTERVAL)?;
         let serving = tokio::spawn(server.serve(listener, ending.clone().cancelled_owned()));
-        Ok(Services { duties, address, serving, ending })
+        Ok(Services { duties, urls, serving, ending })
     }
 
     async fn stop(self) -> anyhow::Result<()> {
@@ -115,14 +112,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout();
     writeln!(out, "PostgreSQL in {directory} {how} (pid {})", server.pid())?;
     writeln!(out, "DATABASE_URL={}", shown(&url))?;
-    let services = match Services::start(&windlass, arguments.listen.as_deref()).await {
+    let services = match Services::start(&windlass, &arguments.listen).await {
         Ok(services) => services,
         Err(error) => {
             windlass.shutdown().await?;
             return Err(error);
         }
     };
-    writeln!(out, "WINDLASS_SERVER=http://{}", services.address)?;
+    writeln!(out, "WINDLASS_SERVER={}", services.urls)?;
     writeln!(out, "timers and leases are watched until Ctrl-C")?;
     out.flush()?;
     let worked = if arguments.program.is_empty() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use windlass::Windlass;
 use windlass::telemetry::{LOG_VARIABLE, Telemetry, TelemetryGuard};
-use windlass_server::{Access, Server, ServerOptions};
+use windlass_server::{Access, Listener, ServeError, Server, ServerOptions};
 
 use crate::failure::usage;
 use crate::session::Session;
@@ -21,9 +21,10 @@ const DUTY_INTERVAL: Duration = Duration::from_secs(1);
 /// What `windlass serve` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The address to listen at; with port 0 the system chooses.
+    /// The address to listen at, where with port 0 the system chooses, or a unix socket such as
+    /// unix:/run/windlass.sock; can be said several times.
     #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
-    listen: String,
+    listen: Vec<String>,
 
     /// Let everyone in who can reach the address, which must be one of this machine's own: there
     /// are no tokens yet.
@@ -58,13 +59,13 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     let mut options = ServerOptions::new(Access::insecure_dev());
     options.host_names = arguments.host_name;
     let server = Server::new(windlass.clone(), options);
-    let listener = server.bind(&arguments.listen).await?;
+    let listener = bind(&server, &arguments.listen).await?;
     let duties = match arguments.no_duties {
         true => None,
         false => Some(windlass.duties(DUTY_INTERVAL)?),
     };
     let mut out = io::stdout();
-    writeln!(out, "WINDLASS_SERVER=http://{}", listener.local_addr()?)?;
+    writeln!(out, "WINDLASS_SERVER={}", listener.urls())?;
     out.flush()?;
     let shutdown = async {
         signals.next().await;
@@ -74,6 +75,16 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
         duties.stop().await;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Listens at all of these addresses, or at [`ADDRESS`] if there are none.
+pub(crate) async fn bind(server: &Server, addresses: &[String]) -> Result<Listener, ServeError> {
+    let mut addresses = addresses.iter().map(String::as_str);
+    let mut listener = server.bind(addresses.next().unwrap_or(ADDRESS)).await?;
+    for address in addresses {
+        listener = listener.and(server.bind(address).await?);
+    }
+    Ok(listener)
 }
 
 /// Logs to standard error what people should see, or what the environment asks for.

@@ -31,7 +31,8 @@ pub(crate) struct GlobalArguments {
     #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
     database_url: Option<String>,
 
-    /// The address of a server, such as https://windlass.example.com; or set WINDLASS_SERVER.
+    /// The address of a server, such as http://windlass.example.com:7600 or
+    /// unix:/run/windlass.sock; or set WINDLASS_SERVER.
     #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
     server: Option<String>,
 

@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let duties = windlass.duties(Duration::from_secs(1))?;
     let server = Server::new(windlass.clone(), ServerOptions::new(Access::insecure_dev()));
     let listener = server.bind(&address).await?;
-    println!("http://{}", listener.local_addr()?);
+    println!("{}", listener.urls());
     let shutdown = async {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;

@@ -28,6 +28,7 @@ mod options;
 mod problem;
 mod server;
 
+pub use connections::Listener;
 pub use identity::{Access, Identity, Role};
 pub use options::ServerOptions;
 pub use problem::{PROBLEM_JSON, Problem};

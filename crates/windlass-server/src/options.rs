@@ -16,6 +16,9 @@ pub struct ServerOptions {
     /// The most connections at once. One that comes beyond takes the place of the one that has
     /// said nothing for the longest time.
     pub connections_max: usize,
+    /// The most connections at once of one address, and of all who come by unix sockets: nobody
+    /// takes the places of everyone.
+    pub connections_per_address_max: usize,
     /// The most requests that are worked on at once; more are answered 503.
     pub requests_max: usize,
     /// The most requests that are held at once, for tasks, for ends of runs and as streams; more
@@ -29,6 +32,9 @@ pub struct ServerOptions {
     pub request_time_max: Duration,
     /// How long a client may take none of what it is sent.
     pub write_time_max: Duration,
+    /// How often a connection of HTTP/2 is asked whether anyone is there, and how long the answer
+    /// may take.
+    pub ping_time_max: Duration,
     /// How long requests that are under way are given when the server ends.
     pub drain_time_max: Duration,
 }
@@ -40,12 +46,14 @@ impl ServerOptions {
             access,
             host_names: Vec::new(),
             connections_max: 4_096,
+            connections_per_address_max: 2_048,
             requests_max: 256,
             held_max: 2_048,
             body_bytes_max: 256 << 20,
             head_time_max: Duration::from_secs(10),
             request_time_max: Duration::from_secs(60),
             write_time_max: Duration::from_secs(30),
+            ping_time_max: Duration::from_secs(20),
             drain_time_max: Duration::from_secs(10),
         }
     }

@@ -7,9 +7,11 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use windlass::Windlass;
+use windlass::remote::socket_path;
 
+use crate::connections::{self, Listener};
 use crate::options::ServerOptions;
-use crate::{connections, grpc, http};
+use crate::{grpc, http};
 
 /// A server of an engine.
 #[derive(Debug)]
@@ -44,20 +46,28 @@ impl Server {
         Server { windlass, options }
     }
 
-    /// Listens at an address such as `127.0.0.1:7600`; with port 0 the system chooses.
+    /// Listens at an address such as `127.0.0.1:7600`, where with port 0 the system chooses, or at
+    /// a unix socket such as `unix:/run/windlass.sock`, which only the user of this process may
+    /// use. A socket that a server left behind is replaced, and what is not a socket is not.
     ///
     /// # Errors
     ///
     /// [`ServeError::NotLoopback`] for an address that other machines reach while nobody is asked
     /// who they are; [`ServeError::Address`] for one that cannot be used.
-    pub async fn bind(&self, address: &str) -> Result<TcpListener, ServeError> {
+    pub async fn bind(&self, address: &str) -> Result<Listener, ServeError> {
         let failed = |error| ServeError::Address { address: address.to_owned(), error };
+        let wrong = |error: windlass::Error| {
+            failed(io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))
+        };
+        if let Some(path) = socket_path(address).map_err(wrong)? {
+            return Listener::at_socket(path).map_err(failed);
+        }
         let resolved: Vec<SocketAddr> =
             tokio::net::lookup_host(address).await.map_err(failed)?.collect();
         for address in &resolved {
             self.check(*address)?;
         }
-        TcpListener::bind(resolved.as_slice()).await.map_err(failed)
+        TcpListener::bind(resolved.as_slice()).await.map(Listener::from).map_err(failed)
     }
 
     /// Serves until `shutdown` is ready: then no more connections are accepted, streams end, what
@@ -69,19 +79,22 @@ impl Server {
     /// is asked who they are.
     pub async fn serve(
         self,
-        listener: TcpListener,
+        listener: impl Into<Listener>,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
+        let listener = listener.into();
         let failed = |error| ServeError::Address { address: "of the listener".to_owned(), error };
-        let address = listener.local_addr().map_err(failed)?;
-        self.check(address)?;
+        for address in listener.tcp_addresses().map_err(failed)? {
+            self.check(address)?;
+        }
+        let urls = listener.urls();
         let ending = CancellationToken::new();
         let options = self.options.clone();
         let grpc = grpc::router(self.windlass.store(), &ending);
         let router = http::router(self.windlass, self.options, grpc, ending.clone());
-        tracing::info!(%address, "serving");
+        tracing::info!(%urls, "serving");
         connections::serve(listener, router, &options, ending, shutdown).await;
-        tracing::info!(%address, "served");
+        tracing::info!(%urls, "served");
         Ok(())
     }
 

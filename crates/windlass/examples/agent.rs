@@ -68,7 +68,8 @@ pub(crate) fn agent(model: Arc<Model>) -> Result<Function<String, String>, Error
 async fn main() -> anyhow::Result<()> {
     let model = Arc::new(Model { calls: AtomicU32::new(0) });
     let agent = agent(Arc::clone(&model))?;
-    let windlass = Windlass::memory();
+    // Where WINDLASS_SERVER or DATABASE_URL says; in memory if neither is set.
+    let windlass = Windlass::from_env().await?.unwrap_or_else(Windlass::memory);
     let worker = windlass.worker().register(&agent).spawn()?;
 
     let words = vec!["windlass"; 100];

@@ -101,7 +101,8 @@ async fn skipped(run: &RunHandle) -> Result<Vec<String>, windlass::Error> {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let Report { workflow, total, archive, alert } = report()?;
-    let windlass = Windlass::memory();
+    // Where WINDLASS_SERVER or DATABASE_URL says; in memory if neither is set.
+    let windlass = Windlass::from_env().await?.unwrap_or_else(Windlass::memory);
     let worker = windlass.worker().register(&workflow).spawn()?;
 
     // All four regions, and enough to mail it.

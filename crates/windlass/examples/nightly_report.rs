@@ -61,7 +61,8 @@ pub(crate) fn report() -> Result<Report, Error> {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let Report { workflow, count, mail } = report()?;
-    let windlass = Windlass::memory();
+    // Where WINDLASS_SERVER or DATABASE_URL says; in memory if neither is set.
+    let windlass = Windlass::from_env().await?.unwrap_or_else(Windlass::memory);
     // Whoever maps and what is mapped may be served by different workers; here it is one.
     let worker = windlass.worker().register(&workflow).register(&count).slots(16).spawn()?;
 

@@ -54,7 +54,8 @@ async fn main() -> anyhow::Result<()> {
     // In real life these are days.
     let patience = Duration::from_millis(500);
     let onboarding = onboarding(patience)?;
-    let windlass = Windlass::memory();
+    // Where WINDLASS_SERVER or DATABASE_URL says; in memory if neither is set.
+    let windlass = Windlass::from_env().await?.unwrap_or_else(Windlass::memory);
     let worker = windlass.worker().register(&onboarding).slots(1).spawn()?;
 
     let silent = windlass.start(&onboarding, "eve@example.org".to_owned()).await?;
@@ -63,7 +64,10 @@ async fn main() -> anyhow::Result<()> {
 
     // This is what a web handler does when the link in the mail is followed.
     prompt.signal("confirmed", &()).await?;
-    tokio::time::sleep(patience * 3 / 2).await;
+    // Bob follows it when he is reminded.
+    while !late.steps("onboarding").await?.iter().any(|step| step.name.as_str() == "remind") {
+        tokio::time::sleep(patience / 10).await;
+    }
     late.signal("confirmed", &()).await?;
 
     for run in [&silent, &prompt, &late] {

@@ -58,14 +58,15 @@ async fn handle(ctx: Ctx<Order>, fraud_window: Duration) -> Result<String, TaskE
 }
 
 pub(crate) fn order(fraud_window: Duration) -> Result<Function<Order, String>, Error> {
-    Function::new("order", move |ctx| handle(ctx, fraud_window))
+    Function::new("checked-order", move |ctx| handle(ctx, fraud_window))
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     // In real life this is a day.
     let order = order(Duration::from_millis(200))?;
-    let windlass = Windlass::memory();
+    // Where WINDLASS_SERVER or DATABASE_URL says; in memory if neither is set.
+    let windlass = Windlass::from_env().await?.unwrap_or_else(Windlass::memory);
     let worker = windlass.worker().register(&order).spawn()?;
 
     // The key makes a repeated start give the same run, not another order.

@@ -37,7 +37,8 @@ async fn main() -> anyhow::Result<()> {
     let ship = order.task("ship").reads(&charge).after(&window).run(ship);
     let order = order.build()?;
 
-    let windlass = Windlass::memory();
+    // Where WINDLASS_SERVER or DATABASE_URL says; in memory if neither is set.
+    let windlass = Windlass::from_env().await?.unwrap_or_else(Windlass::memory);
     let worker = windlass.worker().register(&order).slots(50).spawn()?;
     let input = Order { id: 9182, cents: 4_200 };
     let run = windlass.start(&order, input).tenant("acme").key("order-9182").await?;

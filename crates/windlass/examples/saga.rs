@@ -65,7 +65,8 @@ pub(crate) fn journey(bookings: &Bookings) -> Result<Function<String, String>, E
 async fn main() -> anyhow::Result<()> {
     let bookings = Bookings::default();
     let journey = journey(&bookings)?;
-    let windlass = Windlass::memory();
+    // Where WINDLASS_SERVER or DATABASE_URL says; in memory if neither is set.
+    let windlass = Windlass::from_env().await?.unwrap_or_else(Windlass::memory);
     let worker = windlass.worker().register(&journey).spawn()?;
 
     let run = windlass.start(&journey, "Lisbon".to_owned()).await?;

@@ -54,6 +54,7 @@ mod duties;
 #[cfg(all(feature = "embedded", unix))]
 pub mod embedded;
 mod engine;
+mod environment;
 mod error;
 pub mod function;
 #[cfg(feature = "hooks")]

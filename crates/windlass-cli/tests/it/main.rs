@@ -22,6 +22,8 @@ mod functions;
 mod help;
 #[cfg(unix)]
 mod migrate;
+#[cfg(target_os = "linux")]
+mod netns;
 #[cfg(unix)]
 mod people;
 #[cfg(unix)]

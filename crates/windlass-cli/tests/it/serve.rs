@@ -13,12 +13,12 @@ use super::place::Place;
 use super::text;
 
 /// A server of a database, ended with the test.
-struct Serving(Child);
+pub(crate) struct Serving(Child);
 
 impl Serving {
     /// Starts it, and answers where it listens.
-    fn start(url: &str) -> (Serving, String) {
-        let mut command = super::command(&["serve", "--insecure-dev", "--listen", "127.0.0.1:0"]);
+    pub(crate) fn start(url: &str, listen: &str) -> (Serving, String) {
+        let mut command = super::command(&["serve", "--insecure-dev", "--listen", listen]);
         command.env("DATABASE_URL", url).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the binary was built");
         let out = child.stdout.take().expect("its output is a pipe");
@@ -38,7 +38,7 @@ impl Drop for Serving {
     }
 }
 
-fn through(server: &str, arguments: &[&str]) -> String {
+pub(crate) fn through(server: &str, arguments: &[&str]) -> String {
     let mut command = super::command(arguments);
     let output = command.env("WINDLASS_SERVER", server).output().expect("the binary was built");
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
@@ -83,7 +83,7 @@ async fn every_command_works_against_a_database_and_against_a_server() {
     let postgres = options.start().await.expect("PostgreSQL is installed");
     let url = postgres.url();
     Windlass::connect(PostgresOptions::new(&url).migrate(true)).await.expect("it is there");
-    let (_serving, server) = Serving::start(&url);
+    let (_serving, server) = Serving::start(&url, "127.0.0.1:0");
 
     // A worker without a database, on the same code as one with it.
     let far = Windlass::connect_server(&server).expect("it is an address");

@@ -10,16 +10,20 @@ use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio_util::sync::CancellationToken;
 
+use super::listener::Origin;
+
 /// Everyone who is connected.
 pub(super) struct Crowd {
     most: usize,
+    most_of_one: usize,
     /// Counts whatever anyone does, so that it is known who did nothing for the longest time.
     clock: AtomicU64,
     members: Mutex<HashMap<u64, Arc<State>>>,
 }
 
 /// What is known of a connection.
-struct State {
+pub(super) struct State {
+    origin: Origin,
     has_begun: AtomicBool,
     requests: AtomicUsize,
     quiet_since: AtomicU64,
@@ -34,8 +38,9 @@ pub(super) struct Member {
 }
 
 impl Crowd {
-    pub(super) fn new(most: usize) -> Self {
-        Crowd { most, clock: AtomicU64::new(0), members: Mutex::default() }
+    /// For so many at once, and so many of one origin.
+    pub(super) fn new(most: usize, most_of_one: usize) -> Self {
+        Crowd { most, most_of_one, clock: AtomicU64::new(0), members: Mutex::default() }
     }
 
     fn members(&self) -> MutexGuard<'_, HashMap<u64, Arc<State>>> {
@@ -46,14 +51,21 @@ impl Crowd {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A place for a connection; none if all are busy.
-    pub(super) fn enter(self: &Arc<Self>) -> Option<Arc<Member>> {
+    /// A place for a connection; none if all are busy, or all of its origin when that has as many
+    /// as it may have.
+    pub(super) fn enter(self: &Arc<Self>, origin: Origin) -> Option<Arc<Member>> {
+        let is_own = |state: &State| state.origin == origin;
+        let own = self.members().values().filter(|state| is_own(state)).count();
+        if own >= self.most_of_one && !self.make_room(is_own) {
+            return None;
+        }
         let is_full = self.members().len() >= self.most;
-        if is_full && !self.make_room() {
+        if is_full && !self.make_room(|_| true) {
             return None;
         }
         let number = self.tick();
         let state = Arc::new(State {
+            origin,
             has_begun: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
             quiet_since: AtomicU64::new(number),
@@ -63,13 +75,13 @@ impl Crowd {
         Some(Arc::new(Member { number, state, crowd: Arc::downgrade(self) }))
     }
 
-    /// Drops the connection that has had nothing to do for the longest time; answers whether there
-    /// was one.
-    pub(super) fn make_room(&self) -> bool {
+    /// Drops the connection of these that has had nothing to do for the longest time; answers
+    /// whether there was one.
+    pub(super) fn make_room(&self, among: impl Fn(&State) -> bool) -> bool {
         let mut members = self.members();
         let quiet = members
             .iter()
-            .filter(|(_, state)| state.requests.load(Ordering::SeqCst) == 0)
+            .filter(|(_, state)| among(state) && state.requests.load(Ordering::SeqCst) == 0)
             .min_by_key(|(_, state)| state.quiet_since.load(Ordering::Relaxed))
             .map(|(number, _)| *number);
         let Some(state) = quiet.and_then(|number| members.remove(&number)) else { return false };
@@ -161,28 +173,42 @@ mod tests {
 
     #[test]
     fn whoever_said_nothing_for_the_longest_time_gives_way() {
-        let crowd = Arc::new(Crowd::new(2));
+        let crowd = Arc::new(Crowd::new(2, 2));
         let is_displaced = |member: &Arc<Member>| member.state.displaced.is_cancelled();
-        let first = crowd.enter().unwrap();
-        let second = crowd.enter().unwrap();
+        let first = crowd.enter(Origin::Socket).unwrap();
+        let second = crowd.enter(Origin::Socket).unwrap();
         drop(first.begin());
-        let third = crowd.enter().unwrap();
+        let third = crowd.enter(Origin::Socket).unwrap();
         assert!(is_displaced(&second) && !is_displaced(&first));
         let (one, other) = (first.begin(), third.begin());
-        assert!(crowd.enter().is_none(), "all are busy");
+        assert!(crowd.enter(Origin::Socket).is_none(), "all are busy");
         assert!(!is_displaced(&first) && !is_displaced(&third));
         drop(one);
-        assert!(crowd.enter().is_some() && is_displaced(&first));
+        assert!(crowd.enter(Origin::Socket).is_some() && is_displaced(&first));
         drop(other);
     }
 
     #[test]
     fn whoever_leaves_makes_room() {
-        let crowd = Arc::new(Crowd::new(1));
-        let only = crowd.enter().unwrap();
+        let crowd = Arc::new(Crowd::new(1, 1));
+        let only = crowd.enter(Origin::Socket).unwrap();
         let busy = only.begin();
-        assert!(crowd.enter().is_none());
+        assert!(crowd.enter(Origin::Socket).is_none());
         drop((busy, only));
-        assert!(crowd.members().is_empty() && crowd.enter().is_some());
+        assert!(crowd.members().is_empty() && crowd.enter(Origin::Socket).is_some());
+    }
+
+    #[test]
+    fn one_origin_cannot_take_all_places() {
+        let crowd = Arc::new(Crowd::new(3, 2));
+        let machine = Origin::Machine([192, 0, 2, 1].into());
+        let (first, second) = (crowd.enter(machine).unwrap(), crowd.enter(machine).unwrap());
+        let (one, other) = (first.begin(), second.begin());
+        assert!(crowd.enter(machine).is_none(), "it has as many as it may have");
+        let third = crowd.enter(Origin::Socket).unwrap();
+        drop(one);
+        assert!(crowd.enter(machine).is_some());
+        assert!(first.state.displaced.is_cancelled() && !third.state.displaced.is_cancelled());
+        drop(other);
     }
 }

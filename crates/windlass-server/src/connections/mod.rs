@@ -6,6 +6,10 @@
 //! elsewhere.
 
 mod crowd;
+mod listener;
+mod protocol;
+#[cfg(unix)]
+mod socket;
 mod stall;
 
 use std::convert::Infallible;
@@ -19,43 +23,32 @@ use axum::body::Body;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::options::ServerOptions;
 use crowd::{Crowd, Member};
+use listener::Stream;
 use stall::StallGuard;
 
-/// The most bytes of the head of a request, and of what is read at once.
-const HEAD_BYTES_MAX: usize = 64 << 10;
-
-/// The most requests at once on one connection of HTTP/2.
-const STREAMS_MAX: u32 = 128;
-
-/// How often a connection of HTTP/2 is asked whether anyone is there, and how long that may take.
-const PING_EVERY: Duration = Duration::from_secs(20);
-const PING_TIME_MAX: Duration = Duration::from_secs(20);
-
-/// How much one stream of HTTP/2 may send before it is read: a batch of results at once.
-const WINDOW_BYTES: u32 = 1 << 20;
+pub use listener::Listener;
 
 /// The pause after a connection could not be accepted, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `shutdown` is ready, and what is under way then for its time.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    mut listener: Listener,
     router: Router,
     options: &ServerOptions,
     ending: CancellationToken,
     shutdown: impl Future<Output = ()>,
 ) {
-    let crowd = Arc::new(Crowd::new(options.connections_max));
-    let builder = Arc::new(builder(options));
+    let crowd = Arc::new(Crowd::new(options.connections_max, options.connections_per_address_max));
+    let builder = Arc::new(protocol::builder(options));
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
@@ -66,8 +59,8 @@ pub(crate) async fn serve(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let Some(member) = crowd.enter() else { continue };
+            Ok((stream, origin)) => {
+                let Some(member) = crowd.enter(origin) else { continue };
                 let one = Connection {
                     member,
                     builder: Arc::clone(&builder),
@@ -80,7 +73,7 @@ pub(crate) async fn serve(
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                crowd.make_room();
+                crowd.make_room(|_| true);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -94,25 +87,6 @@ pub(crate) async fn serve(
     }
 }
 
-fn builder(options: &ServerOptions) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(options.head_time_max)
-        .max_buf_size(HEAD_BYTES_MAX);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(4 * WINDOW_BYTES)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_TIME_MAX);
-    builder
-}
-
 /// One connection.
 struct Connection {
     member: Arc<Member>,
@@ -124,10 +98,8 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream) {
+    async fn serve(self, stream: Stream) {
         let Connection { member, builder, router, ending, head_time_max, write_time_max } = self;
-        // An answer is written whole: waiting for more of it only delays it.
-        let _ = stream.set_nodelay(true);
         let service = {
             let member = Arc::clone(&member);
             service_fn(move |request: Request<Incoming>| {

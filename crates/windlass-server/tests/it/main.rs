@@ -1,4 +1,4 @@
-//! The server as clients and workers see it: over TCP.
+//! The server as clients and workers see it: over TCP and unix sockets.
 
 mod bodies;
 mod connections;
@@ -12,11 +12,14 @@ mod grpc_gate;
 mod grpc_stream;
 mod grpc_worker;
 mod hostile;
+mod http2;
 mod operators;
 mod refusals;
 mod runs;
 mod schedules;
 mod served;
+#[cfg(unix)]
+mod sockets;
 mod streams;
 mod support;
 mod words;

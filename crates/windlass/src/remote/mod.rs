@@ -7,6 +7,7 @@ mod doors;
 mod line;
 mod link;
 mod programs;
+mod socket;
 mod store;
 mod stream;
 mod watch;
@@ -27,6 +28,8 @@ use crate::engine::Windlass;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Store, StoreError};
 use crate::wire::error_of_status;
+
+pub use self::socket::{SOCKET_PATH_BYTES_MAX, socket_path};
 
 /// The most bytes of a message, in both directions: the largest payload, and what else is said.
 pub const MESSAGE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (8 << 20);
@@ -55,9 +58,10 @@ pub struct RemoteStore {
 }
 
 impl RemoteStore {
-    /// The store behind the server at this address, such as `http://windlass.example.com:7600`, or
-    /// behind several with commas between their addresses: one is used until it cannot be reached,
-    /// then the next. A connection is made with the first verb, and whenever it was lost.
+    /// The store behind the server at this address, such as `http://windlass.example.com:7600` or
+    /// `unix:/run/windlass.sock`, or behind several with commas between their addresses: one is
+    /// used until it cannot be reached, then the next. A connection is made with the first verb,
+    /// and whenever it was lost.
     ///
     /// # Errors
     ///
@@ -68,14 +72,23 @@ impl RemoteStore {
     /// Outside a tokio runtime.
     pub fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
         let channel = |url: &str| -> Result<Channel, Error> {
-            let endpoint = Endpoint::from(address(url)?)
+            let socket = socket_path(url)?;
+            let uri = match socket {
+                // Nobody looks it up: it is whom requests are meant for.
+                Some(_) => Uri::from_static("http://localhost"),
+                None => address(url)?,
+            };
+            let endpoint = Endpoint::from(uri)
                 .connect_timeout(CONNECT_TIMEOUT)
                 .initial_stream_window_size(WINDOW_BYTES)
                 .initial_connection_window_size(4 * WINDOW_BYTES)
                 .http2_keep_alive_interval(KEEP_ALIVE)
                 .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
                 .keep_alive_while_idle(true);
-            Ok(endpoint.connect_lazy())
+            Ok(match socket {
+                Some(path) => socket::channel(path, &endpoint),
+                None => endpoint.connect_lazy(),
+            })
         };
         let channels = url.as_ref().split(',').map(channel).collect::<Result<Vec<_>, _>>()?;
         Ok(RemoteStore::among(channels))
@@ -152,7 +165,9 @@ fn client(channel: Channel) -> ClientServiceClient<Channel> {
 /// The address of a server.
 fn address(url: &str) -> Result<Uri, Error> {
     let wrong = |why: &str| {
-        let text = format!("the address of a server is http://host:port, not {url:?}: {why}");
+        let text = format!(
+            "the address of a server is http://host:port or unix:/path/to.sock, not {url:?}: {why}"
+        );
         Error::new(ErrorKind::Argument, text)
     };
     let uri: Uri = url.parse().map_err(|error| wrong(&format!("{error}")))?;

@@ -176,9 +176,11 @@ impl Case {
     /// What the run of each trial must have come to, as its last task says it.
     pub(super) fn ending(self) -> &'static str {
         match self {
-            Case::Shipped => r#"order: succeeded "order 9182 shipped from shelf-2 for 4200 cents""#,
-            Case::Refunded => r#"order: succeeded "payment-* refunded: stolen card""#,
-            Case::Refused => "order: failed empty: nothing to charge",
+            Case::Shipped => {
+                r#"checked-order: succeeded "order 9182 shipped from shelf-2 for 4200 cents""#
+            }
+            Case::Refunded => r#"checked-order: succeeded "payment-* refunded: stolen card""#,
+            Case::Refused => "checked-order: failed empty: nothing to charge",
             Case::Silent => r#"onboarding: succeeded "GivenUp""#,
             Case::Confirmed => r#"onboarding: succeeded {"Welcomed":{"account":*,"reminders":0}}"#,
             Case::Reported => r#"mail: succeeded "920 sold, 1 closed""#,

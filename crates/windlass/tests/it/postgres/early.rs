@@ -24,7 +24,10 @@ async fn what_is_sent_with_the_beginning_of_a_transaction_does_nothing_without_o
     let route: i32 = client.query_one("select id from windlass.routes", &[]).await.unwrap().get(0);
     let front = i64::MIN;
     let calls = [
-        format!("claim('{{{route}}}', '{{{front}}}', '{{10}}', '{{{}}}', '{{9}}', null)", worker.id),
+        format!(
+            "claim('{{{route}}}', '{{{front}}}', '{{10}}', '{{{}}}', '{{9}}', null)",
+            worker.id
+        ),
         format!("take_leases('{{{leased}}}', '{{0}}', '{{1}}')"),
         format!("count_ends('{{{leased}}}', null)"),
     ];

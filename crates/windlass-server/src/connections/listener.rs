@@ -1,0 +1,158 @@
+//! Where a server listens, and who comes.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::task::{Context, Poll};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::either::Either;
+
+#[cfg(unix)]
+use super::socket::Socket;
+
+/// Who talks to the server, by TCP or by a unix socket.
+#[cfg(unix)]
+pub(super) type Stream = Either<TcpStream, tokio::net::UnixStream>;
+#[cfg(not(unix))]
+pub(super) type Stream = Either<TcpStream, TcpStream>;
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A machine. One that has a network of IPv6 to itself has all its addresses.
+    Machine(IpAddr),
+    /// A process of this machine, by a socket.
+    Socket,
+}
+
+impl From<SocketAddr> for Origin {
+    fn from(address: SocketAddr) -> Self {
+        Origin::Machine(match address.ip().to_canonical() {
+            IpAddr::V6(ip) => {
+                let network = u128::from(ip) >> 64 << 64;
+                IpAddr::V6(if ip.is_loopback() { ip } else { Ipv6Addr::from(network) })
+            }
+            ip @ IpAddr::V4(_) => ip,
+        })
+    }
+}
+
+/// Where a server listens: at one address or at several.
+#[derive(Debug)]
+pub struct Listener {
+    doors: Vec<Door>,
+    /// Which of them is looked at first: each in its turn, so that none waits behind a flood.
+    first: usize,
+}
+
+#[derive(Debug)]
+enum Door {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Socket(Socket),
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Listener { doors: vec![Door::Tcp(listener)], first: 0 }
+    }
+}
+
+impl Listener {
+    /// Listens at a unix socket.
+    #[cfg(unix)]
+    pub(crate) fn at_socket(path: PathBuf) -> io::Result<Self> {
+        Ok(Listener { doors: vec![Door::Socket(Socket::bind(path)?)], first: 0 })
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn at_socket(_: PathBuf) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// This one and another.
+    #[must_use]
+    pub fn and(mut self, other: Listener) -> Self {
+        self.doors.extend(other.doors);
+        self
+    }
+
+    /// The first address that is not a socket's.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.tcp_addresses().ok()?.first().copied()
+    }
+
+    pub(crate) fn tcp_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        let address = |door: &Door| match door {
+            Door::Tcp(listener) => Some(listener.local_addr()),
+            #[cfg(unix)]
+            Door::Socket(_) => None,
+        };
+        self.doors.iter().filter_map(address).collect()
+    }
+
+    /// The addresses as clients are told them, such as `http://127.0.0.1:7600` and
+    /// `unix:/run/windlass.sock`, with commas between them.
+    pub fn urls(&self) -> String {
+        let url = |door: &Door| match door {
+            Door::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => format!("http://{address}"),
+                Err(error) => format!("http://?{error}"),
+            },
+            #[cfg(unix)]
+            Door::Socket(socket) => socket.url(),
+        };
+        self.doors.iter().map(url).collect::<Vec<_>>().join(",")
+    }
+
+    /// Waits for the next who comes. Dropped, nobody is lost.
+    pub(super) async fn accept(&mut self) -> io::Result<(Stream, Origin)> {
+        poll_fn(|context| self.poll_accept(context)).await
+    }
+
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, Origin)>> {
+        let count = self.doors.len();
+        for turn in 0..count {
+            let place = (self.first + turn) % count;
+            let accepted = self.doors[place].poll_accept(context);
+            if accepted.is_ready() {
+                self.first = place + 1;
+                return accepted;
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Door {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, Origin)>> {
+        match self {
+            Door::Tcp(listener) => listener.poll_accept(context).map_ok(|(stream, address)| {
+                // An answer is written whole: waiting for more of it only delays it.
+                let _ = stream.set_nodelay(true);
+                (Either::Left(stream), address.into())
+            }),
+            #[cfg(unix)]
+            Door::Socket(socket) => {
+                socket.poll_accept(context).map_ok(|stream| (Either::Right(stream), Origin::Socket))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_machine_are_one_origin() {
+        let origin = |text: &str| Origin::from(text.parse::<SocketAddr>().unwrap());
+        assert_eq!(origin("192.0.2.1:1"), origin("192.0.2.1:2"));
+        assert_eq!(origin("192.0.2.1:1"), origin("[::ffff:192.0.2.1]:1"));
+        assert_ne!(origin("192.0.2.1:1"), origin("192.0.2.2:1"));
+        assert_eq!(origin("[2001:db8::1]:1"), origin("[2001:db8::ffff:1]:1"));
+        assert_ne!(origin("[2001:db8::1]:1"), origin("[2001:db8:0:1::1]:1"));
+    }
+}
