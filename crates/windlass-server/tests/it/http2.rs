@@ -287,7 +287,7 @@ async fn a_stream_of_workers_whose_answers_nobody_reads_is_not_read_either() {
             let request = Some(v1::worker_request::Request::Claim(claim));
             let before = *counted.borrow();
             tokio::select! {
-                sent = requests.send(v1::WorkerRequest { id, request }) => {
+                sent = requests.send(v1::WorkerRequest { id, request, takes_parts: true }) => {
                     sent.expect("it is not dropped");
                 }
                 // Nothing more was taken while all of these were answered.
