@@ -4,6 +4,7 @@
 //! else's (`Origin`), who makes it, and is there room for it. Nothing behind this asks again.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
@@ -16,6 +17,10 @@ use windlass::ErrorKind;
 
 use super::App;
 use crate::problem::Problem;
+
+/// How long a call of gRPC may take: one that waits for a run does so for a minute, and whoever
+/// does not send what it began to say must not keep its place.
+const GRPC_TIME_MAX: Duration = Duration::from_secs(90);
 
 /// The place of a request among those that are under way. One that is held gives it up.
 #[derive(Clone)]
@@ -71,11 +76,8 @@ pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -
 }
 
 async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Response {
-    if is_grpc {
-        // It has limits of its own, and may wait.
-        return next.run(request).await;
-    }
-    let limit = app.options().request_time_max;
+    // A call of gRPC may wait for a run; a stream is answered when it begins.
+    let limit = if is_grpc { GRPC_TIME_MAX } else { app.options().request_time_max };
     match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
