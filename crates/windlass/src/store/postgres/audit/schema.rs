@@ -138,6 +138,7 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
     ("levels", "levels_queue_check"),
     ("levels", "levels_queue_priority_key"),
     ("marks", "marks_pkey"),
+    ("migrations", "migrations_check"),
     ("migrations", "migrations_pkey"),
     ("migrations", "migrations_version_check"),
     ("notes", "notes_pkey"),
