@@ -56,6 +56,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "start_run",
         sql: include_str!("migrations/0002_start_run.sql"),
     },
+    Migration {
+        version: 3,
+        works_from: 2,
+        name: "checkpoint_numbers",
+        sql: include_str!("migrations/0003_checkpoint_numbers.sql"),
+    },
 ];
 
 /// What a migration did.
@@ -397,6 +403,7 @@ mod tests {
     const LANDED: &[&str] = &[
         "d3b0b6f003a38e01056b50b90efa0963c4bdae17596cb17fafb4894d653feadd",
         "b878037e8e288ed42f550132a8ad4ab7daafadad54b8139df82f909ed24b8a8f",
+        "d3c0880fb12c3c139d6045eb6bfc4dfb973e0822db8c25cbf98c7c42c9fea621",
     ];
 
     #[test]
