@@ -20,19 +20,20 @@ const PROGRAM: &str = "WINDLASS_TEST_PREVIOUS";
 const BUILD: &str = "build --workspace --all-features --locked --bin windlass";
 
 /// Builds the program of the version before and runs the test with it. In a clone without that
-/// commit it says so, and that is all.
-pub(crate) fn rehearse(root: &Path, test: &[String]) -> Result<(), Failure> {
+/// commit it says so, and answers that nothing was tried.
+pub(crate) fn rehearse(root: &Path, test: &[String]) -> Result<bool, Failure> {
     let commit = commit(root)?;
     if !is_there(root, &commit) {
         println!(
             "-- left out: commit {commit} of {COMMIT}, the version before, is not in this clone \
              (git fetch --unshallow brings it, a tarball has no history)"
         );
-        return Ok(());
+        return Ok(false);
     }
     let program = build(root, &commit)?;
     let line = format!("{PROGRAM}={} cargo {}", program.display(), test.join(" "));
-    call("rolling upgrade", &line, cargo(root).args(test).env(PROGRAM, &program))
+    call("rolling upgrade", &line, cargo(root).args(test).env(PROGRAM, &program))?;
+    Ok(true)
 }
 
 /// What `xtask/previous` says.
