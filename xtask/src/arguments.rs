@@ -1,6 +1,6 @@
 //! What a command line asks for.
 //!
-//! Read by hand: four commands with six options between them do not earn a
+//! Read by hand: five commands with six options between them do not earn a
 //! dependency that everyone compiles before the first test.
 
 use crate::Failure;
@@ -13,10 +13,11 @@ Usage: cargo xtask <command>
 Commands:
   test [--quick] [--install]
                      everything a change must pass: format, lints, tests, doc tests,
-                     examples, docs, tidy, the long tests, 4,000 seeds simulated and the
-                     planted bugs; --quick leaves the last three out;
+                     examples, docs, tidy, the long tests, a rolling upgrade, 4,000 seeds
+                     simulated and the planted bugs; --quick leaves the last four out;
                      --install installs PostgreSQL through sudo if none is found, as
                      root does without it
+  upgrade            build the version before (xtask/previous) and try it beside this one
   simulate --seeds N [--first-seed S]
                      simulate N seeds, from S on (default: windlass-sim's own choice)
   simulate --seconds N
@@ -43,6 +44,8 @@ pub(crate) enum Command {
         /// Whether PostgreSQL may be installed through sudo.
         may_install: bool,
     },
+    /// Try the version before beside this one.
+    Upgrade,
     /// Run the simulation.
     Simulate(Simulation),
     /// Check the texts of the workspace.
@@ -96,6 +99,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Failure> {
     match command.as_str() {
         "test" => parse_test(options),
         "simulate" => parse_simulate(options).map(Command::Simulate),
+        "upgrade" => without_options(command, options, Command::Upgrade),
         "tidy" => without_options(command, options, Command::Tidy),
         "readme" => without_options(command, options, Command::Readme),
         "help" | "--help" | "-h" => Ok(Command::Help),
@@ -174,7 +178,11 @@ mod tests {
     fn simulator_line(line: &str) -> String {
         match read(line).unwrap() {
             Command::Simulate(simulation) => simulation.arguments().join(" "),
-            other @ (Command::Help | Command::Test { .. } | Command::Tidy | Command::Readme) => {
+            other @ (Command::Help
+            | Command::Test { .. }
+            | Command::Upgrade
+            | Command::Tidy
+            | Command::Readme) => {
                 panic!("{other:?}")
             }
         }
@@ -187,6 +195,7 @@ mod tests {
         assert_eq!(read("test --quick"), test(true, false));
         assert_eq!(read("test --install"), test(false, true));
         assert_eq!(read("test --install --quick"), test(true, true));
+        assert_eq!(read("upgrade"), Ok(Command::Upgrade));
         assert_eq!(read("tidy"), Ok(Command::Tidy));
         assert_eq!(read("readme"), Ok(Command::Readme));
         for line in ["help", "--help", "-h"] {

@@ -6,6 +6,7 @@
 mod arguments;
 mod clusters;
 mod markdown;
+mod previous;
 mod steps;
 mod tidy;
 mod workspace;
@@ -63,6 +64,10 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Test { is_quick, may_install } => {
             steps::test(&root, Suite { is_quick, may_install, has_nextest: steps::has_nextest() })
+        }
+        Command::Upgrade => {
+            let has_nextest = steps::has_nextest();
+            steps::upgrade(&root, Suite { is_quick: false, may_install: false, has_nextest })
         }
         Command::Simulate(simulation) => steps::simulate(&root, &simulation),
         Command::Tidy => tidy::tidy(&root),

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use crate::Failure;
 use crate::arguments::Simulation;
 use crate::clusters::Clusters;
-use crate::tidy;
+use crate::{previous, tidy};
 
 /// How long an example may run. Each is a program of a README or a guide and takes
 /// seconds; the rest is room for a machine that is busy.
@@ -68,6 +68,8 @@ enum Work {
     Installing(Vec<String>),
     /// rustdoc is called through cargo, and its warnings are errors.
     Rustdoc(Vec<String>),
+    /// The version before is built, and cargo called with these arguments to try it beside this one.
+    Upgrade(Vec<String>),
     /// Every example is built and must end well.
     Examples,
     /// The texts are checked.
@@ -94,6 +96,11 @@ pub(crate) fn test(root: &Path, suite: Suite) -> Result<(), Failure> {
     }
     println!("all {} steps passed in {}", steps.len(), seconds(began));
     Ok(())
+}
+
+/// Runs the test of rolling upgrades.
+pub(crate) fn upgrade(root: &Path, suite: Suite) -> Result<(), Failure> {
+    suite.upgrade().run(root)
 }
 
 /// Runs the simulation.
@@ -142,10 +149,21 @@ impl Suite {
         if !self.is_quick {
             let bugs = Simulation::Bugs { seeds: None };
             steps.push(Step { name: "long tests", work: Work::Tests(words(&long)) });
+            steps.push(self.upgrade());
             steps.push(Step { name: "simulation", work: simulator(TEST_SIMULATION) });
             steps.push(Step { name: "planted bugs", work: simulator(bugs) });
         }
         steps
+    }
+
+    /// The step of the rolling upgrade.
+    fn upgrade(self) -> Step {
+        let line = if self.has_nextest {
+            "nextest run --workspace --all-features --run-ignored only upgrade::"
+        } else {
+            "test --workspace --all-features --test it -- --ignored upgrade::"
+        };
+        Step { name: "rolling upgrade", work: Work::Upgrade(words(line)) }
     }
 }
 
@@ -161,7 +179,7 @@ fn test_threads() -> usize {
     cores + THREADS_BESIDES_CORES
 }
 
-fn words(line: &str) -> Vec<String> {
+pub(crate) fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
@@ -187,6 +205,12 @@ impl Step {
                 command.args(arguments).env("RUSTDOCFLAGS", "-D warnings");
                 call(self.name, &line, &mut command)?;
             }
+            Work::Upgrade(arguments) => {
+                if !previous::rehearse(root, arguments)? {
+                    println!("== {}: left out", self.name);
+                    return Ok(());
+                }
+            }
             Work::Examples => run_examples(root)?,
             Work::Tidy => tidy::tidy(root)?,
         }
@@ -206,6 +230,7 @@ impl Work {
             Work::Rustdoc(arguments) => {
                 format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", arguments.join(" "))
             }
+            Work::Upgrade(_) => "cargo xtask upgrade".to_owned(),
             Work::Examples => format!("every example in {EXAMPLES}"),
             Work::Tidy => "cargo xtask tidy".to_owned(),
         }
@@ -213,7 +238,7 @@ impl Work {
 }
 
 /// The cargo that runs this program, so that all steps use one toolchain.
-fn cargo(root: &Path) -> Command {
+pub(crate) fn cargo(root: &Path) -> Command {
     let mut command =
         Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(root);
@@ -227,7 +252,7 @@ pub(crate) fn has_nextest() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-fn call(name: &str, line: &str, command: &mut Command) -> Result<(), Failure> {
+pub(crate) fn call(name: &str, line: &str, command: &mut Command) -> Result<(), Failure> {
     let status = command
         .status()
         .map_err(|error| Failure::Check(format!("{name} cannot be run ({line}): {error}")))?;
@@ -340,7 +365,10 @@ mod tests {
     fn the_quick_test_is_the_whole_test_without_what_takes_long() {
         let (quick, whole) = (suite(true, true).steps(), suite(false, true).steps());
         assert_eq!(whole[..quick.len()], quick[..]);
-        assert_eq!(names(&whole[quick.len()..]), ["long tests", "simulation", "planted bugs"]);
+        assert_eq!(
+            names(&whole[quick.len()..]),
+            ["long tests", "rolling upgrade", "simulation", "planted bugs"]
+        );
     }
 
     #[test]
@@ -360,6 +388,7 @@ mod tests {
                     | Work::Tests(_)
                     | Work::Installing(_)
                     | Work::Rustdoc(_)
+                    | Work::Upgrade(_)
                     | Work::Examples
                     | Work::Tidy => {}
                 }

@@ -142,7 +142,11 @@ fn render_check(text: &mut String, check: &CheckResult) {
     // Writing to a string cannot fail.
     let _ = write!(text, "{word:<9} {:<24}", check.id);
     if check.is_skipped {
-        *text += "needs all runs\n";
+        let why = match check.guarantee.as_str() {
+            "schema" => "needs the program that made the schema\n",
+            _ => "needs all runs\n",
+        };
+        *text += why;
         return;
     }
     let _ = write!(text, "{checked} checked");

@@ -28,8 +28,8 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
         session.tell(|| plan_json(&plan), || render_plan(&plan))?;
     } else {
         let done = migrate(&options).await?;
-        let Migrated { from, to, applied } = &done;
-        let document = || json!({ "from": from, "to": to, "applied": applied });
+        let Migrated { from, to, known, applied } = &done;
+        let document = || json!({ "from": from, "to": to, "known": known, "applied": applied });
         session.tell(document, || render(&done))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -37,9 +37,9 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
 
 /// What was done.
 fn render(migrated: &Migrated) -> String {
-    let Migrated { from, to, applied } = migrated;
+    let Migrated { from, to, known, applied } = migrated;
     if applied.is_empty() {
-        return format!("the schema is up to date: version {to}\n");
+        return format!("{}\n", nothing_to_do(*to, *known));
     }
     let mut text: String = applied.iter().map(|name| format!("applied {name}\n")).collect();
     let migrations = count(applied.len(), "migration");
@@ -52,11 +52,22 @@ fn render(migrated: &Migrated) -> String {
     text
 }
 
+/// What to say of a schema to which nothing is to be done.
+fn nothing_to_do(found: u32, known: u32) -> String {
+    if found <= known {
+        return format!("the schema is up to date: version {found}");
+    }
+    format!(
+        "the schema is version {found}, newer than this program, which knows version {known} and \
+         works with it: nothing to do"
+    )
+}
+
 /// What would be done, as SQL with comments.
 fn render_plan(plan: &Plan) -> String {
-    let Plan { from, to, migrations } = plan;
+    let Plan { from, to, known, migrations } = plan;
     if migrations.is_empty() {
-        return format!("-- the schema is up to date: version {to}\n");
+        return format!("-- {}\n", nothing_to_do(*to, *known));
     }
     let number = count(migrations.len(), "migration");
     let mut text = format!(
@@ -85,7 +96,7 @@ fn plan_json(plan: &Plan) -> Value {
         json!({ "version": it.version, "name": it.name, "statements": statements })
     };
     let migrations: Vec<Value> = plan.migrations.iter().map(migration).collect();
-    json!({ "from": plan.from, "to": plan.to, "migrations": migrations })
+    json!({ "from": plan.from, "to": plan.to, "known": plan.known, "migrations": migrations })
 }
 
 fn locks(statement: &PlannedStatement) -> String {
@@ -102,8 +113,12 @@ mod tests {
 
     #[test]
     fn what_was_applied_is_listed_before_the_versions() {
-        let mut migrated = Migrated { from: 1, to: 3, applied: vec![] };
+        let mut migrated = Migrated { from: 1, to: 3, known: 3, applied: vec![] };
         assert_eq!(render(&migrated), "the schema is up to date: version 3\n");
+        let newer = Migrated { from: 4, to: 4, known: 3, applied: vec![] };
+        let text = "the schema is version 4, newer than this program, which knows version 3 and \
+                    works with it: nothing to do\n";
+        assert_eq!(render(&newer), text);
         migrated.applied = vec!["0002_b".to_owned(), "0003_c".to_owned()];
         let text = "applied 0002_b\napplied 0003_c\n\
                     the schema went from version 1 to 3: 2 migrations\n";
@@ -115,6 +130,6 @@ mod tests {
         let applied = vec!["0001_a".to_owned()];
         let text = "applied 0001_a\nthe schema went from version 0 to 3: 1 migration, and 2 by \
                     others at the same time\n";
-        assert_eq!(render(&Migrated { from: 0, to: 3, applied }), text);
+        assert_eq!(render(&Migrated { from: 0, to: 3, known: 3, applied }), text);
     }
 }

@@ -4,7 +4,7 @@ mod checkpoints;
 mod traces;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -20,8 +20,8 @@ use crate::error::Error;
 use crate::function::{Journal, never};
 use crate::planted::Planted;
 use crate::store::{
-    Answer, Born, Child, ChildCount, ChildStart, Claimed, Held, Recording, Refusal, Signalled,
-    StoreError, TakeSignal, WorkerLink,
+    Answer, Born, CHECKPOINT_NUMBER_MAX, Child, ChildCount, ChildStart, Claimed, Held, Recording,
+    Refusal, Signalled, StoreError, TakeSignal, WorkerLink,
 };
 use crate::worker::{Gather, Gathers, Parcel};
 
@@ -43,6 +43,8 @@ pub(crate) struct Attempt {
     /// Where what handlers say goes; `None` if no worker runs the attempt.
     gathers: Option<Arc<Gathers>>,
     is_handed_back: AtomicBool,
+    /// How many checkpoints its handler has asked for.
+    checkpoints: AtomicU32,
     /// Whether its run has no other task.
     is_alone: bool,
     /// When the handler last gave a sign of life.
@@ -77,12 +79,19 @@ impl Attempt {
             received: Instant::now(),
             gathers: None,
             is_handed_back,
+            checkpoints: AtomicU32::new(0),
             is_alone: false,
             last_sign: Mutex::new(Instant::now()),
             waits: AtomicUsize::new(0),
             began: Mutex::new(Some(Instant::now())),
             is_batched: AtomicBool::new(false),
         }
+    }
+
+    /// The number of the next checkpoint.
+    fn next_checkpoint(&self) -> u32 {
+        let before = self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        before.saturating_add(1).min(CHECKPOINT_NUMBER_MAX)
     }
 
     /// The attempt waits for others that its handler is called with.

@@ -10,10 +10,12 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinSet;
 use windlass::store::postgres::PostgresOptions;
+use windlass::telemetry::LOG_VARIABLE;
 use windlass::{Ctx, TaskError, Windlass, Workflow};
 
 use super::ground::Ground;
 use super::work::{Counter, chain, start};
+use crate::serve::log_as;
 
 /// How long a process may take for what it was told.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -25,6 +27,9 @@ const URL: &str = "WINDLASS_BENCH_WORKER_URL";
 const READY: &str = "ready";
 const BEGUN: &str = "begun";
 
+/// How many checkpoints a task keeps that does nothing else.
+const CHECKPOINTS: u32 = 3;
+
 /// What the tasks of a worker process do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Task {
@@ -32,6 +37,8 @@ pub(crate) enum Task {
     Nothing,
     /// Say that they were begun, and never end.
     Endless,
+    /// Keep a few checkpoints, from the newest that is kept, one after the other.
+    Checkpoints,
 }
 
 impl Task {
@@ -40,17 +47,25 @@ impl Task {
         match self {
             Task::Nothing => "bench-noop",
             Task::Endless => "bench-endless",
+            Task::Checkpoints => "bench-checkpoints",
         }
     }
 
     fn build(self) -> anyhow::Result<Workflow<()>> {
         let mut workflow = Workflow::<()>::builder(self.workflow());
-        workflow.task("task-0").run(move |_: Ctx<()>| async move {
+        workflow.task("task-0").run(move |ctx: Ctx<()>| async move {
             match self {
                 Task::Nothing => Ok::<_, TaskError>(()),
                 Task::Endless => {
                     say(BEGUN).map_err(|error| TaskError::new(error.to_string()))?;
                     std::future::pending().await
+                }
+                Task::Checkpoints => {
+                    let kept = ctx.last_checkpoint()?.unwrap_or(0);
+                    for number in kept..CHECKPOINTS {
+                        ctx.checkpoint(&(number + 1)).await?;
+                    }
+                    Ok(())
                 }
             }
         });
@@ -71,7 +86,7 @@ pub(crate) struct Arguments {
     task: Task,
 
     /// How many workers there are.
-    #[arg(long)]
+    #[arg(long, default_value_t = 1)]
     workers: u32,
 
     /// How many tasks each runs at once.
@@ -92,6 +107,9 @@ impl std::fmt::Debug for Arguments {
 
 /// Says that it is ready, waits for a line, works until its standard input is closed.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    // Unless it is asked to, it says nothing beside the benchmark.
+    let log = std::env::var_os(LOG_VARIABLE).map(|_| log_as("windlass-bench-worker"));
+    let _telemetry = log.transpose()?;
     let mut engines = Vec::new();
     for _ in 0..arguments.workers {
         engines.push(match arguments.url.starts_with("http://") {

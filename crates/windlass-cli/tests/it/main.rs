@@ -39,6 +39,8 @@ mod serve;
 mod server;
 #[cfg(unix)]
 mod terminal;
+#[cfg(unix)]
+mod upgrade;
 
 use std::process::{Command, Output};
 

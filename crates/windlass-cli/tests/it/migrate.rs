@@ -86,7 +86,17 @@ async fn a_database_is_migrated_once_and_its_errors_have_codes() {
     assert_refused(&migrate(&bare, &[]), &["/bare", complaint, "[WL-0011]"]);
     assert!(migrate(&bare, &["--plan"]).status.success());
 
-    let newer = "insert into windlass.migrations (version, name, checksum) values (9999, 'x', '')";
+    let newer = "insert into windlass.migrations (version, works_from, name, checksum)
+                 values (9998, 1, 'x', '')";
+    client.batch_execute(newer).await.unwrap();
+    for more in [&[][..], &["--plan"]] {
+        let output = migrate(&url, more);
+        assert!(output.status.success(), "{output:?}");
+        let parts = ["the schema is version 9998, newer than this program", "nothing to do"];
+        assert_line(&text(&output.stdout), &parts);
+    }
+    let newer = "insert into windlass.migrations (version, works_from, name, checksum)
+                 values (9999, 9999, 'x', '')";
     client.batch_execute(newer).await.unwrap();
     for more in [&[][..], &["--plan"]] {
         assert_refused(&migrate(&url, more), &["version 9999", "[WL-0010]"]);

@@ -984,6 +984,10 @@ pub struct Checkpoint {
     /// The value, JSON.
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
+    /// Its place among those of the same fence, counted from 1: one that comes late does not take the
+    /// place of one with a larger number. 0 if they are not counted: then the later one counts.
+    #[prost(uint32, tag = "3")]
+    pub number: u32,
 }
 /// What came of calls of durable functions.
 #[derive(Clone, PartialEq, ::prost::Message)]

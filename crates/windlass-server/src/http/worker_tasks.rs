@@ -189,7 +189,8 @@ async fn checkpoint_tasks(
     let mut checkpoints = Vec::with_capacity(body.tasks.len());
     for task in body.tasks {
         let held = Token::parse(worker, &task.token)?.held();
-        checkpoints.push(Checkpoint { held, value: task.value.to_payload("value", limit)? });
+        let value = task.value.to_payload("value", limit)?;
+        checkpoints.push(Checkpoint { held, number: 0, value });
     }
     Ok(Json(app.store().checkpoint(checkpoints).await?.into()))
 }

@@ -10,7 +10,8 @@ use crate::store::{Answer, Checkpoint, Held, Refusal};
 
 impl<I> Ctx<I> {
     /// Keeps a value for the next attempts of the task: when this returns, it is as durable as
-    /// an output. It takes the place of the one before, and is gone when the task has ended.
+    /// an output. It takes the place of the one before, and is gone when the task has ended. Of those
+    /// of one attempt the one that was asked for last counts, also if another reaches the store later.
     ///
     /// Checkpoints that the handlers of a worker write at the same time share one operation of
     /// the store. While the store is away, it is tried again until the attempt is
@@ -47,7 +48,8 @@ impl<I> Ctx<I> {
         let value = self.attempt.payload_limit.encode(value);
         let value = value.map_err(|error| Error::payload(&what, error))?;
         let held = Held { task: self.attempt.claimed.task, fence: self.attempt.claimed.fence };
-        let checkpoint = Checkpoint { held, value };
+        let number = self.attempt.next_checkpoint();
+        let checkpoint = Checkpoint { held, number, value };
         let refusal = match self.attempt.tell(|gathers| &gathers.checkpoints, checkpoint).await? {
             Answer::Accepted | Answer::AcceptedAlready => return Ok(()),
             Answer::Refused(refusal) => refusal,

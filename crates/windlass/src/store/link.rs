@@ -76,8 +76,13 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// Keeps values of handlers for the next attempts of their tasks, in the place of the
     /// ones before. Each is there for good when it is answered [`Answer::Accepted`], also
     /// after the lease is lost, and goes when the task ends. The answers are in the order of
-    /// the requests; of two values of one task the later one counts, and one that is too large
-    /// is answered [`Refusal::Invalid`]. Nothing is written to the history.
+    /// the requests, and one that is too large is answered [`Refusal::Invalid`]. Nothing is written
+    /// to the history.
+    ///
+    /// Of two values under one fence the one with the larger [number](Checkpoint::number) counts,
+    /// in whichever order they come: a request whose answer was lost may be applied after the one
+    /// that followed it. The other is answered [`Answer::Accepted`] as well, as it is kept no less
+    /// than one that was replaced at once. Of two without a number the later one counts.
     async fn checkpoint(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Answer>, StoreError>;
 
     /// Records what became of calls of durable functions, each batch of a task whole or not at
@@ -320,8 +325,22 @@ pub struct Release {
 pub struct Checkpoint {
     /// The task, and the fence of the claim that runs it.
     pub held: Held,
+    /// Its place among those of the same fence, counted from 1. 0 if those of the fence are not
+    /// counted, as by programs that do not know of it: such a one takes the place of whichever is
+    /// there.
+    pub number: u32,
     /// The value.
     pub value: Payload,
+}
+
+/// The largest [number](Checkpoint::number) of a checkpoint.
+pub const CHECKPOINT_NUMBER_MAX: u32 = i32::MAX.cast_unsigned();
+
+impl Checkpoint {
+    /// Whether it takes the place of one with this number and the same fence.
+    pub(crate) fn replaces(&self, number: u32) -> bool {
+        self.number == 0 || self.number > number
+    }
 }
 
 /// What became of calls of one durable function.

@@ -54,9 +54,10 @@ pub use leaders::{
     Tally,
 };
 pub use link::{
-    Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
-    Finished, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ParentEnd, ProgressNote,
-    Recording, Refusal, Release, Signalled, TakeSignal, Taken, ToUndo, Which, WorkerLink,
+    Answer, Born, CHECKPOINT_NUMBER_MAX, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest,
+    Claimed, Completion, Finished, HandlerKey, Heartbeat, HeartbeatAnswer, Held, Hello, Lost,
+    ParentEnd, ProgressNote, Recording, Refusal, Release, Signalled, TakeSignal, Taken, ToUndo,
+    Which, WorkerLink,
 };
 pub use log::{Action, LogEntry, LogFilter, LogPage, NewLogEntry};
 pub use memory::MemoryStore;

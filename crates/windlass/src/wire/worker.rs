@@ -14,9 +14,10 @@ use super::{
     required, small, text, time, unknown, v1, version, write_all,
 };
 use crate::store::{
-    Answer, Born, Checkpoint, Child, ChildCount, ChildStart, Claimed, Completion, HandlerKey,
-    Heartbeat, HeartbeatAnswer, Hello, Lost, ParentEnd, ProgressNote, Recording, Refusal, Release,
-    Signalled, StoreError, TakeSignal, Taken, ToUndo, Which, WorkerInfo,
+    Answer, Born, CHECKPOINT_NUMBER_MAX, Checkpoint, Child, ChildCount, ChildStart, Claimed,
+    Completion, HandlerKey, Heartbeat, HeartbeatAnswer, Hello, Lost, ParentEnd, ProgressNote,
+    Recording, Refusal, Release, Signalled, StoreError, TakeSignal, Taken, ToUndo, Which,
+    WorkerInfo,
 };
 
 impl Wire for Hello {
@@ -244,11 +245,17 @@ impl Wire for Checkpoint {
     type Message = v1::Checkpoint;
 
     fn to_wire(&self) -> v1::Checkpoint {
-        v1::Checkpoint { held: Some(self.held.to_wire()), value: text(&self.value) }
+        let (held, value) = (Some(self.held.to_wire()), text(&self.value));
+        v1::Checkpoint { held, value, number: self.number }
     }
 
     fn from_wire(message: v1::Checkpoint) -> Result<Self, WireError> {
-        Ok(Checkpoint { held: read("held", message.held)?, value: json("value", message.value)? })
+        let (held, number) = (read("held", message.held)?, message.number);
+        if number > CHECKPOINT_NUMBER_MAX {
+            let problem = format!("{number} is more than {CHECKPOINT_NUMBER_MAX}");
+            return Err(WireError::new("number", problem));
+        }
+        Ok(Checkpoint { held, number, value: json("value", message.value)? })
     }
 }
 

@@ -323,7 +323,9 @@ mod tests {
             let held = Held { task, fence: Fence(1) };
             let value = Payload::encode(&number).unwrap();
             let checkpoints = Arc::clone(&checkpoints);
-            tokio::spawn(async move { checkpoints.tell(Checkpoint { held, value }).await })
+            tokio::spawn(
+                async move { checkpoints.tell(Checkpoint { held, number: 0, value }).await },
+            )
         };
         let first = keep(0);
         tokio::task::yield_now().await;

@@ -71,13 +71,19 @@ impl State {
     }
 
     pub(super) fn checkpoint(&mut self, checkpoint: Checkpoint) -> Answer {
-        let Checkpoint { held, value } = checkpoint;
-        if self.shared.payload_limit.check(&value).is_err() {
+        let held = checkpoint.held;
+        if self.shared.payload_limit.check(&checkpoint.value).is_err() {
             return Answer::Refused(Refusal::Invalid);
         }
         match self.holder(held) {
             Ok(run) => {
-                run.task(held.task.index).checkpoint = Some(value);
+                let kept = &mut run.task(held.task.index).checkpoint;
+                let is_newer = |kept: &Checkpoint| {
+                    kept.held.fence < held.fence || checkpoint.replaces(kept.number)
+                };
+                if kept.as_ref().is_none_or(is_newer) {
+                    *kept = Some(checkpoint);
+                }
                 Answer::Accepted
             }
             Err(refusal) => Answer::Refused(refusal),

@@ -344,7 +344,7 @@ impl Run {
             input,
             parents: self.parent_ends(index),
             failures,
-            checkpoint: task.checkpoint.clone(),
+            checkpoint: task.checkpoint.as_ref().map(|kept| kept.value.clone()),
             last_failure: task.failure.clone(),
             steps,
             at,

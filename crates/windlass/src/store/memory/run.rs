@@ -14,7 +14,7 @@ use windlass_core::{
 use super::queue::{Entry, Place, Station};
 use super::state::{Deadline, Due, Ended, Shared};
 use crate::planted::PlantedBug;
-use crate::store::{HandlerKey, NewRun, RunRecord, StoreError, TaskRecord};
+use crate::store::{Checkpoint, HandlerKey, NewRun, RunRecord, StoreError, TaskRecord};
 
 pub(super) struct Run {
     pub(super) id: RunId,
@@ -65,7 +65,7 @@ pub(super) struct Task {
     pub(super) failure: Option<Failure>,
     pub(super) note: Option<Payload>,
     /// What earlier attempts left for the next one.
-    pub(super) checkpoint: Option<Payload>,
+    pub(super) checkpoint: Option<Checkpoint>,
     /// What is known of the calls of its function.
     pub(super) steps: BTreeMap<Call, StepRecord>,
 }

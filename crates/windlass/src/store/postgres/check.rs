@@ -1,5 +1,9 @@
 //! Whether a database is one that can be worked with, and what to say if it is not.
 
+use std::cmp::Ordering;
+
+use tokio_postgres::Row;
+
 use super::address::Target;
 use super::fault::{Fault, Remedy, describe};
 use super::migrate;
@@ -14,38 +18,56 @@ sql!(SCHEMA_VERSION, "schema_version.sql", []);
 
 /// Connects once and looks.
 pub(super) async fn check(pool: &Pool, target: &Target) -> Result<(), Error> {
-    let version = match found_version(pool, target).await {
-        Ok(version) => version,
+    let found = match found_version(pool, target).await {
+        Ok(found) => found,
         Err(Refusal::Error(error)) => return Err(error),
         Err(Refusal::Fault(fault)) => return Err(refused(target, fault)),
     };
-    check_version(version, &target.name())
+    found.check(&target.name())
 }
 
-/// Refuses a schema of another version.
-pub(super) fn check_version(found: i32, name: &str) -> Result<(), Error> {
-    let wanted = migrate::VERSION;
-    let text = match found.cmp(&wanted) {
-        std::cmp::Ordering::Equal => return Ok(()),
-        std::cmp::Ordering::Less if found == 0 => {
-            format!("database {name} has no schema of Windlass; make it with `windlass migrate`")
-        }
-        std::cmp::Ordering::Less => format!(
-            "the schema of database {name} is version {found}, this program needs version \
-             {wanted}; bring it up to date with `windlass migrate`"
-        ),
-        std::cmp::Ordering::Greater => newer(found, name),
-    };
-    Err(Error::new(ErrorKind::Schema, text))
+/// What the list of migrations says of a schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SchemaVersion {
+    /// The newest migration that was applied; 0 if there is none.
+    pub(super) version: i32,
+    /// Programs that know this version or a newer one may use the schema.
+    pub(super) works_from: i32,
 }
 
-/// What to say of a schema that a newer program has made.
-pub(super) fn newer(found: i32, name: &str) -> String {
-    let known = migrate::VERSION;
-    format!(
-        "the schema of database {name} is version {found}, this program knows versions up to \
-         {known}; use a newer program"
-    )
+impl SchemaVersion {
+    /// Reads the row of `schema_version.sql`.
+    pub(super) fn read(row: &Row) -> Self {
+        SchemaVersion { version: row.get("version"), works_from: row.get("works_from") }
+    }
+
+    /// Whether a newer program has made it.
+    pub(super) fn is_newer(self) -> bool {
+        self.version > migrate::VERSION
+    }
+
+    /// Refuses an older schema, and a newer one that this program may not use.
+    pub(super) fn check(self, name: &str) -> Result<(), Error> {
+        let (found, known) = (self.version, migrate::VERSION);
+        let text = match found.cmp(&known) {
+            Ordering::Equal => return Ok(()),
+            Ordering::Less if found == 0 => format!(
+                "database {name} has no schema of Windlass; make it with `windlass migrate`"
+            ),
+            Ordering::Less => format!(
+                "the schema of database {name} is version {found}, this program needs version \
+                 {known}; bring it up to date with `windlass migrate`"
+            ),
+            Ordering::Greater if self.works_from <= known => return Ok(()),
+            Ordering::Greater => format!(
+                "the schema of database {name} is version {found}, which works with programs that \
+                 know version {} or newer, this program knows versions up to {known}; use a newer \
+                 program",
+                self.works_from
+            ),
+        };
+        Err(Error::new(ErrorKind::Schema, text))
+    }
 }
 
 /// Why a look at a database led to nothing.
@@ -63,7 +85,7 @@ impl From<Fault> for Refusal {
 }
 
 /// The version of the schema, once everything else is found to be in order.
-async fn found_version(pool: &Pool, target: &Target) -> Result<i32, Refusal> {
+async fn found_version(pool: &Pool, target: &Target) -> Result<SchemaVersion, Refusal> {
     let mut retries = pool.retries("connect");
     loop {
         match found_version_once(pool, target).await {
@@ -73,7 +95,7 @@ async fn found_version(pool: &Pool, target: &Target) -> Result<i32, Refusal> {
     }
 }
 
-async fn found_version_once(pool: &Pool, target: &Target) -> Result<i32, Refusal> {
+async fn found_version_once(pool: &Pool, target: &Target) -> Result<SchemaVersion, Refusal> {
     let mut connection = pool.get().await?;
     let tx = connection.begin();
     tx.open().await?;
@@ -92,16 +114,16 @@ async fn found_version_once(pool: &Pool, target: &Target) -> Result<i32, Refusal
     check_writable(row.get("is_standby"), row.get("is_read_only"), &name)
         .map_err(Refusal::Error)?;
     if !row.get::<_, bool>("has_schema") {
-        return Ok(0);
+        return Ok(SchemaVersion::default());
     }
     if let Some(lacks) = row.get::<_, Option<&str>>("lacks") {
         return Err(Refusal::Error(lacking(row.get("role"), &name, lacks)));
     }
     if !row.get::<_, bool>("has_migrations") {
-        return Ok(0);
+        return Ok(SchemaVersion::default());
     }
     let rows = tx.query(&SCHEMA_VERSION, &[]).await?;
-    Ok(rows.first().expect("an aggregate has one row").get("version"))
+    Ok(SchemaVersion::read(rows.first().expect("an aggregate has one row")))
 }
 
 /// Refuses a server that is too old, or that cannot store every text.
@@ -197,6 +219,29 @@ mod tests {
             assert!(error.to_string().contains(&wanted), "{error}");
         }
         assert!(check_server(140_000, "UTF8", "host:5432/app").is_ok());
+    }
+
+    #[test]
+    fn a_schema_is_worked_with_from_the_version_that_is_known_as_far_as_it_allows() {
+        let known = migrate::VERSION;
+        let check = |version, works_from| {
+            let found = SchemaVersion { version, works_from };
+            found.check("host:5432/app").map_err(|error| error.message().to_owned())
+        };
+        assert_eq!(check(known, known), Ok(()));
+        assert_eq!(check(known + 1, known), Ok(()), "it lets this program work on");
+        assert_eq!(check(known + 7, 1), Ok(()), "and so does one that is newer by far");
+        let newer = check(known + 2, known + 1).unwrap_err();
+        let versions = [
+            format!("is version {}", known + 2),
+            format!("version {} or newer", known + 1),
+            format!("up to {known};"),
+        ];
+        assert!(versions.iter().all(|it| newer.contains(it)), "{newer}");
+        let older = check(known - 1, 1).unwrap_err();
+        assert!(older.contains("`windlass migrate`"), "{older}");
+        let none = check(0, 0).unwrap_err();
+        assert!(none.contains("has no schema of Windlass"), "{none}");
     }
 
     #[test]

@@ -38,20 +38,29 @@ impl PostgresStore {
             };
             answers.push(refusal.map_or(Answer::Accepted, Answer::Refused));
             if refusal.is_none() {
-                newest.insert(held.task, checkpoint);
+                let kept = newest.entry(held.task).or_insert(checkpoint);
+                if checkpoint.replaces(kept.number) {
+                    *kept = checkpoint;
+                }
             }
         }
         if !newest.is_empty() {
             let (runs, indices) = pairs(newest.keys());
             let fences: Vec<i64> =
                 newest.values().map(|one| one.held.fence.0.cast_signed()).collect();
+            let numbers: Vec<i32> = newest.values().map(|one| number(one)).collect();
             let values: Vec<&str> = newest.values().map(|one| one.value.as_str()).collect();
             let mut writes = Writes::default();
-            writes.push(&sql::CHECKPOINT, params![runs, indices, fences, values]);
+            writes.push(&sql::CHECKPOINT, params![runs, indices, fences, numbers, values]);
             tx.commit(writes).await?;
         }
         Ok(answers)
     }
+}
+
+/// The number of a checkpoint as it is stored.
+fn number(checkpoint: &Checkpoint) -> i32 {
+    i32::try_from(checkpoint.number).unwrap_or(i32::MAX)
 }
 
 impl Work {

@@ -3,6 +3,10 @@
 //! Migrations only go forward, each in a transaction of its own that also notes it in
 //! `windlass.migrations`. Whoever migrates holds an advisory lock meanwhile, so that
 //! several programs may do so at once and one does the work.
+//!
+//! Programs of different versions work on one schema while they are exchanged one by one. So a
+//! migration that has landed is never edited, and says which programs may go on beside it; what
+//! it may do is in CONTRIBUTING.md.
 
 use std::time::Duration;
 
@@ -10,7 +14,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
 
 use super::address::Target;
-use super::check::{self, Refusal};
+use super::check::{self, Refusal, SchemaVersion};
 use super::fault::{Fault, Remedy, Retries, describe, remedy};
 use super::options::PostgresOptions;
 use super::plan::{Plan, PlannedMigration, PlannedStatement};
@@ -32,14 +36,32 @@ pub(super) const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 #[derive(Debug)]
 pub(super) struct Migration {
     pub(super) version: i32,
+    /// Programs that know this version or a newer one may use the schema that it leaves.
+    pub(super) works_from: i32,
     pub(super) name: &'static str,
     pub(super) sql: &'static str,
 }
 
 /// All steps, the oldest first.
 pub(super) const MIGRATIONS: &[Migration] = &[
-    Migration { version: 1, name: "windlass", sql: include_str!("migrations/0001_windlass.sql") },
-    Migration { version: 2, name: "start_run", sql: include_str!("migrations/0002_start_run.sql") },
+    Migration {
+        version: 1,
+        works_from: 1,
+        name: "windlass",
+        sql: include_str!("migrations/0001_windlass.sql"),
+    },
+    Migration {
+        version: 2,
+        works_from: 2,
+        name: "start_run",
+        sql: include_str!("migrations/0002_start_run.sql"),
+    },
+    Migration {
+        version: 3,
+        works_from: 2,
+        name: "checkpoint_numbers",
+        sql: include_str!("migrations/0003_checkpoint_numbers.sql"),
+    },
 ];
 
 /// What a migration did.
@@ -47,8 +69,11 @@ pub(super) const MIGRATIONS: &[Migration] = &[
 pub struct Migrated {
     /// The version of the schema before; 0 if there was none.
     pub from: u32,
-    /// The version of the schema now.
+    /// The version of the schema now. It is newer than `known` where a newer program has
+    /// migrated to a schema that lets this one work on.
     pub to: u32,
+    /// The version that this program knows.
+    pub known: u32,
     /// The migrations that this call applied, the oldest first. Others that migrate at the
     /// same time may have applied the rest of those between the two versions.
     pub applied: Vec<String>,
@@ -64,8 +89,8 @@ pub struct Migrated {
 /// # Errors
 ///
 /// `Argument` for an address that cannot be read, `Unavailable` if the database cannot be
-/// reached or a lock is not to be had, `Schema` if the schema is newer than this program
-/// or was made by other migrations, `Database` if the server is too old or the role lacks
+/// reached or a lock is not to be had, `Schema` if the schema is newer and does not work with this
+/// program, or was made by other migrations, `Database` if the server is too old or the role lacks
 /// a right.
 pub async fn migrate(options: &PostgresOptions) -> Result<Migrated, Error> {
     let target = options.target()?;
@@ -118,7 +143,7 @@ async fn plan_once(options: &PostgresOptions, target: &Target) -> Result<Plan, R
         migrations.push(PlannedMigration { version, name, statements });
     }
     let to = VERSION.max(found).cast_unsigned();
-    Ok(Plan { from: found.cast_unsigned(), to, migrations })
+    Ok(Plan { from: found.cast_unsigned(), to, known: VERSION.cast_unsigned(), migrations })
 }
 
 /// What one call has applied, however often it had to begin again.
@@ -132,7 +157,8 @@ struct Applied {
 impl Applied {
     fn until(self, version: i32) -> Migrated {
         let from = self.from.unwrap_or(version).cast_unsigned();
-        Migrated { from, to: version.cast_unsigned(), applied: self.names }
+        let (to, known) = (version.cast_unsigned(), VERSION.cast_unsigned());
+        Migrated { from, to, known, applied: self.names }
     }
 }
 
@@ -259,6 +285,8 @@ const CREATE_SCHEMA: &str = "create schema windlass";
 
 const CREATE_LIST: &str = "create table windlass.migrations (
     version integer primary key check (version >= 1),
+    -- Programs that know this version or a newer one may use the schema.
+    works_from integer not null check (works_from between 1 and version),
     name text not null,
     checksum text not null,
     applied_at timestamptz not null default clock_timestamp()
@@ -268,13 +296,16 @@ const CREATE_LIST: &str = "create table windlass.migrations (
 async fn found_version(tx: &Transaction<'_>, target: &Target) -> Result<i32, Refusal> {
     let refuse = |text| Err(Refusal::Error(Error::new(ErrorKind::Schema, text)));
     let name = target.name();
+    let sql = include_str!("sql/schema_version.sql");
+    let row = tx.query_typed_one(sql, &[]).await.map_err(Fault::from)?;
+    let found = SchemaVersion::read(&row);
+    if found.is_newer() {
+        found.check(&name).map_err(Refusal::Error)?;
+    }
+    let newest = found.version;
     let sql = "select m.version, m.checksum from windlass.migrations m order by m.version";
     let rows = tx.query_typed(sql, &[]).await.map_err(Fault::from)?;
     let applied: Vec<(i32, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-    let newest = applied.last().map_or(0, |(version, _)| *version);
-    if newest > VERSION {
-        return refuse(check::newer(newest, &name));
-    }
     for known in MIGRATIONS.iter().filter(|known| known.version <= newest) {
         let version = known.version;
         let Some((_, checksum)) = applied.iter().find(|(it, _)| *it == version) else {
@@ -303,9 +334,14 @@ async fn apply(
         }
     }
     let checksum = migration.checksum(tx).await?;
-    let note = "insert into windlass.migrations (version, name, checksum) values ($1, $2, $3)";
-    let params: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&migration.version, Type::INT4), (&migration.name, Type::TEXT), (&checksum, Type::TEXT)];
+    let note = "insert into windlass.migrations (version, works_from, name, checksum)
+        values ($1, $2, $3, $4)";
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&migration.version, Type::INT4),
+        (&migration.works_from, Type::INT4),
+        (&migration.name, Type::TEXT),
+        (&checksum, Type::TEXT),
+    ];
     tx.execute_typed(note, &params).await.map_err(Fault::from)?;
     Ok(())
 }
@@ -361,6 +397,36 @@ mod tests {
         for (index, migration) in MIGRATIONS.iter().enumerate() {
             assert_eq!(migration.version, i32::try_from(index + 1).expect("few"));
         }
+    }
+
+    /// What has landed, as `sha256sum` shows it.
+    const LANDED: &[&str] = &[
+        "d3b0b6f003a38e01056b50b90efa0963c4bdae17596cb17fafb4894d653feadd",
+        "b878037e8e288ed42f550132a8ad4ab7daafadad54b8139df82f909ed24b8a8f",
+        "d3c0880fb12c3c139d6045eb6bfc4dfb973e0822db8c25cbf98c7c42c9fea621",
+    ];
+
+    #[test]
+    fn a_migration_that_has_landed_is_never_edited() {
+        assert_eq!(MIGRATIONS.len(), LANDED.len(), "pin the text of each migration here");
+        for (migration, landed) in MIGRATIONS.iter().zip(LANDED) {
+            let digest = ring::digest::digest(&ring::digest::SHA256, migration.text().as_bytes());
+            let hash: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(
+                hash, *landed,
+                "the text of migration {} has changed: databases that applied it would be refused \
+                 with WL-0010; write a new migration instead (CONTRIBUTING.md, Migrations)",
+                migration.version
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_migration_works_from_never_falls() {
+        for migration in MIGRATIONS {
+            assert!((1..=migration.version).contains(&migration.works_from), "{migration:?}");
+        }
+        assert!(MIGRATIONS.is_sorted_by_key(|it| it.works_from));
     }
 
     #[test]

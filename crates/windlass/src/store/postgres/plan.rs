@@ -11,6 +11,8 @@ pub struct Plan {
     pub from: u32,
     /// The version of the schema afterwards.
     pub to: u32,
+    /// The version that this program knows.
+    pub known: u32,
     /// The migrations that would be applied, the oldest first.
     pub migrations: Vec<PlannedMigration>,
 }

@@ -200,7 +200,7 @@ sql!(DELETE_TIMERS, "delete_timers.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(DELETE_NOTES, "delete_notes.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(LIMIT_LEASES, "limit_leases.sql", [UUID_ARRAY, INT4_ARRAY, TIMESTAMPTZ_ARRAY]);
 sql!(OVERDUE_LEASES, "overdue_leases.sql", [TIMESTAMPTZ, INT8]);
-sql!(CHECKPOINT, "checkpoint.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARRAY, TEXT_ARRAY]);
+sql!(CHECKPOINT, "checkpoint.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY]);
 sql!(CHECKPOINTS, "checkpoints.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(
     RECORD_STEPS,

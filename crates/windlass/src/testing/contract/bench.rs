@@ -203,7 +203,7 @@ impl<'a> Bench<'a> {
     }
 
     pub(crate) async fn checkpoint(&self, claimed: &Claimed, value: &str) -> Answer {
-        let checkpoint = Checkpoint { held: hold(claimed), value: json(value) };
+        let checkpoint = Checkpoint { held: hold(claimed), number: 0, value: json(value) };
         let answers = self.store.checkpoint(vec![checkpoint]).await.expect("keeping works");
         assert_eq!(answers.len(), 1, "each checkpoint has an answer");
         answers[0]

@@ -79,11 +79,54 @@ pub(crate) async fn a_later_checkpoint_takes_the_place_of_an_earlier_one(bench: 
     bench.release(&first, Duration::ZERO).await;
     let second = worker.claim_one().await;
     assert_eq!(second.checkpoint, Some(json("3")));
-    let batch = values.map(|value| Checkpoint { held: hold(&second), value: json(value) });
+    let batch =
+        values.map(|value| Checkpoint { held: hold(&second), number: 0, value: json(value) });
     let answers = bench.store.checkpoint(batch.to_vec()).await;
     assert_eq!(answers, Ok(vec![Answer::Accepted; 3]));
     bench.release(&second, Duration::ZERO).await;
     assert_eq!(worker.claim_one().await.checkpoint, Some(json("3")), "the last of the batch");
+}
+
+/// As when the answer to the first was lost, the worker repeated it elsewhere, went on, and the
+/// first one arrives after all.
+pub(crate) async fn a_checkpoint_that_comes_late_does_not_replace_a_newer_one(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start("w").await;
+    let worker = bench.worker().await;
+    let keep = async |batch: &[(&Claimed, u32, &str)]| {
+        let checkpoint = |&(claimed, number, value): &(&Claimed, u32, &str)| Checkpoint {
+            held: hold(claimed),
+            number,
+            value: json(value),
+        };
+        let answers = bench.store.checkpoint(batch.iter().map(checkpoint).collect()).await;
+        assert_eq!(answers, Ok(vec![Answer::Accepted; batch.len()]), "the newer one stands");
+    };
+    let next = async |claimed: &Claimed| {
+        bench.release(claimed, Duration::ZERO).await;
+        worker.claim_one().await
+    };
+    let first = worker.claim_one().await;
+    keep(&[(&first, 1, "1")]).await;
+    keep(&[(&first, 2, "2")]).await;
+    keep(&[(&first, 1, "1")]).await;
+    let second = next(&first).await;
+    assert_eq!(second.checkpoint, Some(json("2")));
+    // Each fence counts anew, and its first one is newer than all of an earlier fence.
+    keep(&[(&second, 1, "3")]).await;
+    let third = next(&second).await;
+    assert_eq!(third.checkpoint, Some(json("3")));
+    keep(&[(&third, 2, "5"), (&third, 1, "4"), (&third, 2, "6")]).await;
+    let fourth = next(&third).await;
+    assert_eq!(fourth.checkpoint, Some(json("5")), "in one batch as well");
+    // Who does not count them has what comes last, and who does goes on from there.
+    keep(&[(&fourth, 7, "7")]).await;
+    keep(&[(&fourth, 0, "8")]).await;
+    let fifth = next(&fourth).await;
+    assert_eq!(fifth.checkpoint, Some(json("8")));
+    keep(&[(&fifth, 0, "9")]).await;
+    keep(&[(&fifth, 1, "10")]).await;
+    assert_eq!(next(&fifth).await.checkpoint, Some(json("10")));
 }
 
 pub(crate) async fn a_stale_fence_cannot_write_a_checkpoint(bench: &Bench<'_>) {
@@ -128,8 +171,11 @@ pub(crate) async fn a_checkpoint_over_the_limit_is_refused_and_spoils_nothing(be
     let worker = bench.worker().await;
     let claimed = worker.claim(2).await;
     let limit = bench.store.payload_limit().get();
-    let checkpoint =
-        |one: usize, bytes| Checkpoint { held: hold(&claimed[one]), value: payload_of(bytes) };
+    let checkpoint = |one: usize, bytes| Checkpoint {
+        held: hold(&claimed[one]),
+        number: 0,
+        value: payload_of(bytes),
+    };
     let batch = vec![checkpoint(0, limit + 1), checkpoint(1, limit)];
     let answers = bench.store.checkpoint(batch).await;
     assert_eq!(answers, Ok(vec![Answer::Refused(Refusal::Invalid), Answer::Accepted]));
@@ -187,7 +233,8 @@ pub(crate) async fn a_checkpoint_belongs_to_one_task(bench: &Bench<'_>) {
     let claimed = worker.claim(4).await;
     let value = |number: usize| json(&number.to_string());
     let batch = claimed.iter().enumerate().skip(1).rev();
-    let batch = batch.map(|(number, one)| Checkpoint { held: hold(one), value: value(number) });
+    let batch =
+        batch.map(|(number, one)| Checkpoint { held: hold(one), number: 0, value: value(number) });
     let answers = bench.store.checkpoint(batch.collect()).await;
     assert_eq!(answers, Ok(vec![Answer::Accepted; 3]));
     for one in &claimed {
@@ -205,7 +252,7 @@ pub(crate) async fn a_batch_of_checkpoints_has_a_limit(bench: &Bench<'_>) {
     bench.register("w", "a").await;
     bench.start("w").await;
     let claimed = bench.worker().await.claim_one().await;
-    let one = Checkpoint { held: hold(&claimed), value: json("1") };
+    let one = Checkpoint { held: hold(&claimed), number: 0, value: json("1") };
     let answer = bench.store.checkpoint(vec![one; BATCH_MAX + 1]).await;
     assert!(matches!(answer, Err(StoreError::Conflict(_))), "one over the limit");
     assert_eq!(bench.store.checkpoint(Vec::new()).await, Ok(Vec::new()));

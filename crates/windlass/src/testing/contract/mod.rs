@@ -333,6 +333,7 @@ macro_rules! store_contract_cases {
                 a_checkpoint_outlives_the_worker_that_wrote_it
                 a_checkpoint_outlives_a_release
                 a_later_checkpoint_takes_the_place_of_an_earlier_one
+                a_checkpoint_that_comes_late_does_not_replace_a_newer_one
                 a_stale_fence_cannot_write_a_checkpoint
                 a_checkpoint_of_a_task_nobody_holds_is_refused
                 a_checkpoint_over_the_limit_is_refused_and_spoils_nothing

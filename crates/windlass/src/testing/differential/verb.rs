@@ -284,7 +284,7 @@ impl fmt::Display for Verb {
             Verb::Checkpoint(batch) => {
                 let show = |one: &Checkpoint| {
                     let task = short_task(one.held.task, one.held.fence);
-                    format!("{task} {:?}", one.value)
+                    format!("{task} number {} {:?}", one.number, one.value)
                 };
                 write!(f, "[{}]", list(batch, show))
             }

@@ -374,7 +374,7 @@ impl Story {
         self.start(&order("backoff"), Duration::ZERO).await;
         for claimed in self.hold("backoff").await {
             let held = Held { task: claimed.task, fence: claimed.fence };
-            let checkpoint = Checkpoint { held, value: Payload::encode(&1).unwrap() };
+            let checkpoint = Checkpoint { held, number: 1, value: Payload::encode(&1).unwrap() };
             let answers = self.store.checkpoint(vec![checkpoint]).await.unwrap();
             assert_eq!(answers, [Answer::Accepted]);
             self.finish(&claimed, Do::Retry).await;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Barrier;
 use tokio_postgres::Client;
 use windlass::store::postgres::{
-    AuditOptions, DoctorOptions, PostgresOptions, audit, doctor, migrate,
+    AuditOptions, DoctorOptions, PostgresOptions, PostgresStore, audit, doctor, migrate,
 };
+use windlass::store::{RetentionRule, Store};
 use windlass::{Ctx, RunState, TaskError, Windlass, WorkerHandle, Workflow};
 
 use super::bouncer::PgBouncer;
@@ -267,4 +268,51 @@ async fn a_real_pooler_loses_nothing_and_is_told_from_a_server() {
     }
     let direct = PostgresOptions::new(database.url());
     Load { runs: load.runs + 2, ..load }.end(&client, &direct).await;
+}
+
+/// As every migration does that lets programs of the version before work on. Each has prepared
+/// its statements long ago.
+#[tokio::test]
+async fn columns_that_are_added_under_load_disturb_nobody() {
+    let database = TestDatabase::new().await;
+    let options = PostgresOptions::new(database.url());
+    let client = database.client().await;
+    let sql = "select c.relname::text from pg_class c where c.relkind = 'r'
+               and c.relnamespace = 'windlass'::regnamespace order by c.relname";
+    let rows = client.query(sql, &[]).await.expect("the catalogs can be read");
+    let tables: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert!(tables.iter().any(|table| table == "leases"), "{tables:?}");
+
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let mut load = Load::begin(&options, 2, 50).await;
+    let pair = pair(&load.ran);
+    let starter = Windlass::connect(options.clone()).await.expect("the database is there");
+    for table in &tables {
+        let sql =
+            format!("alter table windlass.{table} add column later integer not null default 7");
+        client.batch_execute(&sql).await.expect(&sql);
+        let run = starter.start(&pair, ()).await.expect("it can be started");
+        load.runs += 1;
+        let ended = run.wait_timeout(PATIENCE).await.expect("it ends");
+        assert_eq!(ended.state, RunState::Succeeded, "after {table}");
+    }
+    load.end(&client, &options).await;
+    assert_eq!(warnings.texts(), [""; 0]);
+}
+
+/// No migration does this while programs of the version before are at work. Should a hand have
+/// done it, the statement is prepared again and nobody is told.
+#[tokio::test]
+async fn a_statement_whose_result_has_another_type_now_is_prepared_again() {
+    let database = TestDatabase::new().await;
+    let options = PostgresOptions::new(database.url()).max_connections(1);
+    let store = PostgresStore::connect(options).await.expect("it is migrated");
+    let rule = RetentionRule::new(RunState::Failed, Duration::from_secs(60));
+    store.set_retention(rule.clone()).await.expect("it can be set");
+    assert_eq!(store.list_retention().await.expect("it is prepared").len(), 1);
+    let sql = "alter table windlass.retention alter column workflow type varchar(200)";
+    database.client().await.batch_execute(sql).await.expect(sql);
+    let rules = store.list_retention().await.expect("it is prepared again");
+    assert_eq!(rules, [rule]);
 }

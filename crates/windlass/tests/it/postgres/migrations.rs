@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio_postgres::Client;
 use windlass::ErrorKind;
-use windlass::store::postgres::{LockMode, PostgresOptions, PostgresStore, migrate, plan};
+use windlass::store::postgres::{
+    AuditOptions, DoctorOptions, LockMode, PostgresOptions, PostgresStore, audit, doctor, migrate,
+    plan,
+};
 
 use super::driver::{start, workflow};
 use super::role::Role;
@@ -178,8 +181,8 @@ async fn a_schema_that_is_newer_is_refused_with_both_versions() {
     let database = TestDatabase::new().await;
     let client = database.client().await;
     let known = plan(&options(&database)).await.expect("it can be planned").to;
-    let newer = "insert into windlass.migrations (version, name, checksum)
-                 values (4711, 'later', '')";
+    let newer = "insert into windlass.migrations (version, works_from, name, checksum)
+                 values (4711, 4710, 'later', '')";
     client.batch_execute(newer).await.expect("the test may do that");
     let errors = [
         PostgresStore::connect(options(&database)).await.map(drop).expect_err("it is newer"),
@@ -189,9 +192,50 @@ async fn a_schema_that_is_newer_is_refused_with_both_versions() {
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Schema);
         let text = error.to_string();
-        assert!(text.contains("version 4711"), "{text}");
+        assert!(text.contains("is version 4711, which works with"), "{text}");
+        assert!(text.contains("version 4710 or newer"), "{text}");
         assert!(text.contains(&format!("versions up to {known};")), "{text}");
     }
+}
+
+/// What a newer program may do to a schema that this one works on with: a column and a table more,
+/// a function with another setting, an index less.
+const EXPANDED: &str = "
+    insert into windlass.migrations (version, works_from, name, checksum)
+        values (4711, 2, 'later', '');
+    alter table windlass.checkpoints add column later integer not null default 0;
+    create table windlass.later (id integer primary key);
+    alter function windlass.refuse(integer, text, text) set jit = off;
+    drop index windlass.operator_log_by_run";
+
+#[tokio::test]
+async fn a_newer_schema_that_lets_this_program_work_on_is_used_and_left_alone() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let known = plan(&options(&database)).await.expect("it can be planned").to;
+    client.batch_execute(EXPANDED).await.expect("the test may do that");
+    let before = things(&client).await;
+    let done = migrate(&options(&database)).await.expect("it is no error");
+    assert_eq!((done.from, done.to, done.known, done.applied.len()), (4711, 4711, known, 0));
+    let planned = plan(&options(&database)).await.expect("it can be planned");
+    assert_eq!((planned.from, planned.to, planned.known), (4711, 4711, known));
+    assert!(planned.migrations.is_empty());
+    assert_eq!(things(&client).await, before);
+    let store = PostgresStore::connect(options(&database).migrate(true)).await.expect("it works");
+    start(&store, &workflow("one", &["a"])).await;
+
+    // What only the newer program knows is not called wrong, and nothing else is left out.
+    let report = audit(&options(&database), &AuditOptions::new()).await.expect("it is audited");
+    assert!(report.is_clean(), "{report:#?}");
+    let skipped: Vec<&str> =
+        report.checks.iter().filter(|it| it.is_skipped).map(|it| it.id.as_str()).collect();
+    assert_eq!(skipped, ["schema.constraints", "schema.indexes", "schema.functions"]);
+    let report = doctor(&options(&database), &DoctorOptions::new()).await.expect("it is there");
+    let found: Vec<&str> = report.findings().map(|(check, _)| check.id.as_str()).collect();
+    assert!(found.iter().all(|id| !id.starts_with("schema.")), "{found:?}");
+    let skipped = report.checks.iter().filter(|it| it.skipped.is_some()).map(|it| it.id.as_str());
+    let skipped: Vec<&str> = skipped.filter(|id| id.starts_with("schema.")).collect();
+    assert_eq!(skipped, ["schema.constraints", "schema.indexes", "schema.functions"]);
 }
 
 #[tokio::test]

@@ -39,6 +39,7 @@ mod schedules;
 mod server;
 mod tls;
 mod transactional;
+mod upgrades;
 mod views;
 mod warnings;
 mod why;

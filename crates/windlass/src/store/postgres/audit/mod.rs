@@ -23,7 +23,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 use windlass_core::Timestamp;
 
-use checks::{CHECKS, Reach};
+use checks::CHECKS;
 use functions::Expected;
 use template::Template;
 
@@ -34,7 +34,7 @@ pub(super) use schema::INDEXES;
 pub(super) use template::{body, header, interval};
 
 use super::address::Target;
-use super::check::{check_version, lacking, refused};
+use super::check::{SCHEMA_VERSION, SchemaVersion, lacking, refused};
 use super::fault::{Fault, Remedy, Retries};
 use super::options::PostgresOptions;
 use super::time::At;
@@ -162,11 +162,12 @@ pub(crate) async fn audit_session(
     let snapshot = client.build_transaction();
     let snapshot = snapshot.isolation_level(IsolationLevel::RepeatableRead).read_only(true);
     let snapshot = snapshot.start().await.map_err(|error| explain(name, error))?;
-    prepare(&snapshot, name, options).await.map_err(|error| explain(name, error))??;
+    let version =
+        prepare(&snapshot, name, options).await.map_err(|error| explain(name, error))??;
     let scope = read_scope(&snapshot, options).await;
     let (at, since) = scope.map_err(|error| explain(name, error))?;
     let expected = Expected::look_up(&snapshot).await.map_err(|error| explain(name, error))?;
-    let template = Template::new(options, since, expected);
+    let template = Template::new(options, since, expected, version);
     let mut checks = Vec::with_capacity(CHECKS.len());
     for check in CHECKS {
         let result = run(&snapshot, check, &template).await;
@@ -204,7 +205,7 @@ async fn prepare(
     snapshot: &Transaction<'_>,
     name: &str,
     options: &AuditOptions,
-) -> Result<Result<(), Error>, tokio_postgres::Error> {
+) -> Result<Result<SchemaVersion, Error>, tokio_postgres::Error> {
     let mut settings = format!(
         "set local statement_timeout = {}; set local lock_timeout = {}; \
          set local search_path = pg_catalog; set local timezone = 'UTC'; \
@@ -224,10 +225,11 @@ async fn prepare(
         return Ok(Err(lacking(row.get("role"), name, right)));
     }
     if !row.get::<_, bool>("has_migrations") {
-        return Ok(check_version(0, name));
+        let none = SchemaVersion::default();
+        return Ok(none.check(name).map(|()| none));
     }
-    let sql = "select coalesce(max(m.version), 0) from windlass.migrations m";
-    Ok(check_version(snapshot.query_typed_one(sql, &[]).await?.get(0), name))
+    let version = SchemaVersion::read(&snapshot.query_typed_one(SCHEMA_VERSION.text, &[]).await?);
+    Ok(version.check(name).map(|()| version))
 }
 
 /// The checks that look at the schema and at no row.
@@ -239,8 +241,10 @@ pub(super) fn schema_checks() -> impl Iterator<Item = &'static Check> {
 pub(super) async fn check_schema(
     tx: &Transaction<'_>,
     check: &Check,
+    version: SchemaVersion,
 ) -> Result<CheckResult, tokio_postgres::Error> {
-    let template = Template::new(&AuditOptions::new(), None, Expected::look_up(tx).await?);
+    let expected = Expected::look_up(tx).await?;
+    let template = Template::new(&AuditOptions::new(), None, expected, version);
     run(tx, check, &template).await
 }
 
@@ -292,7 +296,7 @@ async fn run(
         guarantee: check.guarantee().to_owned(),
         title: check.title().to_owned(),
         severity: check.severity,
-        is_skipped: check.reach == Reach::Everything && template.is_narrowed(),
+        is_skipped: template.skips(check),
         checked: 0,
         violations: 0,
         examples: Vec::new(),

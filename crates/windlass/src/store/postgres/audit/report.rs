@@ -25,7 +25,8 @@ pub struct CheckResult {
     pub title: String,
     /// How bad it is if it is not.
     pub severity: Severity,
-    /// Whether it was left out because it makes sense for all runs only.
+    /// Whether it was left out because it makes sense for all runs only, or because it compares
+    /// the schema with that of this program and a newer one has made it.
     pub is_skipped: bool,
     /// How many things it looked at.
     pub checked: u64,

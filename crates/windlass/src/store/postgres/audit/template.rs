@@ -5,6 +5,8 @@ use std::time::Duration;
 use windlass_core::Timestamp;
 use windlass_core::retry::WAIT_MAX;
 
+use super::super::check::SchemaVersion;
+use super::checks::{Check, Reach};
 use super::functions::Expected;
 use super::{AuditOptions, legal, schema};
 
@@ -14,6 +16,7 @@ use super::{AuditOptions, legal, schema};
 /// Nothing of it comes from users: statements are printed as they are run, so they have no
 /// parameters.
 pub(super) struct Template {
+    is_newer_schema: bool,
     parts: Vec<(&'static str, String)>,
     since: Option<String>,
 }
@@ -23,6 +26,7 @@ impl Template {
         options: &AuditOptions,
         since: Option<Timestamp>,
         expected: Expected,
+        version: SchemaVersion,
     ) -> Self {
         let now = options.now.map_or_else(|| "now()".to_owned(), timestamp);
         let parts = vec![
@@ -38,12 +42,15 @@ impl Template {
             ("parents", include_str!("sql/parts/parents.sql").to_owned()),
             ("specs", include_str!("sql/parts/specs.sql").to_owned()),
         ];
-        Template { parts, since: since.map(timestamp) }
+        let is_newer_schema = version.is_newer();
+        Template { is_newer_schema, parts, since: since.map(timestamp) }
     }
 
-    /// Whether only some of the runs are checked.
-    pub(super) fn is_narrowed(&self) -> bool {
-        self.since.is_some()
+    /// Whether a check cannot be made: only some of the runs are looked at, or the schema is one
+    /// that a newer program has made.
+    pub(super) fn skips(&self, check: &Check) -> bool {
+        (check.reach == Reach::Everything && self.since.is_some())
+            || (check.needs_own_schema() && self.is_newer_schema)
     }
 
     /// The statement of a file. A placeholder that is alone on its line is filled in with
@@ -116,7 +123,7 @@ mod tests {
     use super::*;
 
     fn narrowed(since: Option<Timestamp>) -> Template {
-        Template::new(&AuditOptions::new(), since, Expected::default())
+        Template::new(&AuditOptions::new(), since, Expected::default(), SchemaVersion::default())
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub use report::{DoctorReport, Examined, Finding, FindingSeverity};
 use super::address::Target;
 use super::audit::{self, body, header, millis};
 use super::check::{
-    CHECK_SERVER, SCHEMA_VERSION, check_server, check_version, check_writable, lacking, refused,
+    CHECK_SERVER, SCHEMA_VERSION, SchemaVersion, check_server, check_writable, lacking, refused,
 };
 use super::fault::{Fault, Retries};
 use super::options::PostgresOptions;
@@ -162,7 +162,7 @@ pub async fn doctor(
         made("server.suitable", "the server and the role are ones to work with", began, {
             scene.suitable(&name)
         }),
-        made("schema.version", "the schema is the one that this program knows", began, {
+        made("schema.version", "the schema is one that this program works with", began, {
             scene.schema(&name)
         }),
     ];
@@ -217,8 +217,8 @@ struct Scene {
     at: Timestamp,
     server: String,
     facts: Row,
-    /// The version of the schema; 0 if there is none, `None` if it cannot be read.
-    version: Option<i32>,
+    /// The version of the schema; `None` if it cannot be read.
+    version: Option<SchemaVersion>,
 }
 
 impl Scene {
@@ -233,9 +233,10 @@ impl Scene {
         let facts = tx.query_typed_one(CHECK_SERVER.text, &[]).await?;
         let has_list = facts.get::<_, bool>("has_schema") && facts.get("has_migrations");
         let version = match (has_list, facts.get::<_, Option<&str>>("lacks")) {
-            (false, _) => Some(0),
+            (false, _) => Some(SchemaVersion::default()),
             (true, None) => {
-                Some(tx.query_typed_one(SCHEMA_VERSION.text, &[]).await?.get("version"))
+                let row = tx.query_typed_one(SCHEMA_VERSION.text, &[]).await?;
+                Some(SchemaVersion::read(&row))
             }
             (true, Some(_)) => None,
         };
@@ -276,12 +277,14 @@ impl Scene {
 
     /// What is wrong with the version of the schema, if anything is.
     fn schema(&self, name: &str) -> Option<Finding> {
-        let error = check_version(self.version?, name).err()?;
+        let version = self.version?;
+        let error = version.check(name).err()?;
+        let remedy = if version.is_newer() { "use a newer program" } else { "windlass migrate" };
         Some(Finding {
             severity: FindingSeverity::Critical,
             problem: error.message().to_owned(),
             cause: "the engine refuses to work with it".to_owned(),
-            remedy: "windlass migrate".to_owned(),
+            remedy: remedy.to_owned(),
         })
     }
 
@@ -291,7 +294,7 @@ impl Scene {
             (Needs::Server, _) => None,
             (Needs::Schema, None) => Some("the role may not read the schema"),
             (Needs::Schema, Some(version)) => {
-                check_version(version, "").is_err().then_some("the schema is not this program's")
+                version.check("").is_err().then_some("the schema is not this program's")
             }
         }
     }
@@ -425,7 +428,8 @@ async fn look_at_schema(
     }
     let tx = client.build_transaction().read_only(true).start().await?;
     tx.batch_execute(&settings(options)).await?;
-    match audit::check_schema(&tx, check).await {
+    let version = scene.version.unwrap_or_default();
+    match audit::check_schema(&tx, check, version).await {
         Ok(result) => Ok(remedies::examined(result)),
         Err(error) => {
             examined.found = 1;

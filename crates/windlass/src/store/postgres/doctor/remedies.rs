@@ -17,7 +17,7 @@ pub(super) fn examined(result: CheckResult) -> Examined {
         findings: result.examples.iter().map(finding).collect(),
         id: result.id,
         title: result.title,
-        skipped: None,
+        skipped: result.is_skipped.then(|| "a newer program has made the schema".to_owned()),
         found: result.violations,
         sql: Some(result.sql),
         took_ms: result.took_ms,

@@ -17,6 +17,9 @@
 -- then turns (advisory, by number), then rows of tasks. A claim takes rows of `ready` without their runs and never
 -- waits for them.
 --
+-- The list of migrations is made before this. Each says from which version on programs may use
+-- the schema that it leaves (`works_from`), so that those of two versions work side by side.
+--
 -- There are no foreign keys on the hot tables: each would look up and lock a row of its
 -- parent for every row written. `windlass audit` checks what they would.
 

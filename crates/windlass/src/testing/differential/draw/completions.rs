@@ -57,7 +57,10 @@ pub(super) fn release(dice: &mut Dice, known: &Known) -> Option<Verb> {
 pub(super) fn checkpoint(dice: &mut Dice, known: &Known) -> Option<Verb> {
     let mut checkpoints = Vec::new();
     for held in batch(dice, known) {
-        checkpoints.push(Checkpoint { held, value: any_payload(dice) });
+        let value = any_payload(dice);
+        // Those of one fence are counted, or not; the number is any.
+        let number = if held.fence.0 % 3 == 0 { 0 } else { 1 + value.as_str().len() as u32 % 3 };
+        checkpoints.push(Checkpoint { held, number, value });
     }
     (!checkpoints.is_empty()).then_some(Verb::Checkpoint(checkpoints))
 }

@@ -43,7 +43,7 @@ fn decided(claimed: &Claimed, decision: Decision) -> Completion {
 
 fn checkpoint(claimed: &Claimed) -> Checkpoint {
     let held = Held { task: claimed.task, fence: claimed.fence };
-    Checkpoint { held, value: Payload::from_json("1").expect("it is JSON") }
+    Checkpoint { held, number: 0, value: Payload::from_json("1").expect("it is JSON") }
 }
 
 fn failed() -> Decision {
