@@ -62,30 +62,39 @@ impl Party {
     }
 }
 
+/// Claims that can be answered together.
+struct Group {
+    routes: Vec<i32>,
+    workers: BTreeSet<WorkerId>,
+    limit: usize,
+    places: Vec<usize>,
+}
+
 impl PostgresStore {
     /// Which of these claims can be answered together, by their places: those of workers that look
     /// at the same, each of them once.
     pub(super) fn parties(&self, requests: &[ClaimRequest]) -> Vec<Vec<usize>> {
-        let mut parties: Vec<(Vec<i32>, BTreeSet<WorkerId>, usize, Vec<usize>)> = Vec::new();
+        let mut parties: Vec<Group> = Vec::new();
         for (place, request) in requests.iter().enumerate() {
             let routes = self.routes_of(request).into_iter().map(|(_, route)| route.id).collect();
             let (limit, worker) = (request.limit, request.worker);
-            let fits =
-                |(looked, workers, total, _): &&mut (Vec<i32>, BTreeSet<WorkerId>, usize, _)| {
-                    *looked == routes && !workers.contains(&worker) && *total + limit <= BATCH_MAX
-                };
+            let fits = |group: &&mut Group| {
+                let is_new = !group.workers.contains(&worker);
+                group.routes == routes && is_new && group.limit + limit <= BATCH_MAX
+            };
             match parties.iter_mut().find(fits) {
-                Some((_, workers, total, places)) => {
-                    workers.insert(worker);
-                    *total += limit;
-                    places.push(place);
+                Some(group) => {
+                    group.workers.insert(worker);
+                    group.limit += limit;
+                    group.places.push(place);
                 }
                 None => {
-                    parties.push((routes, BTreeSet::from([worker]), limit, vec![place]));
+                    let workers = BTreeSet::from([worker]);
+                    parties.push(Group { routes, workers, limit, places: vec![place] });
                 }
             }
         }
-        parties.into_iter().map(|(.., places)| places).collect()
+        parties.into_iter().map(|group| group.places).collect()
     }
 
     /// Answers the claims of one party.

@@ -39,12 +39,10 @@ pub(crate) async fn what_is_there_is_shared_by_all_who_ask_together(bench: &Benc
         assert_eq!(worker.extend(&held).await.lost, [], "and is its own");
         for task in told {
             let events = bench.events(task.task.run).await;
-            let started = events.into_iter().find_map(|event| match event.body {
-                EventBody::Task(task) => match task.kind {
-                    TaskEventKind::Started { worker } => Some(worker),
-                    _ => None,
-                },
-                _ => None,
+            let started = events.into_iter().find_map(|event| {
+                let EventBody::Task(task) = event.body else { return None };
+                let TaskEventKind::Started { worker } = task.kind else { return None };
+                Some(worker)
             });
             assert_eq!(started, Some(worker.id), "and its history says so");
             bench.succeed(task).await;
