@@ -21,8 +21,8 @@ pub struct ServerOptions {
     pub connections_per_address_max: usize,
     /// The most requests that are worked on at once; more are answered 503.
     pub requests_max: usize,
-    /// The most requests that are held at once, for tasks, for ends of runs and as streams; more
-    /// are answered 503.
+    /// The most requests that are held at once, for tasks, for ends of runs and as streams, and as
+    /// many calls of gRPC; more are answered 503.
     pub held_max: usize,
     /// The most memory for bodies of requests that are being read, in bytes.
     pub body_bytes_max: usize,

@@ -26,6 +26,14 @@ pub(super) struct Socket {
 impl Socket {
     /// Listens at a path. What a server has left there that is gone is removed.
     pub(super) fn bind(path: PathBuf) -> io::Result<Self> {
+        // Another server that begins here waits until this one listens.
+        let directory = match path.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => Path::new("/"),
+        };
+        let alone = std::fs::File::open(directory)?;
+        alone.lock()?;
         remove_stale(&path)?;
         let socket = UnixSocket::new_stream()?;
         socket.bind(&path)?;
@@ -33,6 +41,7 @@ impl Socket {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(MODE))?;
         let file = identity(&path)?;
         let listener = socket.listen(WAITING_MAX)?;
+        drop(alone);
         Ok(Socket { listener, path, file })
     }
 

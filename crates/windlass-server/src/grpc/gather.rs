@@ -37,6 +37,8 @@ struct Waiting<I, A> {
 /// Gathers what workers say of one kind.
 pub(crate) struct Gather<I, A> {
     operation: Box<Operation<I, A>>,
+    /// Whether two items may be said together.
+    is_alike: fn(&I, &I) -> bool,
     waiting: Mutex<Waiting<I, A>>,
 }
 
@@ -45,8 +47,16 @@ impl<I: Clone + Send + 'static, A: Send + 'static> Gather<I, A> {
     pub(crate) fn new(
         operation: impl Fn(Vec<I>) -> BoxFuture<'static, Told<A>> + Send + Sync + 'static,
     ) -> Arc<Self> {
+        Gather::of_alike(|_, _| true, operation)
+    }
+
+    /// The same, of which only those go together that are alike.
+    pub(crate) fn of_alike(
+        is_alike: fn(&I, &I) -> bool,
+        operation: impl Fn(Vec<I>) -> BoxFuture<'static, Told<A>> + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let waiting = Mutex::new(Waiting { parcels: VecDeque::new(), busy: 0 });
-        Arc::new(Gather { operation: Box::new(operation), waiting })
+        Arc::new(Gather { operation: Box::new(operation), is_alike, waiting })
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting<I, A>> {
@@ -81,19 +91,28 @@ impl<I: Clone + Send + 'static, A: Send + 'static> Gather<I, A> {
         })
     }
 
-    /// What is said next: whole parcels, at least one.
+    /// What is said next: whole parcels that are alike, at least one.
     fn next(&self) -> Option<Vec<Parcel<I, A>>> {
         let mut waiting = self.waiting();
-        let (mut count, mut items, mut bytes) = (0, 0, 0_usize);
-        for parcel in &waiting.parcels {
-            items += parcel.items.len();
-            bytes = bytes.saturating_add(parcel.bytes);
-            if count > 0 && (items > GATHER_MAX || bytes > GATHER_BYTES_MAX) {
-                break;
+        let first = waiting.parcels.pop_front()?;
+        let (mut items, mut bytes) = (first.items.len(), first.bytes);
+        let mut next = vec![first];
+        let mut others = VecDeque::with_capacity(waiting.parcels.len());
+        while let Some(parcel) = waiting.parcels.pop_front() {
+            let is_alike = match (next[0].items.first(), parcel.items.first()) {
+                (Some(one), Some(other)) => (self.is_alike)(one, other),
+                (None, _) | (_, None) => true,
+            };
+            let more = (items + parcel.items.len(), bytes.saturating_add(parcel.bytes));
+            if is_alike && more.0 <= GATHER_MAX && more.1 <= GATHER_BYTES_MAX {
+                (items, bytes) = more;
+                next.push(parcel);
+            } else {
+                others.push_back(parcel);
             }
-            count += 1;
         }
-        (count > 0).then(|| waiting.parcels.drain(..count).collect())
+        waiting.parcels = others;
+        Some(next)
     }
 }
 
@@ -179,6 +198,36 @@ mod tests {
         let operations = operations.load(Ordering::Relaxed);
         assert!(operations <= 2 * WAYS, "{operations} operations");
         assert_eq!(gather.waiting().busy, 0);
+    }
+
+    #[tokio::test]
+    async fn only_what_is_alike_goes_together_and_all_of_it_goes() {
+        let said: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+        let heard = Arc::clone(&said);
+        let gather = Gather::of_alike(
+            |one: &u8, other: &u8| one % 2 == other % 2,
+            move |items: Vec<u8>| {
+                heard.lock().unwrap().push(items.clone());
+                Box::pin(async move { Ok(items) })
+            },
+        );
+        let way = [gather.way(WAYS), gather.way(WAYS), gather.way(WAYS)];
+        let telling: Vec<_> = (0..6_u8)
+            .map(|item| {
+                let gather = Arc::clone(&gather);
+                tokio::spawn(async move { gather.tell(vec![item], 1).await })
+            })
+            .collect();
+        while gather.waiting().parcels.len() < 6 {
+            tokio::task::yield_now().await;
+        }
+        drop(way);
+        for (item, told) in telling.into_iter().enumerate() {
+            assert_eq!(told.await.unwrap(), Ok(vec![item as u8]));
+        }
+        let mut said = said.lock().unwrap().clone();
+        said.sort();
+        assert_eq!(said, [vec![0, 2, 4], vec![1, 3, 5]]);
     }
 
     #[tokio::test]

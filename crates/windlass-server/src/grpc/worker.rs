@@ -74,10 +74,13 @@ impl WorkerApi {
         WorkerApi(Arc::new(Shared {
             store,
             idle,
-            claims: Gather::new(move |batch| {
-                let store = Arc::clone(&five);
-                Box::pin(async move { Ok(claim_many(&*store, batch).await) })
-            }),
+            claims: Gather::of_alike(
+                |one: &Asking, other| one.kind == other.kind,
+                move |batch| {
+                    let store = Arc::clone(&five);
+                    Box::pin(async move { Ok(claim_many(&*store, batch).await) })
+                },
+            ),
             finishes: Gather::new(move |batch| {
                 let store = Arc::clone(&one);
                 Box::pin(async move { store.finish(batch).await })
@@ -140,6 +143,7 @@ struct Permit {
 #[derive(Clone)]
 struct Asking {
     request: ClaimRequest,
+    kind: Kind,
     listener: Listener,
 }
 
@@ -363,9 +367,14 @@ impl Session {
             began = began.blind();
             Vec::new()
         } else {
-            let asking = Asking { request, listener: self.replies.listener() };
+            let (kind, listener) = (kind.clone(), self.replies.listener());
+            let asking = Asking { request, kind, listener };
             claims.tell(vec![asking], 0).await?.pop().unwrap_or(Ok(Vec::new()))?
         };
+        // Who has gone meanwhile has not looked, and is not woken.
+        if !self.replies.listener().is_there() {
+            return Ok(v1::Tasks::default());
+        }
         if limit == 0 {
             return Ok(v1::Tasks::default());
         }

@@ -96,8 +96,7 @@ fn admit(app: &App, request: Request) -> Result<Request, Problem> {
     parts.extensions.insert(identity);
     // Whoever asks whether the server lives must be told so however much it has to do.
     if parts.uri.path() != "/healthz" {
-        // Calls of gRPC may wait; they share the room of what is held.
-        let room = if is_grpc(&parts.headers) { app.held() } else { app.requests() };
+        let room = if is_grpc(&parts.headers) { app.calls() } else { app.requests() };
         let slot = Arc::clone(room).try_acquire_owned();
         let slot = slot.map_err(|_| Problem::busy("too many requests are under way"))?;
         parts.extensions.insert(Slot(Arc::new(Mutex::new(Some(slot)))));

@@ -57,6 +57,8 @@ struct Shared {
     live: Live,
     requests: Arc<Semaphore>,
     held: Arc<Semaphore>,
+    /// Calls of gRPC, which streams of others must not keep out.
+    calls: Arc<Semaphore>,
     body_budget: BodyBudget,
     ending: CancellationToken,
 }
@@ -66,10 +68,20 @@ impl App {
         let live = Live::new(windlass.store());
         let requests = Arc::new(Semaphore::new(options.requests_max));
         let held = Arc::new(Semaphore::new(options.held_max));
+        let calls = Arc::new(Semaphore::new(options.held_max));
         let limit = windlass.store().payload_limit().get();
         let bytes_max = limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES;
         let body_budget = BodyBudget::new(bytes_max, options.body_bytes_max);
-        App(Arc::new(Shared { windlass, options, live, requests, held, body_budget, ending }))
+        App(Arc::new(Shared {
+            windlass,
+            options,
+            live,
+            requests,
+            held,
+            calls,
+            body_budget,
+            ending,
+        }))
     }
 
     pub(crate) fn windlass(&self) -> &Windlass {
@@ -94,6 +106,10 @@ impl App {
 
     fn held(&self) -> &Arc<Semaphore> {
         &self.0.held
+    }
+
+    fn calls(&self) -> &Arc<Semaphore> {
+        &self.0.calls
     }
 
     fn body_budget(&self) -> &BodyBudget {

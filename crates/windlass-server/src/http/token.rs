@@ -1,12 +1,13 @@
 //! What a worker carries from a claim to everything it says of the task.
 //!
-//! It holds what the server needs to judge an outcome, and to start children, without asking the
-//! store: the task, its fence, the attempt, the round, the tenant and the retry policy. Callers do not read it, and one that
-//! they changed is refused; that it is still theirs is for the fence to say.
+//! It holds what the server needs to judge an outcome without asking the store: the task, its
+//! fence, the attempt and the retry policy. Callers do not read it, and one that they changed is
+//! refused; that it is still theirs is for the fence to say. Servers of the version before read it
+//! and write it as well: it says what they know, and no more.
 
 use serde::{Deserialize, Serialize};
 use windlass::store::{Claimed, Held};
-use windlass::{Fence, RetryPolicy, RunId, Tenant, WorkerId};
+use windlass::{Fence, RetryPolicy, RunId, WorkerId};
 use windlass_core::{Call, TaskId, TaskIndex};
 
 use super::cursor::{from_hex, to_hex};
@@ -24,8 +25,6 @@ pub(crate) struct Token {
     index: u32,
     fence: u64,
     attempt: u32,
-    round: u32,
-    tenant: Tenant,
     retry: RetryPolicy,
 }
 
@@ -37,8 +36,6 @@ impl Token {
             index: claimed.task.index.0,
             fence: claimed.fence.0,
             attempt: claimed.attempt,
-            round: claimed.round,
-            tenant: claimed.tenant.clone(),
             retry: claimed.spec.retry.clone(),
         }
     }
@@ -83,16 +80,11 @@ impl Token {
         self.attempt
     }
 
-    /// Whose run it is.
-    pub(crate) fn tenant(&self) -> &Tenant {
-        &self.tenant
-    }
-
     /// The id of a child that a call of the function starts, at its place: the same in every
     /// attempt of a round, and another one in the next.
-    pub(crate) fn child(&self, call: Call, place: u32) -> RunId {
+    pub(crate) fn child(&self, round: u32, call: Call, place: u32) -> RunId {
         let run = self.run.as_uuid().as_u128();
-        let parts = [self.index, self.round, call.0, place].map(u64::from);
+        let parts = [self.index, round, call.0, place].map(u64::from);
         let half = |salt: u64| {
             let seed = [run as u64, (run >> 64) as u64].into_iter().chain(parts).chain([salt]);
             u128::from(seed.fold(0, |state, part| mix(state ^ part)))
@@ -135,8 +127,6 @@ mod tests {
             index: 2,
             fence: 7,
             attempt: 1,
-            round: 4,
-            tenant: Tenant::default(),
             retry: RetryPolicy::exponential().never_for(["é"]),
         }
     }
@@ -148,17 +138,28 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_as_the_version_before_wrote_it() {
+        let text = token().to_text();
+        let body = from_hex(&text[PREFIX.len() + 8..]).unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let fields: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(fields.len(), 6);
+        for field in ["worker", "run", "index", "fence", "attempt", "retry"] {
+            assert!(fields.contains(&field), "{field}");
+        }
+    }
+
+    #[test]
     fn a_child_has_an_id_of_its_own_that_never_changes() {
         let token = token();
-        let child = token.child(Call(1), 0);
+        let child = token.child(4, Call(1), 0);
         assert_eq!(child.to_string(), "00000000-0000-8463-aeb7-c86da7620599");
         assert!(child.may_be_child());
-        let later = Token { round: 5, ..token.clone() };
         let other = Token { index: 3, ..token.clone() };
         let retried = Token { attempt: 2, fence: 8, ..token.clone() };
-        assert_eq!(retried.child(Call(1), 0), child);
-        let ids = [token.child(Call(2), 0), token.child(Call(1), 1), later.child(Call(1), 0)];
-        let ids = [ids[0], ids[1], ids[2], other.child(Call(1), 0), child];
+        assert_eq!(retried.child(4, Call(1), 0), child);
+        let ids = [token.child(4, Call(2), 0), token.child(4, Call(1), 1), child];
+        let ids = [ids[0], ids[1], ids[2], token.child(5, Call(1), 0), other.child(4, Call(1), 0)];
         assert_eq!(std::collections::BTreeSet::from(ids).len(), ids.len());
     }
 

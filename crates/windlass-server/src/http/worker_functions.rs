@@ -11,8 +11,8 @@ use axum::Json;
 use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use windlass::store::{ChildStart, NewRun, TakeSignal, WorkflowRecord};
-use windlass::{Version, WorkerId, WorkflowName};
+use windlass::store::{ChildStart, NewRun, RunRecord, StoreError, TakeSignal, WorkflowRecord};
+use windlass::{RunId, Version, WorkerId, WorkflowName};
 
 use super::App;
 use super::extract::{Body, Id};
@@ -76,10 +76,29 @@ impl Known {
     }
 }
 
+/// Runs of functions that start children, each looked for once.
+#[derive(Default)]
+struct Parents(HashMap<RunId, Result<RunRecord, Problem>>);
+
+impl Parents {
+    async fn find(&mut self, app: &App, token: &Token) -> Result<RunRecord, Problem> {
+        let run = token.held().task.run;
+        if let Some(known) = self.0.get(&run) {
+            return known.clone();
+        }
+        let missing = || StoreError::NotFound(format!("run {run}"));
+        let found = app.store().get_run(run).await.and_then(|found| found.ok_or_else(missing));
+        let found = found.map_err(Problem::from);
+        self.0.insert(run, found.clone());
+        found
+    }
+}
+
 /// The start that a function asks for.
 fn child_start(
     app: &App,
     token: &Token,
+    parent: &RunRecord,
     child: StartChild,
     workflow: WorkflowRecord,
 ) -> Result<ChildStart, Problem> {
@@ -90,10 +109,10 @@ fn child_start(
     }
     let limit = app.payload_limit();
     let run = NewRun {
-        id: token.child(call, child.place),
+        id: token.child(parent.round, call, child.place),
         workflow: child.workflow,
         version: workflow.definition.version(),
-        tenant: token.tenant().clone(),
+        tenant: parent.tenant.clone(),
         input: child.input.to_payload("input", limit)?,
         key: None,
         delay: Duration::ZERO,
@@ -118,13 +137,17 @@ async fn start_children(
 ) -> Result<Json<StartedChildren>, Problem> {
     identity.for_all_tenants()?;
     check_items("tasks", body.tasks.len())?;
-    let mut known = Known::default();
+    let (mut known, mut parents) = (Known::default(), Parents::default());
     let mut refused = Vec::with_capacity(body.tasks.len());
     let mut starts = Vec::with_capacity(body.tasks.len());
     for child in body.tasks {
         let token = Token::parse(worker, &child.token)?;
         let found = known.find(&app, &child).await;
-        match found.and_then(|workflow| child_start(&app, &token, child, workflow)) {
+        let parent = parents.find(&app, &token).await;
+        let both = found.and_then(|workflow| Ok((workflow, parent?)));
+        match both
+            .and_then(|(workflow, parent)| child_start(&app, &token, &parent, child, workflow))
+        {
             Ok(start) => {
                 starts.push(start);
                 refused.push(None);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
@@ -26,6 +27,9 @@ use crate::wire::{error_of_status, v1};
 
 /// How long it may take to open a stream and to introduce one worker on it.
 const OPEN_TIME: Duration = Duration::from_secs(4);
+
+/// How many workers introduce themselves at once on a stream that was opened for them.
+const HELLOS_MAX: usize = 16;
 
 /// How long a stream on which nothing more is asked may take for what was asked before.
 const PARTING_TIME: Duration = Duration::from_secs(30);
@@ -170,18 +174,20 @@ impl Line {
             state.workers.clone()
         };
         tokio::spawn(read(Arc::downgrade(self), Arc::clone(&stream), inbound));
-        for (worker, hello) in hellos {
-            let (line, stream) = (Arc::clone(self), Arc::clone(&stream));
-            tokio::spawn(async move {
-                match introduce(&line, &stream, &hello).await {
+        let (line, said) = (Arc::clone(self), Arc::clone(&stream));
+        tokio::spawn(async move {
+            let introducing = futures_util::stream::iter(hellos);
+            let each = async |(worker, hello): (WorkerId, Arc<v1::Hello>)| {
+                match introduce(&line, &said, &hello).await {
                     // It hears of it with its next heartbeat or claim.
                     Err(StoreError::LeaseLost(_)) => line.forget(worker),
                     // What it claims says all there is to say.
                     Err(error) => tracing::debug!(%worker, %error, "not introduced"),
                     Ok(()) => {}
                 }
-            });
-        }
+            };
+            introducing.for_each_concurrent(HELLOS_MAX, each).await;
+        });
         // Hints that were sent meanwhile are lost.
         self.hints.send();
         Ok(stream)
@@ -218,6 +224,7 @@ async fn read(line: Weak<Line>, stream: Arc<Stream>, mut inbound: Streaming<v1::
                 parted_at = Some(Instant::now());
                 continue;
             }
+            () = stream.done.notified(), if parted_at.is_some() => continue,
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
         };
         let reply = match message {

@@ -60,8 +60,8 @@ pub struct RemoteStore {
 impl RemoteStore {
     /// The store behind the server at this address, such as `http://windlass.example.com:7600` or
     /// `unix:/run/windlass.sock`, or behind several with commas between their addresses: one is
-    /// used until it cannot be reached, then the next. A connection is made with the first verb,
-    /// and whenever it was lost.
+    /// used until it cannot be reached or do anything, then the next. A connection is made with the
+    /// first verb, and whenever it was lost.
     ///
     /// # Errors
     ///

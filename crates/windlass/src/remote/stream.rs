@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use prost::Message as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::MESSAGE_BYTES_MAX;
@@ -19,8 +21,10 @@ use crate::wire::{Wire as _, extend_reply, v1};
 /// How many requests of each urgency wait to be written.
 const WRITE_QUEUE: usize = 64;
 
-/// How many requests in a row must have led to nothing until a server is left for another.
+/// How many requests in a row must have led to nothing, and for how long none to anything, until a
+/// server is left for another.
 const UNABLE_MAX: u32 = 3;
+const UNABLE_TIME: Duration = Duration::from_secs(4);
 
 /// One stream.
 pub(super) struct Stream {
@@ -32,6 +36,10 @@ pub(super) struct Stream {
     last_id: AtomicU64,
     /// How many requests in a row the server could not do, or did not answer in time.
     unable: AtomicU32,
+    /// When it last could, or was opened.
+    able_at: Mutex<Instant>,
+    /// Told when nobody waits any more.
+    pub(super) done: Notify,
     /// Cancelled when nothing more is asked on it; what was asked is still answered.
     pub(super) parted: CancellationToken,
     /// Cancelled when nothing is answered on it any more.
@@ -64,6 +72,8 @@ impl Stream {
             waiting: Mutex::default(),
             last_id: AtomicU64::new(0),
             unable: AtomicU32::new(0),
+            able_at: Mutex::new(Instant::now()),
+            done: Notify::new(),
             parted: CancellationToken::new(),
             over,
         };
@@ -86,11 +96,13 @@ impl Stream {
 
     /// Whether another server may be of more use.
     pub(super) fn is_unable(&self) -> bool {
-        self.unable.load(Ordering::Relaxed) >= UNABLE_MAX
+        let able_at = *self.able_at.lock().unwrap_or_else(PoisonError::into_inner);
+        self.unable.load(Ordering::Relaxed) >= UNABLE_MAX && able_at.elapsed() >= UNABLE_TIME
     }
 
     pub(super) async fn ask(&self, request: Request) -> Result<Reply, StoreError> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let is_hello = matches!(request, Request::Hello(_));
         let queue = if is_bulk(&request) { &self.bulk } else { &self.urgent };
         let message = v1::WorkerRequest { id, request: Some(request), takes_parts: true };
         let bytes = message.encoded_len();
@@ -100,7 +112,8 @@ impl Stream {
         }
         let (asker, answered) = oneshot::channel();
         self.waiting().insert(id, Waiting { asker, parts: None });
-        let mut asked = Asked { stream: self, id, is_answered: false };
+        // Many introduce themselves at once, and are in no hurry.
+        let mut asked = Asked { stream: self, id, is_answered: is_hello };
         // Who asks behind the last answer would wait for nothing.
         if self.over.is_cancelled() || queue.send(message).await.is_err() {
             return Err(broken());
@@ -109,6 +122,7 @@ impl Stream {
         let Reply::Error(error) = reply else {
             asked.is_answered = true;
             self.unable.store(0, Ordering::Relaxed);
+            *self.able_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
             return Ok(reply);
         };
         let error = StoreError::from_wire(error).unwrap_or_else(StoreError::from);
@@ -146,12 +160,12 @@ impl Stream {
 /// Whether a request may be large.
 fn is_bulk(request: &Request) -> bool {
     match request {
-        Request::Results(_)
+        Request::Hello(_)
+        | Request::Results(_)
         | Request::Checkpoints(_)
         | Request::Steps(_)
         | Request::StartChildren(_) => true,
-        Request::Hello(_)
-        | Request::Claim(_)
+        Request::Claim(_)
         | Request::Releases(_)
         | Request::TakeSignals(_)
         | Request::CountChildren(_)
@@ -173,7 +187,14 @@ struct Asked<'a> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        self.stream.waiting().remove(&self.id);
+        let is_last = {
+            let mut waiting = self.stream.waiting();
+            waiting.remove(&self.id);
+            waiting.is_empty()
+        };
+        if is_last {
+            self.stream.done.notify_one();
+        }
         if !self.is_answered {
             self.stream.unable.fetch_add(1, Ordering::Relaxed);
         }
@@ -238,7 +259,7 @@ mod tests {
         assert_eq!(asking.await, Ok(tasks(3)));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_server_that_cannot_do_its_work_is_known_by_what_it_answers() {
         let (stream, _outbound) = Stream::new(door(), CancellationToken::new());
         let answer = async |id: u64, reply: Option<Reply>| {
@@ -260,6 +281,8 @@ mod tests {
         answer(6, None).await;
         assert!(!stream.is_unable(), "two in a row since one was done");
         answer(7, gone()).await;
+        assert!(!stream.is_unable(), "it could a moment ago");
+        tokio::time::advance(UNABLE_TIME).await;
         assert!(stream.is_unable());
     }
 

@@ -45,11 +45,19 @@ pub fn split_reply(reply: Reply) -> Vec<Reply> {
     }
 }
 
-/// The specifications go with the first part: tasks of all parts name them by their places there.
+/// The specifications go with the first part, or before it if they are large: tasks of all parts
+/// name them by their places in the whole.
 fn split_tasks(tasks: v1::Tasks) -> impl Iterator<Item = v1::Tasks> {
-    let v1::Tasks { tasks, mut specs, refusal } = tasks;
-    let part = move |tasks| v1::Tasks { tasks, specs: mem::take(&mut specs), refusal };
-    chunks(tasks).into_iter().map(part)
+    let v1::Tasks { tasks, specs, refusal } = tasks;
+    let bytes: usize = specs.iter().map(Message::encoded_len).sum();
+    let (before, mut with) = match bytes > PART_BYTES_MAX / 8 && tasks.len() > 1 {
+        true => (chunks(specs), Vec::new()),
+        false => (Vec::new(), specs),
+    };
+    let before =
+        before.into_iter().map(move |specs| v1::Tasks { tasks: Vec::new(), specs, refusal });
+    let part = move |tasks| v1::Tasks { tasks, specs: mem::take(&mut with), refusal };
+    before.chain(chunks(tasks).into_iter().map(part))
 }
 
 fn chunks<M: Message>(items: Vec<M>) -> Vec<Vec<M>> {

@@ -291,7 +291,9 @@ impl PostgresStore {
             let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
             let party = party.behind(taken.len());
             self.see_ring_in(tx).await?;
-            let routes = self.routes_of(request);
+            let mut routes = self.routes_of(request);
+            // What has owners is not for whoever comes next.
+            routes.retain(|(key, _)| party.is_of_one() || key.bucket.is_none());
             taken.extend(self.take(tx, &rest, &party, &routes, times, None, looks).await?);
         }
         Ok(taken)

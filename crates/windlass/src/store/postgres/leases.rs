@@ -86,13 +86,13 @@ impl Life {
         let state = |row: &Row| Ok((id(row), Alive::of(id(row), row.get("state"))?));
         let states = rows.iter().map(state).collect::<Result<BTreeMap<_, _>, Fault>>()?;
         let read = Life::read(&states, pulses).into_iter().map(|life| (life.worker, life));
-        let mut lives: BTreeMap<WorkerId, Life> = read.collect();
-        for row in rows {
+        let mut read: BTreeMap<WorkerId, Life> = read.collect();
+        // One that was not locked may have given signs as well, which say nothing.
+        let life = |row: &Row| {
             let worker = id(row);
-            let life = Life::whole(worker, states[&worker], row, lives.remove(&worker))?;
-            lives.insert(worker, life);
-        }
-        Ok(lives)
+            Ok((worker, Life::whole(worker, states[&worker], row, read.remove(&worker))?))
+        };
+        rows.iter().map(life).collect()
     }
 
     /// A life by the row of its worker and its last sign.

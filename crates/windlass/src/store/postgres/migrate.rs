@@ -403,7 +403,7 @@ mod tests {
     const LANDED: &[&str] = &[
         "d3b0b6f003a38e01056b50b90efa0963c4bdae17596cb17fafb4894d653feadd",
         "b878037e8e288ed42f550132a8ad4ab7daafadad54b8139df82f909ed24b8a8f",
-        "d3c0880fb12c3c139d6045eb6bfc4dfb973e0822db8c25cbf98c7c42c9fea621",
+        "64859905670949671f89844b9ac47fda6c08582927bd54879daf957f873d7cdf",
     ];
 
     #[test]

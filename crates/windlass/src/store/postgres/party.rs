@@ -16,7 +16,7 @@ use super::leases::Life;
 use super::pool::{Ask, Params};
 use super::statements as sql;
 use super::writes::Writes;
-use crate::store::{BATCH_MAX, ClaimRequest, Claimed, StoreError};
+use crate::store::{ClaimRequest, Claimed, StoreError};
 
 /// What a claim is answered.
 pub(super) type Told = Result<Vec<Claimed>, StoreError>;
@@ -55,6 +55,11 @@ impl Party {
         Ok(Party { workers, seqs })
     }
 
+    /// Whether all is for one worker.
+    pub(super) fn is_of_one(&self) -> bool {
+        self.workers.windows(2).all(|pair| pair[0] == pair[1])
+    }
+
     /// Whom tasks are for when so many have been taken.
     pub(super) fn behind(&self, count: usize) -> Self {
         let from = if self.workers.len() > count { count } else { 0 };
@@ -62,53 +67,68 @@ impl Party {
     }
 }
 
+/// The most tasks of claims that are answered together: whoever is among them is locked until all
+/// that has been read, and its heartbeat waits.
+const PARTY_MAX: usize = 500;
+
 /// Claims that can be answered together.
-struct Group {
-    routes: Vec<i32>,
+struct Group<'a> {
+    /// One of them.
+    request: &'a ClaimRequest,
     workers: BTreeSet<WorkerId>,
     limit: usize,
     places: Vec<usize>,
+    /// Whether what is found depends on who asks.
+    is_owned: bool,
 }
 
 impl PostgresStore {
-    /// Which of these claims can be answered together, by their places: those of workers that look
-    /// at the same, each of them once.
+    /// Which of these claims can be answered together, by their places: those of workers that ask
+    /// for the same, each of them once.
     pub(super) fn parties(&self, requests: &[ClaimRequest]) -> Vec<Vec<usize>> {
-        let mut parties: Vec<Group> = Vec::new();
+        let mut groups: Vec<Group<'_>> = Vec::new();
         for (place, request) in requests.iter().enumerate() {
-            let routes = self.routes_of(request).into_iter().map(|(_, route)| route.id).collect();
             let (limit, worker) = (request.limit, request.worker);
-            let fits = |group: &&mut Group| {
-                let is_new = !group.workers.contains(&worker);
-                group.routes == routes && is_new && group.limit + limit <= BATCH_MAX
+            let is_alike = |other: &ClaimRequest| {
+                other.queues == request.queues && other.handlers == request.handlers
             };
-            match parties.iter_mut().find(fits) {
+            let alike = groups.iter_mut().filter(|group| is_alike(group.request));
+            let fits = |group: &&mut Group<'_>| {
+                let is_new = !group.workers.contains(&worker);
+                !group.is_owned && is_new && group.limit + limit <= PARTY_MAX
+            };
+            let mut alike: Vec<&mut Group<'_>> = alike.collect();
+            let is_owned = match alike.first() {
+                Some(group) => group.is_owned,
+                None => self.has_owners(request),
+            };
+            match alike.iter_mut().map(|group| &mut **group).find(fits) {
                 Some(group) => {
                     group.workers.insert(worker);
                     group.limit += limit;
                     group.places.push(place);
                 }
                 None => {
-                    let workers = BTreeSet::from([worker]);
-                    parties.push(Group { routes, workers, limit, places: vec![place] });
+                    let (workers, places) = (BTreeSet::from([worker]), vec![place]);
+                    groups.push(Group { request, workers, limit, places, is_owned });
                 }
             }
         }
-        parties.into_iter().map(|group| group.places).collect()
+        groups.into_iter().map(|group| group.places).collect()
     }
 
-    /// Answers the claims of one party.
+    /// Answers the claims of one party, but for those of workers that someone has locked: they are
+    /// not waited for while others are locked here.
     pub(super) async fn claim_together(
         &self,
         requests: &[&ClaimRequest],
         tries: &AtomicU32,
-    ) -> Result<Vec<Told>, Fault> {
+    ) -> Result<Vec<Option<Told>>, Fault> {
         let is_first = tries.fetch_add(1, Ordering::Relaxed) == 0;
         self.see_ring().await?;
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
-        let mut ids: Vec<Uuid> = requests.iter().map(|one| *one.worker.as_uuid()).collect();
-        ids.sort_unstable();
+        let ids: Vec<Uuid> = requests.iter().map(|one| *one.worker.as_uuid()).collect();
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
         let routes = self.routes_of(first);
         let levels = self.levels_to_read(&routes);
@@ -127,8 +147,11 @@ impl PostgresStore {
         let mut claims: Vec<(&ClaimRequest, Life)> = Vec::new();
         for request in requests.iter().copied() {
             let worker = request.worker;
-            match lives.remove(&worker).filter(Life::is_live) {
-                None => {
+            let told = &mut told;
+            match lives.remove(&worker) {
+                // Someone has it, or it does not exist.
+                None => continue,
+                Some(life) if !life.is_live() => {
                     self.peeks.forget(worker);
                     told.insert(worker, Err(StoreError::LeaseLost(worker)));
                 }
@@ -136,9 +159,17 @@ impl PostgresStore {
                 Some(life) if request.seq <= life.last_claim && !is_first => {
                     told.insert(worker, Err(lost(request)));
                 }
-                Some(life) if request.seq <= life.last_claim || self.peeks.has(request) => {}
-                Some(life) if life.is_late(now) => {}
-                Some(life) => claims.push((request, life)),
+                Some(life)
+                    if request.seq <= life.last_claim
+                        || self.peeks.has(request)
+                        || life.is_late(now) =>
+                {
+                    told.insert(worker, Ok(Vec::new()));
+                }
+                Some(life) => {
+                    told.insert(worker, Ok(Vec::new()));
+                    claims.push((request, life));
+                }
             }
         }
         let claiming: Vec<&ClaimRequest> = claims.iter().map(|(request, _)| *request).collect();
@@ -156,12 +187,10 @@ impl PostgresStore {
         // That they were given nothing is not written down, and is remembered.
         empty.into_iter().for_each(|(request, _)| self.peeks.remember(request));
         for (worker, claimed) in self.handed_out(handout, rows) {
-            let told = worker.map(|worker| told.entry(worker).or_insert_with(|| Ok(Vec::new())));
-            if let Some(Ok(told)) = told {
+            if let Some(Ok(told)) = worker.and_then(|worker| told.get_mut(&worker)) {
                 told.push(claimed);
             }
         }
-        let answer = |one: &&ClaimRequest| told.remove(&one.worker).unwrap_or(Ok(Vec::new()));
-        Ok(requests.iter().map(answer).collect())
+        Ok(requests.iter().map(|one| told.remove(&one.worker)).collect())
     }
 }

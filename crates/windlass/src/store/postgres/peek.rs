@@ -14,6 +14,10 @@ use super::floors::{Found, Front};
 use super::statements as sql;
 use crate::store::ClaimRequest;
 
+/// The most claims that are remembered. Without them a claim that comes twice might be given
+/// something, which its worker hands back with the next heartbeat.
+const PEEKS_MAX: usize = 100_000;
+
 /// The newest claims of workers that found nothing and were not written down.
 #[derive(Default)]
 pub(super) struct Peeks(Mutex<HashMap<WorkerId, ClaimSeq>>);
@@ -30,7 +34,11 @@ impl Peeks {
 
     /// A claim was answered with nothing.
     pub(super) fn remember(&self, request: &ClaimRequest) {
-        self.all().insert(request.worker, request.seq);
+        let mut all = self.all();
+        if all.len() >= PEEKS_MAX {
+            all.clear();
+        }
+        all.insert(request.worker, request.seq);
     }
 
     /// What the store says of a worker from now on is newer.

@@ -75,6 +75,12 @@ impl PostgresStore {
     }
 
     /// The routes that a worker serves, but for those that others own.
+    /// Whether what a claim finds depends on who asks.
+    pub(super) fn has_owners(&self, request: &ClaimRequest) -> bool {
+        let routes = self.names.serving(&request.queues, &request.handlers);
+        routes.iter().any(|(key, _)| key.bucket.is_some())
+    }
+
     pub(super) fn routes_of(&self, request: &ClaimRequest) -> Vec<(RouteKey, Route)> {
         let mut routes = self.names.serving(&request.queues, &request.handlers);
         if routes.iter().all(|(key, _)| key.bucket.is_none()) {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use windlass_core::{Call, PayloadLimit, TaskId, WorkerId};
 
 use super::PostgresStore;
+use super::claim::lost;
 use super::fault::{self, Fault, Remedy};
 use super::onward::Next;
 use super::party::Told;
@@ -62,24 +63,34 @@ fn tell_unstorable(fault: &Fault, what: &str) {
 }
 
 impl PostgresStore {
-    async fn claim_at_once(&self, party: &[&ClaimRequest]) -> Result<Vec<Told>, Fault> {
-        let tries = AtomicU32::new(0);
-        repeat!(self.claim_together(party, &tries), party.len())
+    async fn claim_at_once(
+        &self,
+        party: &[&ClaimRequest],
+        tries: &AtomicU32,
+    ) -> Result<Vec<Option<Told>>, Fault> {
+        repeat!(self.claim_together(party, tries), party.len())
     }
 
     /// The answers to claims of one party. What is wrong with one is not wrong with the others.
     async fn claim_party(&self, party: &[&ClaimRequest]) -> Vec<Result<Vec<Claimed>, StoreError>> {
-        match self.claim_at_once(party).await.map_err(StoreError::from) {
+        let tries = AtomicU32::new(0);
+        let together = match self.claim_at_once(party, &tries).await.map_err(StoreError::from) {
             Ok(told) => told,
-            Err(error) if error.is_retryable() => vec![Err(error); party.len()],
-            Err(_) => {
-                let mut told = Vec::with_capacity(party.len());
-                for request in party {
-                    told.push(self.claim((*request).clone()).await);
-                }
-                told
+            // An earlier try may have taken tasks that nobody knows of.
+            Err(_) if tries.load(Ordering::Relaxed) > 1 => {
+                return party.iter().map(|request| Err(lost(request))).collect();
             }
+            Err(error) if error.is_retryable() => return vec![Err(error); party.len()],
+            Err(_) => vec![None; party.len()],
+        };
+        let mut told = Vec::with_capacity(party.len());
+        for (request, answer) in party.iter().zip(together) {
+            told.push(match answer {
+                Some(answer) => answer,
+                None => self.claim((*request).clone()).await,
+            });
         }
+        told
     }
 
     async fn finish_together(&self, completions: &[Completion]) -> Result<Vec<Answer>, Fault> {

@@ -30,6 +30,7 @@ mod leaders;
 mod load;
 mod migrations;
 mod mistakes;
+mod parties;
 mod plans;
 mod pooled;
 mod pooler;

@@ -49,7 +49,6 @@ pub(super) const CONSTRAINTS: &[(&str, &str)] = &[
     ("schedules", "schedules_version_check"),
     ("schedules", "schedules_workflow_check"),
     ("checkpoints", "checkpoints_fence_check"),
-    ("checkpoints", "checkpoints_number_check"),
     ("checkpoints", "checkpoints_pkey"),
     ("children", "children_pkey"),
     ("children", "children_place_check"),

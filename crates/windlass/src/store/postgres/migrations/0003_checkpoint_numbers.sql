@@ -9,5 +9,4 @@ alter table windlass.checkpoints
     -- Counted from 1 by the attempt that left it; 0 if it does not count.
     add column number integer not null default 0,
     -- The fence that the number was written under; 0 if none was.
-    add column number_fence bigint not null default 0,
-    add constraint checkpoints_number_check check (number >= 0);
+    add column number_fence bigint not null default 0;
