@@ -70,6 +70,8 @@ message Position {
   int64 north = 1;
 }
 enum State {
+  reserved 7;
+  reserved "STATE_LOST";
   STATE_UNSPECIFIED = 0;
   STATE_AFLOAT = 1;
   STATE_SUNK = 2;
@@ -149,6 +151,16 @@ fn each_change_that_breaks_something_is_found_and_named() {
         ("STATE_SUNK = 2;", "", "State.STATE_SUNK = 2 is gone and its number is not reserved"),
         ("STATE_SUNK = 2;", "STATE_SUNK = 3;", "State.STATE_SUNK = 2 is 3"),
         ("STATE_SUNK = 2;", "STATE_DROWNED = 2;", "State.STATE_SUNK = 2 is gone"),
+        (
+            "  reserved 7;\n  reserved \"STATE_LOST\";\n  STATE_UNSPECIFIED = 0;",
+            "  reserved \"STATE_LOST\";\n  STATE_UNSPECIFIED = 0;\n  STATE_NEW = 7;",
+            "State.STATE_NEW uses 7, which is reserved",
+        ),
+        (
+            "  reserved \"STATE_LOST\";\n  STATE_UNSPECIFIED = 0;",
+            "  STATE_UNSPECIFIED = 0;\n  STATE_LOST = 8;",
+            "State.STATE_LOST uses a name that is reserved",
+        ),
         ("rpc Enter(Ship) returns (Position);", "", "Harbour.Enter is gone"),
         ("rpc Enter(Ship)", "rpc Enter(stream Ship)", "Harbour.Enter is asked in a stream"),
         ("returns (stream Ship)", "returns (Ship)", "Harbour.Watch is answered once"),

@@ -181,6 +181,17 @@ fn compare_enums(
             }
         }
     }
+    for value in &now.value {
+        let (value, number) = (value.name(), value.number());
+        let is_within =
+            before.reserved_range.iter().any(|it| (it.start()..=it.end()).contains(&number));
+        if is_within {
+            found.push(format!("{name}.{value} uses {number}, which is reserved"));
+        }
+        if before.reserved_name.iter().any(|reserved| reserved == value) {
+            found.push(format!("{name}.{value} uses a name that is reserved"));
+        }
+    }
 }
 
 fn compare_services(

@@ -86,14 +86,13 @@ struct Taken<'a> {
 }
 
 impl<'a> Taken<'a> {
-    /// Takes the memory for a body that says how many bytes it has.
-    fn new(budget: &'a BodyBudget, bytes: u64) -> Result<Self, Problem> {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let permit = budget.take(bytes)?;
-        Ok(Taken { budget, permit, bytes: Vec::with_capacity(bytes) })
+    /// No memory for a body of which nothing has come: what it says of its length costs whoever
+    /// says it nothing.
+    fn new(budget: &'a BodyBudget) -> Result<Self, Problem> {
+        Ok(Taken { budget, permit: budget.take(0)?, bytes: Vec::new() })
     }
 
-    /// Adds a piece; takes the memory for it if that was not done before.
+    /// Adds a piece, and takes the memory for it.
     fn add(&mut self, piece: &[u8]) -> Result<(), Problem> {
         let bytes = self.bytes.len() + piece.len();
         let taken = self.permit.num_permits() * 1024;
@@ -114,7 +113,7 @@ async fn read(request: Request, budget: &BodyBudget) -> Result<Taken<'_>, Proble
     };
     let length = said_length(&request);
     budget.check(usize::try_from(length).unwrap_or(usize::MAX))?;
-    let mut taken = Taken::new(budget, length)?;
+    let mut taken = Taken::new(budget)?;
     let mut pieces = request.into_body().into_data_stream();
     let reading = async {
         while let Some(piece) = pieces.next().await {

@@ -1,4 +1,4 @@
-//! Bodies that do not say how long they are: they are paid for as they come.
+//! Bodies, also those that do not say how long they are: they are paid for as they come.
 
 use hyper::body::Bytes;
 use serde_json::json;
@@ -78,6 +78,27 @@ async fn a_flood_of_chunks_is_refused_when_the_memory_for_bodies_is_used_up() {
     assert!(said.contains("too many bytes of bodies are being read"), "{said}");
     drop(flood);
     until(&server, 2 * MIB, 201).await;
+}
+
+#[tokio::test]
+async fn a_body_that_is_announced_and_does_not_come_takes_no_memory() {
+    let server = server(4 * MIB).await;
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        let mut stream = server.connect().await;
+        let head = format!(
+            "POST /v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{{",
+            4 * MIB
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        silent.push(stream);
+    }
+    let body = Bytes::from(json!({ "workflow": "w", "version": 1 }).to_string());
+    for _ in 0..50 {
+        let told = server.raw(hyper::Method::POST, "/v1/runs", body.clone()).await;
+        assert_eq!(told.status, 201);
+    }
 }
 
 #[tokio::test]
