@@ -5,9 +5,11 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::listener::Origin;
@@ -126,9 +128,12 @@ impl Drop for Member {
 pub(super) struct Busy(Arc<Member>);
 
 impl Busy {
-    /// Until the last of the answer was taken.
-    pub(super) fn during(self, body: Body) -> Body {
-        Body::new(BusyBody { body, _busy: self })
+    /// Until the last of the answer was taken. A connection that takes nothing of it for so long,
+    /// as one does over HTTP/2 that reads and gives no leave to send, is closed.
+    pub(super) fn during(self, body: Body, untaken_max: Duration) -> Body {
+        let mut body = BusyBody { body, busy: self, untaken_max, untaken: None };
+        body.watch();
+        Body::new(body)
     }
 }
 
@@ -144,7 +149,34 @@ impl Drop for Busy {
 
 struct BusyBody {
     body: Body,
-    _busy: Busy,
+    busy: Busy,
+    untaken_max: Duration,
+    /// Closes the connection unless more is asked for in time.
+    untaken: Option<AbortHandle>,
+}
+
+impl BusyBody {
+    /// What comes next must be asked for in time.
+    fn watch(&mut self) {
+        let (time, displaced) = (self.untaken_max, self.busy.0.state.displaced.clone());
+        let closing = tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            displaced.cancel();
+        });
+        self.untaken = Some(closing.abort_handle());
+    }
+
+    fn is_taken(&mut self) {
+        if let Some(closing) = self.untaken.take() {
+            closing.abort();
+        }
+    }
+}
+
+impl Drop for BusyBody {
+    fn drop(&mut self) {
+        self.is_taken();
+    }
 }
 
 impl HttpBody for BusyBody {
@@ -155,7 +187,12 @@ impl HttpBody for BusyBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        self.is_taken();
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(Some(Ok(_)))) {
+            self.watch();
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

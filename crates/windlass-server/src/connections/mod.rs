@@ -107,7 +107,7 @@ impl Connection {
                 let router = router.clone();
                 async move {
                     let response = router.oneshot(request.map(Body::new)).await?;
-                    Ok::<_, Infallible>(response.map(|body| busy.during(body)))
+                    Ok::<_, Infallible>(response.map(|body| busy.during(body, write_time_max)))
                 }
             })
         };

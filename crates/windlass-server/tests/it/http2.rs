@@ -151,6 +151,21 @@ async fn whoever_was_served_and_then_stalls_is_asked_whether_it_is_there() {
 }
 
 #[tokio::test]
+async fn whoever_gives_no_leave_to_send_its_answers_is_dropped() {
+    let mut options = patient();
+    options.write_time_max = Duration::from_millis(200);
+    let server = TestServer::with(options).await;
+    let mut stream = server.connect().await;
+    // The window of each stream has no byte.
+    let closed_window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let message = frame(DATA, 1, 1, &[0; 5]);
+    stream.write_all(&[opening(), closed_window, call(1), message].concat()).await.unwrap();
+    beside(&server).await;
+    closed(&mut stream, "who takes nothing is dropped").await;
+    beside(&server).await;
+}
+
+#[tokio::test]
 async fn whoever_floods_and_reads_nothing_is_not_read_and_dropped() {
     for flood in [frame(PING, 0, 0, &[0; 8]), frame(SETTINGS, 0, 0, &[])] {
         let mut options = patient();
