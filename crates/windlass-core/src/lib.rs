@@ -18,6 +18,7 @@
 //! | [`trace`] | whose trace does a run belong to? |
 //! | [`undo`] | how is what it did undone? |
 //! | [`why`] | why does a run not go on? |
+//! | [`secret`] | how is a text kept from being shown? |
 //! | [`event`] | how is it written down? |
 
 pub mod decide;
@@ -32,6 +33,7 @@ pub mod progress;
 pub mod retry;
 pub mod ring;
 pub mod schedule;
+pub mod secret;
 pub mod state;
 pub mod step;
 pub mod time;
@@ -59,6 +61,7 @@ pub use progress::{Effect, ParentTally, Progress, RunCounters};
 pub use retry::{RetryError, RetryPolicy};
 pub use ring::Bucket;
 pub use schedule::{Cadence, CadenceError, Missed, Overlap, Timing, TimingError, Zone};
+pub use secret::Secret;
 pub use state::{IllegalTransition, RunCommand, RunState, TaskCommand, TaskState};
 pub use step::{
     Call, Parking, StepChange, StepKind, StepRecord, StepResult, StepState, StepWrite, Wait,

@@ -1,7 +1,9 @@
 //! What a caller is told when something cannot be done: problem details by RFC 9457, with the
 //! same `WL-…` codes that the library and the command line show.
 
-use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use std::time::Duration;
+
+use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -16,6 +18,9 @@ use windlass_proto::v1;
 /// The media type of an answer that is a problem.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
+/// When to come again while the server has too much to do, or its database cannot be reached.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
 /// The most characters of a caller's text that a problem repeats.
 const DETAIL_CHARS_MAX: usize = 2_000;
 
@@ -25,6 +30,8 @@ pub struct Problem {
     status: StatusCode,
     kind: ErrorKind,
     detail: String,
+    /// When the same request may succeed, if that is known.
+    retry_after: Option<Duration>,
 }
 
 /// The body of an answer that is a problem (RFC 9457).
@@ -64,7 +71,8 @@ impl Problem {
             detail.truncate(end);
             detail.push('…');
         }
-        Problem { status, kind, detail }
+        let retry_after = (kind == ErrorKind::Unavailable).then_some(BUSY_PAUSE);
+        Problem { status, kind, detail, retry_after }
     }
 
     /// A field of a request that makes no sense.
@@ -89,7 +97,7 @@ impl Problem {
 
     /// The caller may not do this.
     pub(crate) fn forbidden(why: impl Into<String>) -> Self {
-        Problem::with_status(StatusCode::FORBIDDEN, ErrorKind::Argument, why)
+        Problem::new(ErrorKind::Forbidden, why)
     }
 
     /// The server has too much to do.
@@ -120,14 +128,18 @@ impl Problem {
             status: self.status.as_u16(),
             detail: self.detail.clone(),
             code,
-            is_retryable: matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Timeout),
+            is_retryable: matches!(
+                self.kind,
+                ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Limited
+            ),
         }
     }
 
     /// The same for who speaks gRPC: the status that a call ends with.
     pub(crate) fn to_grpc(&self) -> Status {
         let kind = match self.status {
-            StatusCode::UNAUTHORIZED => return Status::unauthenticated(&self.detail),
+            StatusCode::UNAUTHORIZED => v1::ErrorKind::Unauthenticated,
+            StatusCode::TOO_MANY_REQUESTS => v1::ErrorKind::Limited,
             // Nothing but the path has been looked at: there is no such service.
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
                 return Status::unimplemented(&self.detail);
@@ -142,6 +154,7 @@ impl Problem {
             code: self.kind.code().to_owned(),
             message: self.detail.clone(),
             worker: String::new(),
+            retry_after_ms: self.retry_after.map_or(0, |after| after.as_millis() as u64),
         })
     }
 }
@@ -155,6 +168,9 @@ fn status_of(kind: ErrorKind) -> StatusCode {
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::Conflict | ErrorKind::TermOver => StatusCode::CONFLICT,
         ErrorKind::LeaseLost => StatusCode::GONE,
+        ErrorKind::Forbidden => StatusCode::FORBIDDEN,
+        ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorKind::Limited => StatusCode::TOO_MANY_REQUESTS,
         ErrorKind::Unavailable
         | ErrorKind::Schema
         | ErrorKind::Database
@@ -179,6 +195,9 @@ fn title_of(kind: ErrorKind) -> &'static str {
         ErrorKind::Schema => "the schema of the database is not the one that is needed",
         ErrorKind::Database => "the database refuses the server",
         ErrorKind::Interrupted => "a worker was ended before its tasks were",
+        ErrorKind::Forbidden => "whoever asks may not do this",
+        ErrorKind::Unauthenticated => "the request does not say who makes it",
+        ErrorKind::Limited => "a limit of the tenant's is reached",
         ErrorKind::Corrupt | _ => "the stored data contradicts itself",
     }
 }
@@ -193,7 +212,9 @@ impl From<Error> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        Problem::from(Error::from(error))
+        let limited = error.retry_after();
+        let problem = Problem::from(Error::from(error));
+        Problem { retry_after: limited.or(problem.retry_after), ..problem }
     }
 }
 
@@ -211,8 +232,15 @@ impl IntoResponse for Problem {
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        if self.kind == ErrorKind::Unavailable {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        if let Some(after) = self.retry_after {
+            // Whole seconds, and never a moment before there is room.
+            headers.insert(
+                RETRY_AFTER,
+                HeaderValue::from(after.as_millis().div_ceil(1000).max(1) as u64),
+            );
+        }
+        if self.kind == ErrorKind::Unauthenticated {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response.extensions_mut().insert(self);
         response

@@ -46,11 +46,17 @@ pub enum ErrorKind {
     Database,
     /// The worker was ended before its tasks were.
     Interrupted,
+    /// Whoever asks is known to the server and may not do this.
+    Forbidden,
+    /// The server does not know who asks: no token, or none that it can believe.
+    Unauthenticated,
+    /// A limit of the tenant's is reached: nothing was done, and there may be room later.
+    Limited,
 }
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [ErrorKind; 13] = [
+    pub const ALL: [ErrorKind; 16] = [
         ErrorKind::Definition,
         ErrorKind::Argument,
         ErrorKind::Payload,
@@ -64,6 +70,9 @@ impl ErrorKind {
         ErrorKind::Database,
         ErrorKind::Interrupted,
         ErrorKind::TermOver,
+        ErrorKind::Forbidden,
+        ErrorKind::Unauthenticated,
+        ErrorKind::Limited,
     ];
 
     /// The code that is shown everywhere, such as `WL-0004`.
@@ -82,6 +91,9 @@ impl ErrorKind {
             ErrorKind::Database => "WL-0011",
             ErrorKind::Interrupted => "WL-0012",
             ErrorKind::TermOver => "WL-0013",
+            ErrorKind::Forbidden => "WL-0014",
+            ErrorKind::Unauthenticated => "WL-0015",
+            ErrorKind::Limited => "WL-0016",
         }
     }
 }
@@ -109,7 +121,7 @@ impl Error {
 
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Timeout)
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Limited)
     }
 }
 
@@ -128,6 +140,9 @@ impl From<StoreError> for Error {
             StoreError::Conflict(_) => ErrorKind::Conflict,
             StoreError::LeaseLost(_) => ErrorKind::LeaseLost,
             StoreError::TermOver { .. } => ErrorKind::TermOver,
+            StoreError::Forbidden(_) => ErrorKind::Forbidden,
+            StoreError::Unauthenticated(_) => ErrorKind::Unauthenticated,
+            StoreError::Limited { .. } => ErrorKind::Limited,
             StoreError::Unavailable(_) => ErrorKind::Unavailable,
             StoreError::Corrupt(_) => ErrorKind::Corrupt,
         };

@@ -293,6 +293,9 @@ pub struct Error {
     /// Of LEASE_LOST: the worker.
     #[prost(string, tag = "4")]
     pub worker: ::prost::alloc::string::String,
+    /// Of LIMITED: when there may be room again, in milliseconds from now.
+    #[prost(uint64, tag = "5")]
+    pub retry_after_ms: u64,
 }
 /// What a task does when its turn comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -417,6 +420,10 @@ pub enum ErrorKind {
     Corrupt = 6,
     /// Whoever asks may not.
     Forbidden = 7,
+    /// The request does not say who makes it, or not so that it can be believed.
+    Unauthenticated = 8,
+    /// A limit of the tenant's is reached and nothing was done; repeat the same request later.
+    Limited = 9,
 }
 impl ErrorKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -433,6 +440,8 @@ impl ErrorKind {
             Self::Unavailable => "ERROR_KIND_UNAVAILABLE",
             Self::Corrupt => "ERROR_KIND_CORRUPT",
             Self::Forbidden => "ERROR_KIND_FORBIDDEN",
+            Self::Unauthenticated => "ERROR_KIND_UNAUTHENTICATED",
+            Self::Limited => "ERROR_KIND_LIMITED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -446,6 +455,8 @@ impl ErrorKind {
             "ERROR_KIND_UNAVAILABLE" => Some(Self::Unavailable),
             "ERROR_KIND_CORRUPT" => Some(Self::Corrupt),
             "ERROR_KIND_FORBIDDEN" => Some(Self::Forbidden),
+            "ERROR_KIND_UNAUTHENTICATED" => Some(Self::Unauthenticated),
+            "ERROR_KIND_LIMITED" => Some(Self::Limited),
             _ => None,
         }
     }

@@ -113,6 +113,21 @@ pub enum StoreError {
         /// The term that is over.
         term: windlass_core::Term,
     },
+    /// Whoever asks is known and may not do this.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Whoever asks does not say who they are, or not so that it can be believed.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// A limit of the tenant's is reached and nothing was done; the same request may be repeated
+    /// then.
+    #[error("{why}")]
+    Limited {
+        /// Which limit, and how it stands.
+        why: String,
+        /// When there may be room again.
+        retry_after: Duration,
+    },
     /// The outcome is unknown; repeat the same request later.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
@@ -122,12 +137,19 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// When there may be room again, if a limit is reached.
+    pub fn retry_after(&self) -> Option<Duration> {
+        if let StoreError::Limited { retry_after, .. } = self { Some(*retry_after) } else { None }
+    }
+
     /// Whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
         match self {
-            StoreError::Unavailable(_) => true,
+            StoreError::Unavailable(_) | StoreError::Limited { .. } => true,
             StoreError::NotFound(_)
             | StoreError::Conflict(_)
+            | StoreError::Forbidden(_)
+            | StoreError::Unauthenticated(_)
             | StoreError::LeaseLost(_)
             | StoreError::TermOver { .. }
             | StoreError::Corrupt(_) => false,

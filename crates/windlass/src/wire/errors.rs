@@ -1,5 +1,7 @@
 //! Errors as messages, and as statuses of gRPC.
 
+use std::time::Duration;
+
 use prost::Message as _;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -21,6 +23,7 @@ impl Wire for StoreError {
             code: code.code().to_owned(),
             message: message.to_owned(),
             worker: String::new(),
+            retry_after_ms: 0,
         };
         match self {
             StoreError::NotFound(what) => {
@@ -35,6 +38,17 @@ impl Wire for StoreError {
             // Nobody leads a duty through a server.
             StoreError::TermOver { .. } => {
                 message(v1::ErrorKind::Conflict, ErrorKind::TermOver, &self.to_string())
+            }
+            StoreError::Forbidden(why) => {
+                message(v1::ErrorKind::Forbidden, ErrorKind::Forbidden, why)
+            }
+            StoreError::Unauthenticated(why) => {
+                message(v1::ErrorKind::Unauthenticated, ErrorKind::Unauthenticated, why)
+            }
+            StoreError::Limited { why, retry_after } => {
+                let error = message(v1::ErrorKind::Limited, ErrorKind::Limited, why);
+                let retry_after_ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
+                v1::Error { retry_after_ms, ..error }
             }
             StoreError::Unavailable(why) => {
                 message(v1::ErrorKind::Unavailable, ErrorKind::Unavailable, why)
@@ -52,13 +66,14 @@ impl Wire for StoreError {
             }
             Ok(v1::ErrorKind::Unavailable) => StoreError::Unavailable(text),
             Ok(v1::ErrorKind::Corrupt) => StoreError::Corrupt(text),
+            Ok(v1::ErrorKind::Forbidden) => StoreError::Forbidden(text),
+            Ok(v1::ErrorKind::Unauthenticated) => StoreError::Unauthenticated(text),
+            Ok(v1::ErrorKind::Limited) => {
+                let retry_after = Duration::from_millis(message.retry_after_ms);
+                StoreError::Limited { why: text, retry_after }
+            }
             // Whatever it is, asking again does not help.
-            Ok(
-                v1::ErrorKind::Conflict
-                | v1::ErrorKind::Invalid
-                | v1::ErrorKind::Forbidden
-                | v1::ErrorKind::Unspecified,
-            )
+            Ok(v1::ErrorKind::Conflict | v1::ErrorKind::Invalid | v1::ErrorKind::Unspecified)
             | Err(_) => StoreError::Conflict(text),
         })
     }
@@ -78,6 +93,7 @@ impl From<WireError> for v1::Error {
             code: ErrorKind::Argument.code().to_owned(),
             message: error.to_string(),
             worker: String::new(),
+            retry_after_ms: 0,
         }
     }
 }
@@ -99,6 +115,8 @@ pub fn status_of_error(mut error: v1::Error) -> Status {
         Ok(v1::ErrorKind::Unavailable) => Code::Unavailable,
         Ok(v1::ErrorKind::Corrupt) => Code::DataLoss,
         Ok(v1::ErrorKind::Forbidden) => Code::PermissionDenied,
+        Ok(v1::ErrorKind::Unauthenticated) => Code::Unauthenticated,
+        Ok(v1::ErrorKind::Limited) => Code::ResourceExhausted,
         Ok(v1::ErrorKind::Unspecified) | Err(_) => Code::Unknown,
     };
     let mut status = Status::new(code, error.message.clone());
@@ -116,12 +134,12 @@ pub fn error_of_status(status: &Status) -> StoreError {
     match status.code() {
         Code::InvalidArgument
         | Code::FailedPrecondition
-        | Code::PermissionDenied
-        | Code::Unauthenticated
         | Code::Unimplemented
         | Code::OutOfRange
         | Code::AlreadyExists => StoreError::Conflict(status.message().to_owned()),
         Code::NotFound => StoreError::NotFound(status.message().to_owned()),
+        Code::PermissionDenied => StoreError::Forbidden(status.message().to_owned()),
+        Code::Unauthenticated => StoreError::Unauthenticated(status.message().to_owned()),
         Code::Ok
         | Code::Cancelled
         | Code::Unknown

@@ -98,6 +98,9 @@ impl Pulse {
                 StoreError::NotFound(_)
                 | StoreError::Conflict(_)
                 | StoreError::LeaseLost(_)
+                | StoreError::Forbidden(_)
+                | StoreError::Unauthenticated(_)
+                | StoreError::Limited { .. }
                 | StoreError::TermOver { .. }
                 | StoreError::Corrupt(_),
             ) => seen.unreachable = None,

@@ -87,6 +87,9 @@ impl Fault {
                 StoreError::NotFound(_)
                 | StoreError::Conflict(_)
                 | StoreError::LeaseLost(_)
+                | StoreError::Forbidden(_)
+                | StoreError::Unauthenticated(_)
+                | StoreError::Limited { .. }
                 | StoreError::TermOver { .. }
                 | StoreError::Unavailable(_),
             )

@@ -69,6 +69,9 @@ pub(super) fn of(run: RunId) -> impl Fn(StoreError) -> Fault {
         StoreError::NotFound(_)
         | StoreError::Conflict(_)
         | StoreError::LeaseLost(_)
+        | StoreError::Forbidden(_)
+        | StoreError::Unauthenticated(_)
+        | StoreError::Limited { .. }
         | StoreError::TermOver { .. }
         | StoreError::Unavailable(_) => Fault::Answer(error),
     }

@@ -275,6 +275,9 @@ fn is_fault(error: Option<&StoreError>) -> bool {
             StoreError::NotFound(_)
             | StoreError::Conflict(_)
             | StoreError::LeaseLost(_)
+            | StoreError::Forbidden(_)
+            | StoreError::Unauthenticated(_)
+            | StoreError::Limited { .. }
             | StoreError::TermOver { .. },
         )
         | None => false,
@@ -304,6 +307,9 @@ fn error_word(error: &StoreError) -> &'static str {
         }
         StoreError::LeaseLost(_) => "lease lost",
         StoreError::TermOver { .. } => "term over",
+        StoreError::Forbidden(_) => "forbidden",
+        StoreError::Unauthenticated(_) => "unauthenticated",
+        StoreError::Limited { .. } => "limited",
         StoreError::Unavailable(_) => "unavailable",
         StoreError::Corrupt(_) => "corrupt",
     }
