@@ -9,7 +9,7 @@ use crate::serve;
 use crate::session::Session;
 use crate::{
     audit, dead, doctor, duties, events, leaders, log, migrate, queues, retention, run, runs,
-    schedules, signal_run, start, steer, steps, tasks, top, undo, why, workers, workflows,
+    schedules, signal_run, start, steer, steps, tasks, tokens, top, undo, why, workers, workflows,
 };
 
 #[derive(Debug, Subcommand)]
@@ -78,7 +78,10 @@ pub(crate) enum Command {
     /// List tasks that failed for good, and let their runs go on or take them off the list.
     Dead(dead::Arguments),
 
-    /// Show what operators did by hand: who, what, when and to what.
+    /// Make, list and revoke tokens for those who use a server.
+    Tokens(tokens::Arguments),
+
+    /// Show what was changed: by whom, what, when, to what and from where.
     Log(log::Arguments),
 
     /// Show and set how long runs that are over are kept.
@@ -119,6 +122,7 @@ impl Command {
             Command::Steps(arguments) => steps::run(arguments, session).await?,
             Command::Why(arguments) => why::run(arguments, session).await?,
             Command::Dead(arguments) => dead::run(arguments, session).await?,
+            Command::Tokens(arguments) => tokens::run(arguments, session).await?,
             Command::Log(arguments) => log::run(arguments, session).await?,
             Command::Retention(arguments) => retention::run(arguments, session).await?,
             Command::Schedules(arguments) => schedules::run(arguments, session).await?,

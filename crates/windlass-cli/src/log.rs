@@ -1,10 +1,10 @@
-//! `windlass log`: what operators did by hand.
+//! `windlass log`: what was changed, by whom and from where.
 
 use std::io::Write as _;
 
 use serde_json::{Value, json};
 use windlass::store::{Action, LogEntry, LogFilter};
-use windlass::{Operator, RunId, Timestamp};
+use windlass::{Operator, RunId, Tenant, Timestamp};
 
 use crate::session::Session;
 use crate::text::{ago, count, listing, shown};
@@ -19,6 +19,10 @@ pub(crate) struct Arguments {
     /// Only what this operator did.
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
+
+    /// Only what was done to this tenant's things.
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
 
     /// Only this action, such as redrive, discard or undo_run.
     #[arg(long, value_name = "ACTION")]
@@ -35,7 +39,8 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     let most = arguments.limit as usize;
     let by = arguments.by.as_ref().map(Operator::new).transpose()?;
     let (run, action) = (arguments.run, arguments.action);
-    let mut filter = LogFilter { run, action, by, ..LogFilter::default() };
+    let tenant = arguments.tenant.as_ref().map(Tenant::new).transpose()?;
+    let mut filter = LogFilter { run, action, by, tenant, ..LogFilter::default() };
     let mut entries = Vec::new();
     let has_more = loop {
         filter.limit = most - entries.len();
@@ -68,7 +73,9 @@ fn json(entry: &LogEntry) -> Value {
         "number": entry.number,
         "id": entry.id.to_string(),
         "at": entry.at.to_string(),
-        "by": entry.by,
+        "by": entry.by.name,
+        "token": entry.by.token.map(|token| token.to_string()),
+        "origin": entry.by.origin,
         "action": entry.action.word(),
         "tenant": entry.tenant,
         "runs": runs,
@@ -80,7 +87,7 @@ fn table(entries: &[LogEntry], now: Timestamp) -> String {
     if entries.is_empty() {
         return "nothing was done by hand\n".to_owned();
     }
-    let header = ["at", "ago", "by", "action", "to"];
+    let header = ["at", "ago", "by", "from", "action", "to"];
     let row = |entry: &LogEntry| {
         let to = match entry.runs.as_slice() {
             [run] => format!("run {run}"),
@@ -93,7 +100,8 @@ fn table(entries: &[LogEntry], now: Timestamp) -> String {
         vec![
             entry.at.to_string(),
             ago(Some(entry.at), now),
-            shown(entry.by.as_str()),
+            shown(entry.by.name.as_str()),
+            entry.by.origin.as_deref().map_or_else(|| "-".to_owned(), shown),
             entry.action.to_string(),
             to,
         ]
@@ -114,7 +122,7 @@ mod tests {
             number: 1,
             id: ActionId::from_random(1),
             at,
-            by: Operator::new("anna@ops").expect("it is a name"),
+            by: Operator::new("anna@ops").expect("it is a name").into(),
             action: Action::Redrive,
             tenant: None,
             runs: vec![run],

@@ -39,6 +39,7 @@ mod steps;
 mod table;
 mod tasks;
 mod text;
+mod tokens;
 mod top;
 mod undo;
 mod why;

@@ -1,14 +1,17 @@
 //! `windlass serve`: one door for workers in any language, for people and for programs.
 
 use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use windlass::Windlass;
+use anyhow::Context as _;
+use windlass::store::NewToken;
 use windlass::telemetry::{LOG_VARIABLE, Telemetry, TelemetryGuard};
+use windlass::{Operator, Role, Roles, Token, Windlass};
+use windlass_server::token::{mint, tag_of};
 use windlass_server::{Access, Listener, ServeError, Server, ServerOptions};
 
-use crate::failure::usage;
 use crate::session::Session;
 use crate::signals::Signals;
 
@@ -26,10 +29,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
     listen: Vec<String>,
 
-    /// Let everyone in who can reach the address, which must be one of this machine's own: there
-    /// are no tokens yet.
+    /// Ask nobody for a token: everyone who can reach the address may do everything. It must be one
+    /// of this machine's own.
     #[arg(long)]
     insecure_dev: bool,
+
+    /// A file with the first admin token. Without it, a server that finds no tokens makes one and
+    /// shows it on standard error, once.
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure_dev")]
+    admin_token_file: Option<PathBuf>,
 
     /// A name by which the server is called, besides localhost and loopback addresses.
     #[arg(long, value_name = "NAME")]
@@ -46,17 +54,18 @@ pub(crate) struct Arguments {
 
 /// Serves until it is told to end.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<ExitCode> {
-    if !arguments.insecure_dev {
-        return Err(usage(
-            "windlass serve would let everyone in, since there are no tokens yet: say \
-             --insecure-dev if that is meant",
-        ));
-    }
     let _telemetry = log_as("windlass-server")?;
     let mut signals = Signals::new()?;
     let options = session.database("serve")?.max_connections(arguments.connections.into());
     let windlass = Windlass::connect(options).await?;
-    let mut options = ServerOptions::new(Access::insecure_dev());
+    let access = match arguments.insecure_dev {
+        true => Access::insecure_dev(),
+        false => {
+            make_first_token(&windlass, arguments.admin_token_file.as_deref()).await?;
+            Access::tokens()
+        }
+    };
+    let mut options = ServerOptions::new(access);
     options.host_names = arguments.host_name;
     let server = Server::new(windlass.clone(), options);
     let listener = bind(&server, &arguments.listen).await?;
@@ -75,6 +84,43 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
         duties.stop().await;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the token with which all others are made, if there is none: the one of the file, or one
+/// that is shown.
+async fn make_first_token(windlass: &Windlass, file: Option<&Path>) -> anyhow::Result<()> {
+    let roles = Roles::from(Role::Admin);
+    let token = match file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("{} cannot be read", path.display()))?;
+            Token::parse(text.trim()).with_context(|| format!("{} has no token", path.display()))?
+        }
+        None => mint(roles)?,
+    };
+    let name = Operator::new("first admin")?;
+    let (id, tag) = (token.id(), tag_of(&token));
+    let new = NewToken { id, tag, name, roles, tenant: None, expires_at: None };
+    let is_made = windlass.store().create_first_token(new).await.map_err(windlass::Error::from)?;
+    match (is_made, file) {
+        (true, None) => eprintln!(
+            "there were no tokens; this one may do everything, and is shown only now:\n{}",
+            token.text().expose()
+        ),
+        (true, Some(path)) => eprintln!("the token in {} may do everything", path.display()),
+        (false, None) => {}
+        (false, Some(path)) => {
+            let found = windlass.store().find_tokens(vec![id]).await;
+            let is_known = found.map_err(windlass::Error::from)?.iter().any(|it| it.tag == tag);
+            anyhow::ensure!(
+                is_known,
+                "there are tokens already, and the one in {} is none of them: make it with another \
+                 one, or with windlass tokens create at the database",
+                path.display()
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Listens at all of these addresses, or at [`ADDRESS`] if there are none.

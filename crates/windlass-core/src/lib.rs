@@ -15,6 +15,7 @@
 //! | [`fairness`] | whose turn is it? |
 //! | [`lane`] | how many with the same key may be under way at once? |
 //! | [`schedule`] | when do runs start by themselves? |
+//! | [`token`] | what does someone show to say who they are? |
 //! | [`trace`] | whose trace does a run belong to? |
 //! | [`undo`] | how is what it did undone? |
 //! | [`why`] | why does a run not go on? |
@@ -37,6 +38,7 @@ pub mod secret;
 pub mod state;
 pub mod step;
 pub mod time;
+pub mod token;
 pub mod trace;
 pub mod undo;
 pub mod why;
@@ -67,6 +69,7 @@ pub use step::{
     Call, Parking, StepChange, StepKind, StepRecord, StepResult, StepState, StepWrite, Wait,
 };
 pub use time::Timestamp;
+pub use token::{Role, Roles, Token, TokenError, TokenId};
 pub use trace::TraceContext;
 pub use undo::Undoing;
 pub use why::{Reason, TaskWhy, Why};

@@ -1,75 +1,202 @@
 //! Who makes a request: the one place where that is decided.
 //!
-//! Every request passes through [`Access::identify`] once, before anything else looks at it; what
-//! handlers are given is an [`Identity`] and never the headers. There are no tokens yet: whoever
-//! reaches the server is who the options say, which is why such a server only listens on loopback.
+//! Every request passes through [`Door::identify`] once, before anything else looks at it; what
+//! handlers are given is an [`Identity`] and never the headers.
+
+use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use windlass::{Operator, Tenant};
+use tokio_util::sync::CancellationToken;
+use windlass::store::{AUTHOR_METADATA, Author, METADATA_PAIRS_MAX, NewRun, Store};
+use windlass::{Operator, Role, Roles, Tenant, Token, TokenId};
 
+use crate::connections::Origin;
+use crate::passes::{Pass, Passes};
 use crate::problem::Problem;
+use crate::rights::{Need, Reach, Right};
+
+/// How a token is shown, in the header `Authorization`.
+const SCHEME: &str = "Bearer";
 
 /// Who may do what at a server.
 #[derive(Clone, Debug)]
-pub struct Access {
-    /// The tenant that everyone is, all of them if none is said.
-    tenant: Option<Tenant>,
-}
+pub struct Access(Kind);
 
-/// What someone may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Everything.
-    Admin,
-}
-
-/// Who makes a request.
 #[derive(Clone, Debug)]
-pub struct Identity {
-    name: Operator,
-    role: Role,
-    tenant: Option<Tenant>,
+enum Kind {
+    /// Everyone may do everything, for this tenant or for all.
+    InsecureDev(Option<Tenant>),
+    /// Whoever shows a token may do what its roles say.
+    Tokens,
 }
 
 impl Access {
+    /// Everyone must show a token that was made at the database.
+    pub fn tokens() -> Self {
+        Access(Kind::Tokens)
+    }
+
     /// Everyone who reaches the server may do everything. For development: such a server only
     /// listens on loopback.
     pub fn insecure_dev() -> Self {
-        Access { tenant: None }
+        Access(Kind::InsecureDev(None))
     }
 
-    /// The same for one tenant: nobody sees what others have.
+    /// The same for one tenant: nobody sees what others have. With tokens, those say it.
     #[must_use]
     pub fn for_tenant(self, tenant: Tenant) -> Self {
-        Access { tenant: Some(tenant) }
+        match self.0 {
+            Kind::InsecureDev(_) => Access(Kind::InsecureDev(Some(tenant))),
+            Kind::Tokens => self,
+        }
     }
 
     /// Whether requests may come from other machines: only if they must say who they are.
     pub fn asks_for_credentials(&self) -> bool {
-        false
-    }
-
-    /// Who makes this request.
-    ///
-    /// # Errors
-    ///
-    /// A problem if the request does not say who makes it, or not so that it can be believed.
-    pub fn identify(&self, _request: &Parts) -> Result<Identity, Problem> {
-        let name = Operator::new("insecure-dev")?;
-        Ok(Identity { name, role: Role::Admin, tenant: self.tenant.clone() })
+        match self.0 {
+            Kind::InsecureDev(_) => false,
+            Kind::Tokens => true,
+        }
     }
 }
 
+/// Where requests say who makes them.
+pub(crate) struct Door {
+    access: Access,
+    passes: Passes,
+}
+
+impl Door {
+    pub(crate) fn new(access: Access, store: Arc<dyn Store>) -> Self {
+        Door { access, passes: Passes::new(store) }
+    }
+
+    /// Keeps what is known of tokens up to date.
+    pub(crate) async fn keep_fresh(&self) {
+        match self.access.0 {
+            Kind::InsecureDev(_) => std::future::pending().await,
+            Kind::Tokens => self.passes.keep_fresh().await,
+        }
+    }
+
+    /// Who makes this request, if that one may do what it needs.
+    pub(crate) async fn identify(&self, request: &Parts, need: Need) -> Result<Identity, Problem> {
+        let origin = request.extensions.get::<Origin>().map(ToString::to_string);
+        let identity = match &self.access.0 {
+            Kind::InsecureDev(tenant) => {
+                let name = Operator::new("insecure-dev")?;
+                let (roles, tenant) = (Roles::from(Role::Admin), tenant.clone());
+                Identity { name, roles, tenant, origin, pass: None }
+            }
+            Kind::Tokens if need.right == Right::Open => {
+                let (name, roles) = (Operator::new("anyone")?, Roles::from(Role::Viewer));
+                return Ok(Identity { name, roles, tenant: None, origin, pass: None });
+            }
+            Kind::Tokens => {
+                let token = token_of(&request.headers)?;
+                Identity::of(self.passes.admit(&token).await?, origin)
+            }
+        };
+        identity.check(need)?;
+        Ok(identity)
+    }
+}
+
+/// The token that a request shows.
+fn token_of(headers: &HeaderMap) -> Result<Token, Problem> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (all.next(), all.next()) else {
+        let why = "the request has no token: send it as \"Authorization: Bearer wl_…\", once";
+        return Err(Problem::unauthenticated(why));
+    };
+    let shown = value.to_str().ok().and_then(|text| text.split_once(' '));
+    let token = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME));
+    let Some((_, token)) = token else {
+        return Err(Problem::unauthenticated("Authorization is not of the form \"Bearer wl_…\""));
+    };
+    Token::parse(token.trim())
+        .map_err(|error| Problem::unauthenticated(format!("the token makes no sense: {error}")))
+}
+
+/// Who makes a request.
+#[derive(Clone)]
+pub struct Identity {
+    name: Operator,
+    roles: Roles,
+    tenant: Option<Tenant>,
+    origin: Option<String>,
+    pass: Option<Arc<Pass>>,
+}
+
 impl Identity {
-    /// What it is called in the operators' log.
+    fn of(pass: Arc<Pass>, origin: Option<String>) -> Self {
+        let record = pass.record();
+        let (name, roles, tenant) = (record.name.clone(), record.roles, record.tenant.clone());
+        Identity { name, roles, tenant, origin, pass: Some(pass) }
+    }
+
+    /// Refuses what it may not do.
+    fn check(&self, need: Need) -> Result<(), Problem> {
+        if !need.right.is_of(self.roles) {
+            let (words, name, roles) = (need.right.words(), self.name.as_str(), self.roles);
+            let why = format!("this needs the role {words}, and {name:?} is {roles}");
+            return Err(Problem::forbidden(why));
+        }
+        match need.reach {
+            Reach::Tenant => Ok(()),
+            Reach::All => self.for_all_tenants(),
+        }
+    }
+
+    /// What it is called in the log.
     pub fn name(&self) -> &Operator {
         &self.name
     }
 
     /// What it may do.
-    pub fn role(&self) -> Role {
-        self.role
+    pub fn roles(&self) -> Roles {
+        self.roles
+    }
+
+    /// The token that it showed.
+    pub fn token(&self) -> Option<TokenId> {
+        self.pass.as_ref().map(|pass| pass.record().id)
+    }
+
+    /// Who does what it asks for, for the log.
+    pub fn author(&self) -> Author {
+        let (name, origin) = (self.name.clone(), self.origin.clone());
+        Author { name, token: self.token(), origin }
+    }
+
+    /// Writes into a run who starts it. Starts are not in the log: that would have a line for each
+    /// run for ever, while this goes with the run.
+    ///
+    /// # Errors
+    ///
+    /// A problem if the run has no room for it.
+    pub fn sign(&self, run: &mut NewRun) -> Result<(), Problem> {
+        let Some(token) = self.token() else { return Ok(()) };
+        let origin = self.origin.as_deref().unwrap_or("-");
+        let by = format!("{} ({token}, {origin})", self.name);
+        run.metadata.insert(AUTHOR_METADATA.to_owned(), by);
+        if run.metadata.len() <= METADATA_PAIRS_MAX {
+            return Ok(());
+        }
+        let most = METADATA_PAIRS_MAX - 1;
+        let why = format!(
+            "run {} has more than {most} pairs, and one is who starts it ({AUTHOR_METADATA})",
+            run.id
+        );
+        Err(Problem::field("metadata", why))
+    }
+
+    /// Ends when its token holds no more: what it has open is to be closed.
+    pub(crate) fn over(&self) -> CancellationToken {
+        self.pass.as_ref().map_or_else(CancellationToken::new, |pass| pass.over().clone())
     }
 
     /// The only tenant whose things it may see, if it is not all of them.
@@ -127,6 +254,15 @@ impl Identity {
     }
 }
 
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Identity { name, roles, tenant, origin, pass: _ } = self;
+        let mut shown = f.debug_struct("Identity");
+        shown.field("name", name).field("roles", roles).field("tenant", tenant);
+        shown.field("origin", origin).finish_non_exhaustive()
+    }
+}
+
 impl From<windlass_core::NameError> for Problem {
     fn from(error: windlass_core::NameError) -> Self {
         Problem::new(windlass::ErrorKind::Argument, error.to_string())
@@ -146,9 +282,50 @@ impl<S: Sync> FromRequestParts<S> for Identity {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_token_is_shown_once_and_as_a_bearer() {
+        let of = |values: &[&str]| {
+            let values = values.iter().map(|value| (AUTHORIZATION, value.parse().unwrap()));
+            token_of(&HeaderMap::from_iter(values.collect::<Vec<_>>()))
+        };
+        let token = crate::token::mint(Role::Viewer.into()).unwrap();
+        let text = token.text();
+        for scheme in ["Bearer", "bearer", "BEARER"] {
+            let shown = of(&[&format!("{scheme} {}", text.expose())]).unwrap();
+            assert_eq!(shown.id(), token.id());
+        }
+        let bare = text.expose();
+        let cut = format!("Bearer {}", &bare[..bare.len() - 1]);
+        for wrong in [&[][..], &[bare], &["Basic YTpi"], &["Bearer"], &["Bearer "], &[&cut]] {
+            let problem = of(wrong).unwrap_err();
+            assert_eq!(problem.status(), 401, "{wrong:?}");
+            assert!(!problem.detail().contains(token.secret().expose()));
+        }
+    }
+
+    #[test]
+    fn roles_and_tenant_say_what_may_be_done() {
+        let need = |right, reach| Need { right, reach };
+        let viewer = Identity { roles: Role::Viewer.into(), ..identity(Some("acme")) };
+        assert!(viewer.check(need(Right::Read, Reach::Tenant)).is_ok());
+        let refused = viewer.check(need(Right::Steer, Reach::Tenant)).unwrap_err();
+        assert_eq!(
+            refused.detail(),
+            "this needs the role operator or admin, and \"anna\" is viewer"
+        );
+        assert_eq!(viewer.check(need(Right::Read, Reach::All)).unwrap_err().status(), 403);
+        assert!(identity(None).check(need(Right::Administer, Reach::All)).is_ok());
+    }
+
     fn identity(tenant: Option<&str>) -> Identity {
         let tenant = tenant.map(|tenant| Tenant::new(tenant).unwrap());
-        Identity { name: Operator::new("anna").unwrap(), role: Role::Admin, tenant }
+        Identity {
+            name: Operator::new("anna").unwrap(),
+            roles: Role::Admin.into(),
+            tenant,
+            origin: None,
+            pass: None,
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@
 //! | module | holds |
 //! |---|---|
 //! | [`identity`] | who makes a request, decided in one place |
+//! | [`rights`] | what each operation needs |
+//! | [`token`], `passes` | how tokens are made, checked and remembered |
 //! | `problem` | what a caller is told when something cannot be done |
 //! | `http` | the paths, what goes in and out, the document that describes them |
 //! | `grpc` | the same over gRPC, and the stream of workers |
@@ -25,11 +27,14 @@ mod grpc;
 mod http;
 pub mod identity;
 mod options;
+mod passes;
 mod problem;
+pub mod rights;
 mod server;
+pub mod token;
 
 pub use connections::Listener;
-pub use identity::{Access, Identity, Role};
+pub use identity::{Access, Identity};
 pub use options::ServerOptions;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use server::{ServeError, Server};

@@ -100,6 +100,11 @@ impl Problem {
         Problem::new(ErrorKind::Forbidden, why)
     }
 
+    /// The request does not say who makes it.
+    pub(crate) fn unauthenticated(why: impl Into<String>) -> Self {
+        Problem::new(ErrorKind::Unauthenticated, why)
+    }
+
     /// The server has too much to do.
     pub(crate) fn busy(what: &str) -> Self {
         Problem::new(ErrorKind::Unavailable, format!("{what}; try again in a second"))
@@ -137,25 +142,34 @@ impl Problem {
 
     /// The same for who speaks gRPC: the status that a call ends with.
     pub(crate) fn to_grpc(&self) -> Status {
+        // Nothing but the path has been looked at: there is no such service.
+        let is_unknown =
+            matches!(self.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
+        match is_unknown {
+            true => Status::unimplemented(&self.detail),
+            false => status_of_error(self.to_wire()),
+        }
+    }
+
+    /// The same as a message.
+    pub(crate) fn to_wire(&self) -> v1::Error {
         let kind = match self.status {
             StatusCode::UNAUTHORIZED => v1::ErrorKind::Unauthenticated,
             StatusCode::TOO_MANY_REQUESTS => v1::ErrorKind::Limited,
-            // Nothing but the path has been looked at: there is no such service.
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-                return Status::unimplemented(&self.detail);
-            }
+            StatusCode::NOT_FOUND => v1::ErrorKind::NotFound,
+            StatusCode::CONFLICT => v1::ErrorKind::Conflict,
             StatusCode::FORBIDDEN => v1::ErrorKind::Forbidden,
             status if status.is_client_error() => v1::ErrorKind::Invalid,
             StatusCode::INTERNAL_SERVER_ERROR => v1::ErrorKind::Corrupt,
             _ => v1::ErrorKind::Unavailable,
         };
-        status_of_error(v1::Error {
+        v1::Error {
             kind: kind.into(),
             code: self.kind.code().to_owned(),
             message: self.detail.clone(),
             worker: String::new(),
             retry_after_ms: self.retry_after.map_or(0, |after| after.as_millis() as u64),
-        })
+        }
     }
 }
 

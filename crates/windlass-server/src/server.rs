@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -10,6 +11,7 @@ use windlass::Windlass;
 use windlass::remote::socket_path;
 
 use crate::connections::{self, Listener};
+use crate::identity::Door;
 use crate::options::ServerOptions;
 use crate::{grpc, http};
 
@@ -91,9 +93,15 @@ impl Server {
         let ending = CancellationToken::new();
         let options = self.options.clone();
         let grpc = grpc::router(self.windlass.store(), &ending);
-        let router = http::router(self.windlass, self.options, grpc, ending.clone());
+        let door = Arc::new(Door::new(options.access.clone(), Arc::clone(self.windlass.store())));
+        let router =
+            http::router(self.windlass, self.options, Arc::clone(&door), grpc, ending.clone());
         tracing::info!(%urls, "serving");
-        connections::serve(listener, router, &options, ending, shutdown).await;
+        tokio::select! {
+            biased;
+            () = connections::serve(listener, router, &options, ending, shutdown) => {}
+            () = door.keep_fresh() => {}
+        }
         tracing::info!(%urls, "served");
         Ok(())
     }

@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use windlass::store::{DeadLetterFilter, Discard, PAGE_MAX, Pace, Redrive, Store, StoreError};
+use windlass::store::{
+    Author, DeadLetterFilter, Discard, PAGE_MAX, Pace, Redrive, Store, StoreError,
+};
 use windlass_core::{ActionId, Operator, TaskState};
 
 use crate::scenario::OperatorPlan;
@@ -20,7 +22,7 @@ fn anna() -> Option<Operator> {
 /// Sees to all dead letters when it is time.
 pub(crate) async fn see_to(world: Arc<World>, store: FaultyStore, plan: OperatorPlan) {
     world.sleep_until(plan.at).await;
-    let Some(by) = anna() else { return };
+    let Some(by) = anna().map(Author::from) else { return };
     let (id, filter) = (ActionId::from_random(plan.id), DeadLetterFilter::default());
     for _ in 0..TRIES {
         let answer = if plan.redrives {
@@ -57,7 +59,7 @@ impl World {
         };
         let Some(by) = anna().filter(|_| !page.letters.is_empty()) else { return };
         let id = ActionId::from_random(self.elapsed().as_nanos());
-        let discard = Discard { id, by, filter, after: None, limit: 0 };
+        let discard = Discard { id, by: by.into(), filter, after: None, limit: 0 };
         match self.store.discard(discard).await {
             Ok(answer) => self.note_discard(id, &answer.runs),
             Err(error) => self.note_error(&error),

@@ -4,6 +4,7 @@ mod duties;
 mod link;
 mod queues;
 mod schedules;
+mod tokens;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -9,7 +9,8 @@ use windlass_core::{ActionId, Operator};
 
 use crate::error::{Error, ErrorKind};
 use crate::store::{
-    DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Pace, Redrive, RefusedRun, Store,
+    Author, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Pace, Redrive, RefusedRun,
+    Store,
 };
 
 /// The most runs that were refused that a summary names; all of them are counted.
@@ -129,7 +130,7 @@ impl RedriveCall {
     }
 
     async fn call(self) -> Result<RedriveSummary, Error> {
-        let by = Operator::new(&self.by)?;
+        let by = Author::from(Operator::new(&self.by)?);
         let none = || Error::new(ErrorKind::Argument, "a pace of 0 runs per second never ends");
         let per_second = self.per_second.map(|n| NonZeroU32::new(n).ok_or_else(none));
         let mut pace = per_second.transpose()?.map(|per_second| Pace { per_second, from: None });
@@ -186,7 +187,7 @@ pub struct DiscardSummary {
 
 impl DiscardCall {
     async fn call(self) -> Result<DiscardSummary, Error> {
-        let by = Operator::new(&self.by)?;
+        let by = Author::from(Operator::new(&self.by)?);
         let filter = self.letters.until_now().await?;
         let mut summary = DiscardSummary::default();
         let mut after = None;

@@ -103,9 +103,9 @@ pub use windlass_core::why;
 pub use windlass_core::{
     ActionId, CandidateId, Definition, DutyName, Event, EventBody, EventId, Failure, FailureCode,
     Fence, Limit, LimitScope, Operator, Payload, PayloadLimit, Priority, QueueName, RetryPolicy,
-    RunEvent, RunEventKind, RunId, RunState, ScheduleName, ScheduleOwner, Secret, SignalId,
-    TaskEvent, TaskEventKind, TaskName, TaskState, Tenant, Term, Timestamp, TraceContext, Trigger,
-    Version, WhenFull, WorkerId, WorkerLost, WorkflowName,
+    Role, Roles, RunEvent, RunEventKind, RunId, RunState, ScheduleName, ScheduleOwner, Secret,
+    SignalId, TaskEvent, TaskEventKind, TaskName, TaskState, Tenant, Term, Timestamp, Token,
+    TokenId, TraceContext, Trigger, Version, WhenFull, WorkerId, WorkerLost, WorkflowName,
 };
 pub use worker::{WorkerBuilder, WorkerHandle};
 pub use workflow::{Registration, Task, Workflow, WorkflowBuilder};

@@ -2687,6 +2687,12 @@ pub struct LogEntry {
     /// What else there is to say of it, JSON.
     #[prost(string, optional, tag = "8")]
     pub detail: ::core::option::Option<::prost::alloc::string::String>,
+    /// The id of the token that was shown to a server, if it was one.
+    #[prost(string, optional, tag = "9")]
+    pub token: ::core::option::Option<::prost::alloc::string::String>,
+    /// Where the request came from: an address or `unix`; nothing if it came through no server.
+    #[prost(string, optional, tag = "10")]
+    pub origin: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// Which entries of the log to list.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2706,6 +2712,99 @@ pub struct ListLogRequest {
     /// The most of the page, up to 1,000; 0 for as many.
     #[prost(uint32, tag = "5")]
     pub limit: u32,
+    /// Only those about this tenant.
+    #[prost(string, optional, tag = "6")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// A token that is made known.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NewToken {
+    /// Its id: 16 letters and digits, random.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// What its secret is checked against: HMAC-SHA-256 with the secret as the key, over the id.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub tag: ::prost::bytes::Bytes,
+    /// What people call it.
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+    /// What it may be used for; at least one.
+    #[prost(enumeration = "Role", repeated, tag = "4")]
+    pub roles: ::prost::alloc::vec::Vec<i32>,
+    /// Whose things it is for; those of all tenants if not said.
+    #[prost(string, optional, tag = "5")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// When it holds no more; never if not said.
+    #[prost(int64, optional, tag = "6")]
+    pub expires_at_us: ::core::option::Option<i64>,
+}
+/// A token, as lists show it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TokenRecord {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// What people call it.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// What it may be used for.
+    #[prost(enumeration = "Role", repeated, tag = "3")]
+    pub roles: ::prost::alloc::vec::Vec<i32>,
+    /// Whose things it is for; those of all tenants if not said.
+    #[prost(string, optional, tag = "4")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// When it was made.
+    #[prost(int64, tag = "5")]
+    pub created_at_us: i64,
+    /// When it holds no more; never if not said.
+    #[prost(int64, optional, tag = "6")]
+    pub expires_at_us: ::core::option::Option<i64>,
+    /// When it was last used, to a minute or so.
+    #[prost(int64, optional, tag = "7")]
+    pub last_used_at_us: ::core::option::Option<i64>,
+    /// When it was revoked, if it was.
+    #[prost(int64, optional, tag = "8")]
+    pub revoked_at_us: ::core::option::Option<i64>,
+}
+/// Which tokens to list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListTokensRequest {
+    /// Only those of this tenant.
+    #[prost(string, optional, tag = "1")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only those behind this one: where the previous page ended.
+    #[prost(message, optional, tag = "2")]
+    pub after: ::core::option::Option<TokenCursor>,
+    /// The most of the page, up to 1,000; 0 for as many.
+    #[prost(uint32, tag = "3")]
+    pub limit: u32,
+}
+/// Where a page of tokens ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TokenCursor {
+    /// When its last token was made.
+    #[prost(int64, tag = "1")]
+    pub created_at_us: i64,
+    /// The id of that.
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
+}
+/// A page of tokens.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TokenPage {
+    /// The tokens, the newest first.
+    #[prost(message, repeated, tag = "1")]
+    pub tokens: ::prost::alloc::vec::Vec<TokenRecord>,
+    /// Where the page ended, if there are more.
+    #[prost(message, optional, tag = "2")]
+    pub next: ::core::option::Option<TokenCursor>,
+}
+/// A token is revoked.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeTokenRequest {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
 }
 /// A page of the log.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -3611,6 +3710,24 @@ pub enum Action {
     BackfillSchedule = 13,
     /// Deletes a schedule.
     DeleteSchedule = 14,
+    /// Makes a workflow known, or another of it.
+    RegisterWorkflow = 15,
+    /// Sends a signal to a run.
+    SignalRun = 16,
+    /// Sends a signal to a key.
+    SignalKey = 17,
+    /// Disables the schedules that a program declares no more.
+    DisableSchedules = 18,
+    /// Forgets a duty of programs.
+    ForgetDuty = 19,
+    /// Makes a token.
+    CreateToken = 20,
+    /// Revokes a token.
+    RevokeToken = 21,
+    /// Sets what a tenant may have.
+    SetQuota = 22,
+    /// Lets a tenant have what all others may have.
+    ClearQuota = 23,
 }
 impl Action {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -3634,6 +3751,15 @@ impl Action {
             Self::TriggerSchedule => "ACTION_TRIGGER_SCHEDULE",
             Self::BackfillSchedule => "ACTION_BACKFILL_SCHEDULE",
             Self::DeleteSchedule => "ACTION_DELETE_SCHEDULE",
+            Self::RegisterWorkflow => "ACTION_REGISTER_WORKFLOW",
+            Self::SignalRun => "ACTION_SIGNAL_RUN",
+            Self::SignalKey => "ACTION_SIGNAL_KEY",
+            Self::DisableSchedules => "ACTION_DISABLE_SCHEDULES",
+            Self::ForgetDuty => "ACTION_FORGET_DUTY",
+            Self::CreateToken => "ACTION_CREATE_TOKEN",
+            Self::RevokeToken => "ACTION_REVOKE_TOKEN",
+            Self::SetQuota => "ACTION_SET_QUOTA",
+            Self::ClearQuota => "ACTION_CLEAR_QUOTA",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -3654,6 +3780,56 @@ impl Action {
             "ACTION_TRIGGER_SCHEDULE" => Some(Self::TriggerSchedule),
             "ACTION_BACKFILL_SCHEDULE" => Some(Self::BackfillSchedule),
             "ACTION_DELETE_SCHEDULE" => Some(Self::DeleteSchedule),
+            "ACTION_REGISTER_WORKFLOW" => Some(Self::RegisterWorkflow),
+            "ACTION_SIGNAL_RUN" => Some(Self::SignalRun),
+            "ACTION_SIGNAL_KEY" => Some(Self::SignalKey),
+            "ACTION_DISABLE_SCHEDULES" => Some(Self::DisableSchedules),
+            "ACTION_FORGET_DUTY" => Some(Self::ForgetDuty),
+            "ACTION_CREATE_TOKEN" => Some(Self::CreateToken),
+            "ACTION_REVOKE_TOKEN" => Some(Self::RevokeToken),
+            "ACTION_SET_QUOTA" => Some(Self::SetQuota),
+            "ACTION_CLEAR_QUOTA" => Some(Self::ClearQuota),
+            _ => None,
+        }
+    }
+}
+/// What a token may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Role {
+    /// Not said.
+    Unspecified = 0,
+    /// Looks, and changes nothing.
+    Viewer = 1,
+    /// A program: starts runs, sends signals, works on tasks.
+    Worker = 2,
+    /// A person who looks after runs.
+    Operator = 3,
+    /// Everything.
+    Admin = 4,
+}
+impl Role {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ROLE_UNSPECIFIED",
+            Self::Viewer => "ROLE_VIEWER",
+            Self::Worker => "ROLE_WORKER",
+            Self::Operator => "ROLE_OPERATOR",
+            Self::Admin => "ROLE_ADMIN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ROLE_UNSPECIFIED" => Some(Self::Unspecified),
+            "ROLE_VIEWER" => Some(Self::Viewer),
+            "ROLE_WORKER" => Some(Self::Worker),
+            "ROLE_OPERATOR" => Some(Self::Operator),
+            "ROLE_ADMIN" => Some(Self::Admin),
             _ => None,
         }
     }
@@ -4432,6 +4608,73 @@ pub mod client_service_client {
                 .insert(GrpcMethod::new("windlass.v1.ClientService", "ListLog"));
             self.inner.unary(req, path, codec).await
         }
+        /// Makes a token known. Its secret is made by the caller and not told. Repeated with the same id
+        /// and tag, it answers the token that is there.
+        pub async fn create_token(
+            &mut self,
+            request: impl tonic::IntoRequest<super::NewToken>,
+        ) -> std::result::Result<tonic::Response<super::TokenRecord>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/CreateToken",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "CreateToken"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// A page of tokens, the newest first.
+        pub async fn list_tokens(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListTokensRequest>,
+        ) -> std::result::Result<tonic::Response<super::TokenPage>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListTokens",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListTokens"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lets a token hold no more, from now.
+        pub async fn revoke_token(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RevokeTokenRequest>,
+        ) -> std::result::Result<tonic::Response<super::TokenRecord>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/RevokeToken",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "RevokeToken"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Sets how long runs are kept that ended in a state, in the place of the rule for the same.
         pub async fn set_retention(
             &mut self,
@@ -5154,6 +5397,22 @@ pub mod client_service_server {
             &self,
             request: tonic::Request<super::ListLogRequest>,
         ) -> std::result::Result<tonic::Response<super::LogPage>, tonic::Status>;
+        /// Makes a token known. Its secret is made by the caller and not told. Repeated with the same id
+        /// and tag, it answers the token that is there.
+        async fn create_token(
+            &self,
+            request: tonic::Request<super::NewToken>,
+        ) -> std::result::Result<tonic::Response<super::TokenRecord>, tonic::Status>;
+        /// A page of tokens, the newest first.
+        async fn list_tokens(
+            &self,
+            request: tonic::Request<super::ListTokensRequest>,
+        ) -> std::result::Result<tonic::Response<super::TokenPage>, tonic::Status>;
+        /// Lets a token hold no more, from now.
+        async fn revoke_token(
+            &self,
+            request: tonic::Request<super::RevokeTokenRequest>,
+        ) -> std::result::Result<tonic::Response<super::TokenRecord>, tonic::Status>;
         /// Sets how long runs are kept that ended in a state, in the place of the rule for the same.
         async fn set_retention(
             &self,
@@ -6319,6 +6578,139 @@ pub mod client_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListLogSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/CreateToken" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateTokenSvc<T: ClientService>(pub Arc<T>);
+                    impl<T: ClientService> tonic::server::UnaryService<super::NewToken>
+                    for CreateTokenSvc<T> {
+                        type Response = super::TokenRecord;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::NewToken>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::create_token(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateTokenSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListTokens" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListTokensSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListTokensRequest>
+                    for ListTokensSvc<T> {
+                        type Response = super::TokenPage;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListTokensRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_tokens(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListTokensSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/RevokeToken" => {
+                    #[allow(non_camel_case_types)]
+                    struct RevokeTokenSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::RevokeTokenRequest>
+                    for RevokeTokenSvc<T> {
+                        type Response = super::TokenRecord;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RevokeTokenRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::revoke_token(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RevokeTokenSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -1,5 +1,6 @@
 //! Where a server listens, and who comes.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -19,12 +20,21 @@ pub(super) type Stream = Either<TcpStream, tokio::net::UnixStream>;
 pub(super) type Stream = Either<TcpStream, TcpStream>;
 
 /// Where a connection comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
     /// A machine. One that has a network of IPv6 to itself has all its addresses.
     Machine(IpAddr),
     /// A process of this machine, by a socket.
     Socket,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Machine(ip) => ip.fmt(f),
+            Origin::Socket => f.write_str("unix"),
+        }
+    }
 }
 
 impl From<SocketAddr> for Origin {

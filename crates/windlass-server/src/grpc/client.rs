@@ -7,19 +7,23 @@ mod operators;
 mod pages;
 mod programs;
 mod runs;
+mod tokens;
 mod waiting;
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use windlass::remote::MESSAGE_BYTES_MAX;
-use windlass::store::Store;
-use windlass::wire::status_of_error;
+use windlass::store::{Action, NewLogEntry, Store, StoreError};
+use windlass::wire::{WireError, status_of_error};
+use windlass::{ActionId, Payload, RunId, Tenant};
 use windlass_proto::v1;
 use windlass_proto::v1::client_service_server::{ClientService, ClientServiceServer};
 
 use super::Refused;
+use crate::identity::Identity;
 
 /// What clients ask of a store.
 pub(super) struct ClientApi {
@@ -31,6 +35,44 @@ pub(super) struct ClientApi {
 /// Someone who was let in.
 struct Caller {
     store: Arc<dyn Store>,
+    identity: Identity,
+}
+
+impl Caller {
+    /// Writes down what it is about to do.
+    async fn note(
+        &self,
+        action: Action,
+        about: About,
+        detail: Option<Value>,
+    ) -> Result<(), Refused> {
+        let id = ActionId::from_random(fastrand::u128(..));
+        let detail = detail.map(|detail| Payload::encode(&detail)).transpose();
+        let detail = detail.map_err(|error| WireError::new("detail", error))?;
+        let About { tenant, run } = about;
+        let by = self.identity.author();
+        Ok(self.store.log(NewLogEntry { id, by, action, tenant, run, detail }).await?)
+    }
+
+    /// A run that it may see, and whose it is, to be written down.
+    async fn about_run(&self, run: RunId) -> Result<About, Refused> {
+        let missing = || StoreError::NotFound(format!("run {run}"));
+        let record = self.store.get_run(run).await?.ok_or_else(missing)?;
+        Ok(About { tenant: Some(record.tenant), run: Some(run) })
+    }
+}
+
+/// What something is done to.
+#[derive(Default)]
+struct About {
+    tenant: Option<Tenant>,
+    run: Option<RunId>,
+}
+
+impl From<Tenant> for About {
+    fn from(tenant: Tenant) -> Self {
+        About { tenant: Some(tenant), run: None }
+    }
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -51,8 +93,8 @@ impl ClientApi {
 
     /// Lets a call in, or not.
     fn admit<T>(&self, request: Request<T>) -> Result<(Caller, T), Status> {
-        super::admit(&request)?;
-        Ok((Caller { store: Arc::clone(&self.store) }, request.into_inner()))
+        let identity = super::admit(&request)?;
+        Ok((Caller { store: Arc::clone(&self.store), identity }, request.into_inner()))
     }
 }
 
@@ -95,7 +137,8 @@ impl ClientService for ClientApi {
         request: Request<v1::WatchRunsRequest>,
     ) -> Answer<Self::WatchRunsStream> {
         let (caller, v1::WatchRunsRequest {}) = self.admit(request)?;
-        Ok(Response::new(waiting::watch_runs(&caller, self.stopping.clone())))
+        let hints = waiting::watch_runs(&caller, self.stopping.clone());
+        Ok(Response::new(super::until_over(caller.identity, hints)))
     }
 
     async fn list_runs(&self, request: Request<v1::ListRunsRequest>) -> Answer<v1::RunPage> {
@@ -194,6 +237,24 @@ impl ClientService for ClientApi {
     async fn list_log(&self, request: Request<v1::ListLogRequest>) -> Answer<v1::LogPage> {
         let (caller, message) = self.admit(request)?;
         answer(operators::list_log(&caller, message).await)
+    }
+
+    async fn create_token(&self, request: Request<v1::NewToken>) -> Answer<v1::TokenRecord> {
+        let (caller, message) = self.admit(request)?;
+        answer(tokens::create_token(&caller, message).await)
+    }
+
+    async fn list_tokens(&self, request: Request<v1::ListTokensRequest>) -> Answer<v1::TokenPage> {
+        let (caller, message) = self.admit(request)?;
+        answer(tokens::list_tokens(&caller, message).await)
+    }
+
+    async fn revoke_token(
+        &self,
+        request: Request<v1::RevokeTokenRequest>,
+    ) -> Answer<v1::TokenRecord> {
+        let (caller, message) = self.admit(request)?;
+        answer(tokens::revoke_token(&caller, message).await)
     }
 
     async fn set_retention(&self, request: Request<v1::RetentionRule>) -> Answer<v1::Done> {

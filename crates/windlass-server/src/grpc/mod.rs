@@ -11,9 +11,11 @@ mod replies;
 mod sizes;
 mod worker;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Router;
+use futures_util::{Stream, StreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::{Request, Status};
@@ -24,6 +26,8 @@ use windlass_proto::v1;
 use self::client::ClientApi;
 use self::worker::WorkerApi;
 use crate::identity::Identity;
+use crate::passes;
+use crate::problem::Problem;
 
 /// The services of a store, until `ending`. Each request must have an [`Identity`] among its
 /// extensions.
@@ -33,8 +37,8 @@ pub(crate) fn router(store: &Arc<dyn Store>, ending: &CancellationToken) -> Rout
     Routes::new(clients.into_service()).add_service(workers.into_service()).into_axum_router()
 }
 
-/// Lets a call in, or not: by whom the layer before this one recognised.
-fn admit<T>(request: &Request<T>) -> Result<(), Status> {
+/// Who makes a call: whom the layer before this one recognised.
+fn admit<T>(request: &Request<T>) -> Result<Identity, Status> {
     let Some(identity) = request.extensions().get::<Identity>() else {
         return Err(Status::unauthenticated("the request does not say who makes it"));
     };
@@ -42,7 +46,22 @@ fn admit<T>(request: &Request<T>) -> Result<(), Status> {
         let text = format!("whoever may only see tenant {tenant:?} cannot use gRPC");
         return Err(Status::permission_denied(text));
     }
-    Ok(())
+    Ok(identity.clone())
+}
+
+/// A stream that ends when the token of whoever reads it holds no more.
+fn until_over<T: Send + 'static>(
+    identity: Identity,
+    outbound: impl Stream<Item = Result<T, Status>> + Send + 'static,
+) -> Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>> {
+    let over = identity.over();
+    let end = stream::once(async move {
+        // Kept until here: a token that has something open is looked up again and again.
+        let is_over = identity.over().is_cancelled();
+        is_over.then(|| Err(passes::is_over().to_grpc()))
+    });
+    let outbound = outbound.take_until(over.cancelled_owned());
+    Box::pin(outbound.chain(end.filter_map(std::future::ready)))
 }
 
 /// Why something is not done.
@@ -51,6 +70,12 @@ struct Refused(v1::Error);
 impl From<WireError> for Refused {
     fn from(error: WireError) -> Self {
         Refused(error.into())
+    }
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Refused(problem.to_wire())
     }
 }
 

@@ -117,12 +117,12 @@ impl WorkerService for WorkerApi {
         &self,
         request: Request<Streaming<v1::WorkerRequest>>,
     ) -> Result<Response<Self::WorkStream>, Status> {
-        super::admit(&request)?;
+        let identity = super::admit(&request)?;
         let (replies, outbound) = Replies::new();
         let session =
             Arc::new(Session { shared: Arc::clone(&self.0), replies, workers: Mutex::default() });
-        tokio::spawn(session.read(request.into_inner()));
-        Ok(Response::new(Box::pin(outbound.map(Ok))))
+        tokio::spawn(identity.over().run_until_cancelled_owned(session.read(request.into_inner())));
+        Ok(Response::new(super::until_over(identity, outbound.map(Ok))))
     }
 }
 

@@ -5,8 +5,10 @@
 
 use std::str::FromStr;
 
-use windlass::store::{DeadLetterCursor, RunCursor, ScheduleKey, WorkerCursor, WorkflowCursor};
-use windlass::{RunId, ScheduleName, Tenant, Timestamp, Version, WorkerId, WorkflowName};
+use windlass::store::{
+    DeadLetterCursor, RunCursor, ScheduleKey, TokenCursor, WorkerCursor, WorkflowCursor,
+};
+use windlass::{RunId, ScheduleName, Tenant, Timestamp, TokenId, Version, WorkerId, WorkflowName};
 use windlass_core::{TaskId, TaskIndex};
 
 use crate::problem::Problem;
@@ -70,6 +72,19 @@ impl Cursor for WorkerCursor {
     fn read(text: &str) -> Option<Self> {
         let (at, id): (i64, WorkerId) = pair(text)?;
         Some(WorkerCursor { joined_at: Timestamp::from_micros(at), id })
+    }
+}
+
+impl Cursor for TokenCursor {
+    const PREFIX: &'static str = "k1";
+
+    fn write(&self) -> String {
+        format!("{}.{}", self.created_at.as_micros(), self.id)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (at, id): (i64, TokenId) = pair(text)?;
+        Some(TokenCursor { created_at: Timestamp::from_micros(at), id })
     }
 }
 

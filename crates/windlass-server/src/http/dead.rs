@@ -56,7 +56,7 @@ async fn redrive_dead_letters(
     let id = body.id.unwrap_or_else(new_action);
     let redrive = Redrive {
         id,
-        by: identity.name().clone(),
+        by: identity.author(),
         after: Cursor::parse(body.cursor.as_deref())?,
         limit: batch_limit(body.limit)?,
         pace: body.pace()?,
@@ -78,7 +78,7 @@ async fn discard_dead_letters(
     let id = body.id.unwrap_or_else(new_action);
     let discard = Discard {
         id,
-        by: identity.name().clone(),
+        by: identity.author(),
         after: Cursor::parse(body.cursor.as_deref())?,
         limit: batch_limit(body.limit)?,
         filter: body.filter.filter(&identity)?,

@@ -15,7 +15,7 @@ use super::model::PRINTABLE;
 use super::{
     App, cron, dead, duties, lists, operators, run_control, run_history, runs, schedules, streams,
 };
-use super::{system, worker_functions, worker_tasks, workers, workflows};
+use super::{system, tokens, worker_functions, worker_tasks, workers, workflows};
 use crate::problem::{PROBLEM_JSON, ProblemBody};
 
 #[derive(OpenApi)]
@@ -34,6 +34,7 @@ use crate::problem::{PROBLEM_JSON, ProblemBody};
         (name = "queues", description = "What waits for workers."),
         (name = "dead letters", description = "What failed for good."),
         (name = "operators", description = "What people do by hand."),
+        (name = "tokens", description = "Who may use the server."),
         (name = "workers", description = "For workers in any language: join, claim, finish."),
         (name = "system", description = "How the server is.")
     )
@@ -54,6 +55,7 @@ pub(super) fn build() -> (Router<App>, Arc<str>) {
         .merge(duties::routes())
         .merge(dead::routes())
         .merge(operators::routes())
+        .merge(tokens::routes())
         .merge(workers::routes())
         .merge(worker_tasks::routes())
         .merge(worker_functions::routes())

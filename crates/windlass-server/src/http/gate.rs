@@ -1,12 +1,12 @@
 //! What every request passes before anyone looks at what it wants.
 //!
 //! In this order: is it meant for this server (`Host`), does it come from a web page of someone
-//! else's (`Origin`), who makes it, and is there room for it. Nothing behind this asks again.
+//! else's (`Origin`), is there room for it, who makes it, and may that one. Nothing behind this asks again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri};
@@ -16,7 +16,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use windlass::ErrorKind;
 
 use super::App;
+use crate::identity::Identity;
+use crate::passes;
 use crate::problem::Problem;
+use crate::rights::{self, Need, Reach, Right};
 
 /// How long a call of gRPC may take: one that waits for a run does so for a minute, and whoever
 /// does not send what it began to say must not keep its place.
@@ -60,7 +63,7 @@ impl BodyBudget {
 /// The gate.
 pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -> Response {
     let is_grpc = is_grpc(request.headers());
-    let response = match admit(&app, request) {
+    let response = match admit(&app, request).await {
         Ok(request) => {
             // Whoever reads the body forgets the rest of the request.
             let _slot = request.extensions().get::<Slot>().cloned();
@@ -78,7 +81,14 @@ pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -
 async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Response {
     // A call of gRPC may wait for a run; a stream is answered when it begins.
     let limit = if is_grpc { GRPC_TIME_MAX } else { app.options().request_time_max };
-    match tokio::time::timeout(limit, next.run(request)).await {
+    let identity = request.extensions().get::<Identity>().cloned();
+    let over = identity.as_ref().map(Identity::over).unwrap_or_default();
+    let answered = tokio::select! {
+        biased;
+        () = over.cancelled() => return passes::is_over().into_response(),
+        answered = tokio::time::timeout(limit, next.run(request)) => answered,
+    };
+    match answered {
         Ok(response) => response,
         Err(_) => {
             let detail = format!("the request has not been answered within {limit:?}");
@@ -87,13 +97,11 @@ async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Respo
     }
 }
 
-fn admit(app: &App, request: Request) -> Result<Request, Problem> {
+async fn admit(app: &App, request: Request) -> Result<Request, Problem> {
     let (mut parts, body) = request.into_parts();
     let host = host_of(&parts.uri, &parts.headers)?;
     check_host(host, &app.options().host_names)?;
     check_origin(&parts.method, &parts.headers, host)?;
-    let identity = app.options().access.identify(&parts)?;
-    parts.extensions.insert(identity);
     // Whoever asks whether the server lives must be told so however much it has to do.
     if parts.uri.path() != "/healthz" {
         let room = if is_grpc(&parts.headers) { app.calls() } else { app.requests() };
@@ -101,7 +109,29 @@ fn admit(app: &App, request: Request) -> Result<Request, Problem> {
         let slot = slot.map_err(|_| Problem::busy("too many requests are under way"))?;
         parts.extensions.insert(Slot(Arc::new(Mutex::new(Some(slot)))));
     }
+    let identity = app.door().identify(&parts, need_of(&parts)?).await?;
+    parts.extensions.insert(identity);
     Ok(Request::from_parts(parts, body))
+}
+
+/// What a request needs. What is not listed is nobody's; a path that is none is for everyone to
+/// be told so.
+fn need_of(parts: &Parts) -> Result<Need, Problem> {
+    let (method, path) = (&parts.method, parts.uri.path());
+    let need = match parts.extensions.get::<MatchedPath>() {
+        _ if is_grpc(&parts.headers) => rights::of_grpc(path),
+        Some(matched) => rights::of_http(method, matched.as_str()),
+        None => return Ok(Need { right: Right::Read, reach: Reach::Tenant }),
+    };
+    need.ok_or_else(|| match parts.extensions.get::<MatchedPath>() {
+        // Another method than those that the path has.
+        Some(_) => Problem::with_status(
+            StatusCode::METHOD_NOT_ALLOWED,
+            ErrorKind::Argument,
+            format!("path {path:?} has no method {method}"),
+        ),
+        None => Problem::not_found(format_args!("path {path:?}")),
+    })
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {

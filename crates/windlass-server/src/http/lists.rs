@@ -114,7 +114,7 @@ async fn stream_runs(
         let next = watcher.next().await?;
         Some((next, (watcher, held)))
     });
-    Ok(answer(&app, events))
+    Ok(answer(&app, &identity, events))
 }
 
 /// A list that is told whole when it has changed.
@@ -151,7 +151,7 @@ async fn stream_queues(
     identity.for_all_tenants()?;
     let newest = app.live().queues.subscribe();
     let events = whole(newest, held, "queues", |queues| QueueListBody::from(queues.clone()));
-    Ok(answer(&app, events))
+    Ok(answer(&app, &identity, events))
 }
 
 /// The newest 200 workers that live, whenever they have changed: a `workers` for each look.
@@ -170,7 +170,7 @@ async fn stream_workers(
         workers: workers.iter().cloned().map(WorkerBody::from).collect(),
         next: None,
     });
-    Ok(answer(&app, events))
+    Ok(answer(&app, &identity, events))
 }
 
 /// Which dead letters to watch.
@@ -208,5 +208,5 @@ async fn stream_dead_letters(
         let letters = wanted.cloned().map(LetterBody::from).collect();
         LetterPageBody { letters, next: None }
     });
-    Ok(answer(&app, events))
+    Ok(answer(&app, &identity, events))
 }

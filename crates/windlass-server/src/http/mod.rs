@@ -21,6 +21,7 @@ mod schedules;
 mod streams;
 mod system;
 mod token;
+mod tokens;
 mod worker_functions;
 mod worker_tasks;
 mod workers;
@@ -35,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use windlass::store::{Action, NewLogEntry, RunRecord, Store};
 use windlass::{ActionId, Payload, PayloadLimit, RunId, Tenant, Windlass};
 
-use crate::identity::Identity;
+use crate::identity::{Door, Identity};
 use crate::options::ServerOptions;
 use crate::problem::{self, Problem};
 use gate::BodyBudget;
@@ -54,6 +55,7 @@ pub(crate) struct App(Arc<Shared>);
 struct Shared {
     windlass: Windlass,
     options: ServerOptions,
+    door: Arc<Door>,
     live: Live,
     requests: Arc<Semaphore>,
     held: Arc<Semaphore>,
@@ -64,7 +66,12 @@ struct Shared {
 }
 
 impl App {
-    fn new(windlass: Windlass, options: ServerOptions, ending: CancellationToken) -> Self {
+    fn new(
+        windlass: Windlass,
+        options: ServerOptions,
+        door: Arc<Door>,
+        ending: CancellationToken,
+    ) -> Self {
         let live = Live::new(windlass.store());
         let requests = Arc::new(Semaphore::new(options.requests_max));
         let held = Arc::new(Semaphore::new(options.held_max));
@@ -75,6 +82,7 @@ impl App {
         App(Arc::new(Shared {
             windlass,
             options,
+            door,
             live,
             requests,
             held,
@@ -94,6 +102,10 @@ impl App {
 
     pub(crate) fn options(&self) -> &ServerOptions {
         &self.0.options
+    }
+
+    fn door(&self) -> &Door {
+        &self.0.door
     }
 
     fn live(&self) -> &Live {
@@ -143,7 +155,7 @@ impl App {
         let id = ActionId::from_random(fastrand::u128(..));
         let detail = detail.map(|detail| Payload::encode(&detail)).transpose();
         let detail = detail.map_err(|error| Problem::payload("detail", &error))?;
-        let by = identity.name().clone();
+        let by = identity.author();
         let entry = NewLogEntry { id, by, action, tenant, run, detail };
         Ok(self.store().log(entry).await?)
     }
@@ -153,10 +165,11 @@ impl App {
 pub(crate) fn router(
     windlass: Windlass,
     options: ServerOptions,
+    door: Arc<Door>,
     grpc: Router,
     ending: CancellationToken,
 ) -> Router {
-    let app = App::new(windlass, options, ending);
+    let app = App::new(windlass, options, door, ending);
     let (router, document) = document::build();
     router
         .with_state(app.clone())

@@ -36,13 +36,24 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(stream_events))
 }
 
-/// A stream that ends when the server does.
+/// A stream that ends when the server does, or when the token of who reads it holds no more.
 pub(super) fn answer<E: Stream<Item = SseEvent> + Send + 'static>(
     app: &App,
+    identity: &Identity,
     events: E,
 ) -> Sse<impl Stream<Item = Result<SseEvent, Infallible>> + Send + 'static + use<E>> {
-    let ending = app.ending().clone().cancelled_owned();
-    Sse::new(events.take_until(ending).map(Ok)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+    let (ending, over) = (app.ending().clone(), identity.over());
+    // Kept for as long as the stream: a token that has something open is looked up again.
+    let identity = identity.clone();
+    let ending = async move {
+        tokio::select! {
+            () = ending.cancelled_owned() => {}
+            () = over.cancelled_owned() => {}
+        }
+        drop(identity);
+    };
+    Sse::new(events.take_until(Box::pin(ending)).map(Ok))
+        .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
 }
 
 pub(super) fn event(kind: &str, data: &impl Serialize) -> SseEvent {
@@ -119,7 +130,7 @@ async fn stream_events(
         let next = follower.next().await?;
         Some((next, (follower, held)))
     });
-    Ok(answer(&app, events))
+    Ok(answer(&app, &identity, events))
 }
 
 /// Whoever reads the history of a run as it grows.

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use windlass::clock::VirtualClock;
 use windlass::remote::RemoteStore;
 use windlass::store::{
-    Action, DeadLetterFilter, Discard, DutyClaim, DutyDeclaration, DutyEnd, DutyMandate,
+    Action, Author, DeadLetterFilter, Discard, DutyClaim, DutyDeclaration, DutyEnd, DutyMandate,
     DutyOutcome, DutyStore, LeaderRecord, LogFilter, Mailbox, MemoryStore, NewKeySignal,
     NewLogEntry, NewRun, NewSchedule, NewSignal, PAGE_MAX, QueueStore, Redrive, RetentionRule,
     RunFilter, ScheduleFilter, ScheduleKey, ScheduleStore, Store, StoreError, WorkerFilter,
@@ -137,7 +137,7 @@ async fn what_is_written_through_the_server_is_read_the_same_on_both_sides() {
     let near_page = near.list_dead_letters(letters.clone(), None, 10).await.expect("it is read");
     assert_eq!(near_page.letters.len(), 1);
     assert_eq!(Ok(near_page), far.list_dead_letters(letters.clone(), None, 10).await);
-    let by = Operator::new("ada").expect("it is a name");
+    let by = Author::from(Operator::new("ada").expect("it is a name"));
     let redrive = Redrive {
         id: ActionId::from_random(1),
         by: by.clone(),

@@ -151,6 +151,10 @@ impl Store for RemoteStore {
         Ok(())
     }
 
+    fn keeps_log(&self) -> bool {
+        true
+    }
+
     async fn list_log(&self, filter: LogFilter) -> Result<LogPage, StoreError> {
         Ok(Wire::from_wire(ask!(self, list_log, filter.to_wire())?)?)
     }

@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use windlass_core::{
-    ActionId, Failure, FailureCode, LaneId, Operator, QueueName, RunId, RunState, TaskId, TaskName,
-    Tenant, Timestamp, Version, WorkflowName,
+    ActionId, Failure, FailureCode, LaneId, QueueName, RunId, RunState, TaskId, TaskName, Tenant,
+    Timestamp, Version, WorkflowName,
 };
+
+use super::log::Author;
 
 /// The most dead letters that one operation redrives or discards.
 pub const REDRIVE_MAX: usize = 100;
@@ -119,7 +121,7 @@ pub struct Redrive {
     /// Chosen by whoever asks: repeated with the same id, it answers what it answered before.
     pub id: ActionId,
     /// Who does it.
-    pub by: Operator,
+    pub by: Author,
     /// Which of them.
     pub filter: DeadLetterFilter,
     /// Where the previous batch ended.
@@ -182,7 +184,7 @@ pub struct Discard {
     /// Chosen by whoever asks: repeated with the same id, it answers what it answered before.
     pub id: ActionId,
     /// Who does it.
-    pub by: Operator,
+    pub by: Author,
     /// Which of them.
     pub filter: DeadLetterFilter,
     /// Where the previous batch ended.

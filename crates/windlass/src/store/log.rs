@@ -1,13 +1,13 @@
-//! What operators did by hand: who, what, when and to what.
+//! What was changed by someone: who, what, when, to what and from where.
 //!
 //! The log only grows: no verb changes or deletes an entry. What is done to dead letters is
-//! written down in the operation that does it. What else is done from the command line is written
-//! down before it is done, so that nothing is done without a line; whether it was done then is in
+//! written down in the operation that does it. What else is done from the command line or through a
+//! server is written down before it is done, so that nothing is done without a line; whether it was done then is in
 //! the history of its run.
 
 use std::fmt;
 
-use windlass_core::{ActionId, Operator, Payload, RunId, Tenant, Timestamp};
+use windlass_core::{ActionId, Operator, Payload, RunId, Tenant, Timestamp, TokenId};
 
 /// Something that an operator does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,11 +40,29 @@ pub enum Action {
     BackfillSchedule,
     /// Deletes a schedule.
     DeleteSchedule,
+    /// Makes a workflow known, or another of it.
+    RegisterWorkflow,
+    /// Sends a signal to a run.
+    SignalRun,
+    /// Sends a signal to a key.
+    SignalKey,
+    /// Disables the schedules that a program declares no more.
+    DisableSchedules,
+    /// Forgets a duty of programs.
+    ForgetDuty,
+    /// Makes a token.
+    CreateToken,
+    /// Revokes a token.
+    RevokeToken,
+    /// Sets what a tenant may have.
+    SetQuota,
+    /// Lets a tenant have what all others may have.
+    ClearQuota,
 }
 
 impl Action {
     /// Every action.
-    pub const ALL: [Action; 14] = [
+    pub const ALL: [Action; 23] = [
         Action::Redrive,
         Action::Discard,
         Action::RetryRun,
@@ -59,6 +77,15 @@ impl Action {
         Action::TriggerSchedule,
         Action::BackfillSchedule,
         Action::DeleteSchedule,
+        Action::RegisterWorkflow,
+        Action::SignalRun,
+        Action::SignalKey,
+        Action::DisableSchedules,
+        Action::ForgetDuty,
+        Action::CreateToken,
+        Action::RevokeToken,
+        Action::SetQuota,
+        Action::ClearQuota,
     ];
 
     /// Its name in stored data and in what people see.
@@ -78,6 +105,15 @@ impl Action {
             Action::TriggerSchedule => "trigger_schedule",
             Action::BackfillSchedule => "backfill_schedule",
             Action::DeleteSchedule => "delete_schedule",
+            Action::RegisterWorkflow => "register_workflow",
+            Action::SignalRun => "signal_run",
+            Action::SignalKey => "signal_key",
+            Action::DisableSchedules => "disable_schedules",
+            Action::ForgetDuty => "forget_duty",
+            Action::CreateToken => "create_token",
+            Action::RevokeToken => "revoke_token",
+            Action::SetQuota => "set_quota",
+            Action::ClearQuota => "clear_quota",
         }
     }
 }
@@ -97,13 +133,30 @@ impl std::str::FromStr for Action {
     }
 }
 
+/// Who does something, and what a server knows of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Author {
+    /// The name: that of the token, or what whoever has the database says.
+    pub name: Operator,
+    /// The token that was shown to a server, if it was one.
+    pub token: Option<TokenId>,
+    /// Where the request came from: an address or `unix`; none if through no server.
+    pub origin: Option<String>,
+}
+
+impl From<Operator> for Author {
+    fn from(name: Operator) -> Self {
+        Author { name, token: None, origin: None }
+    }
+}
+
 /// An entry to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewLogEntry {
     /// Chosen by whoever writes it: repeated with the same id, it is written once.
     pub id: ActionId,
     /// Who does it.
-    pub by: Operator,
+    pub by: Author,
     /// What.
     pub action: Action,
     /// To whose runs, if it is about one tenant.
@@ -124,7 +177,7 @@ pub struct LogEntry {
     /// When it was written.
     pub at: Timestamp,
     /// Who did it.
-    pub by: Operator,
+    pub by: Author,
     /// What.
     pub action: Action,
     /// To whose runs, if it is about one tenant.
@@ -144,6 +197,8 @@ pub struct LogFilter {
     pub action: Option<Action>,
     /// Only those of this operator.
     pub by: Option<Operator>,
+    /// Only those about this tenant.
+    pub tenant: Option<Tenant>,
     /// Only those with a smaller number: where the previous page ended.
     pub before: Option<u64>,
     /// The most entries of the page, up to [`PAGE_MAX`](super::PAGE_MAX); 0 is that limit.

@@ -23,6 +23,7 @@ mod records;
 pub(crate) mod retention;
 mod ring;
 pub(crate) mod schedules;
+pub(crate) mod tokens;
 pub(crate) mod undo;
 mod workers;
 mod workflows;
@@ -59,12 +60,12 @@ pub use link::{
     ParentEnd, ProgressNote, Recording, Refusal, Release, Signalled, TakeSignal, Taken, ToUndo,
     Which, WorkerLink,
 };
-pub use log::{Action, LogEntry, LogFilter, LogPage, NewLogEntry};
+pub use log::{Action, Author, LogEntry, LogFilter, LogPage, NewLogEntry};
 pub use memory::MemoryStore;
 pub use queues::{Connections, QUEUES_LISTED_MAX, QueueList, QueueRecord, QueueStore};
 pub use records::{
-    METADATA_BYTES_MAX, METADATA_PAIRS_MAX, Mailbox, NewKeySignal, NewRun, NewSignal, RunCursor,
-    RunFilter, RunPage, RunRecord, Started, TaskRecord,
+    AUTHOR_METADATA, METADATA_BYTES_MAX, METADATA_PAIRS_MAX, Mailbox, NewKeySignal, NewRun,
+    NewSignal, RunCursor, RunFilter, RunPage, RunRecord, Started, TaskRecord,
 };
 
 pub use retention::{ArchivedRun, PRUNE_MAX, PRUNE_TASKS_MAX, RETENTION_RULES_MAX, RetentionRule};
@@ -72,6 +73,10 @@ pub use schedules::{
     BACKFILL_MAX, Backfilled, FIRES_KEPT, Fire, FireBy, FireResult, NOMINAL_METADATA, NewSchedule,
     SCHEDULE_METADATA, SCHEDULES_MAX, ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord,
     ScheduleState, ScheduleStore, UnreadableSchedule,
+};
+pub use tokens::{
+    NewToken, StoredToken, TOKEN_KEPT, TOKENS_MAX, TokenCursor, TokenFilter, TokenPage,
+    TokenRecord, TokenStore, TokenTag,
 };
 pub use windlass_core::LaneId;
 pub use workers::{
@@ -173,7 +178,7 @@ pub struct Sweep {
 ///
 /// Every verb is atomic, and safe to repeat when its answer was lost.
 #[async_trait]
-pub trait Store: WorkerLink + ScheduleStore + QueueStore + DutyStore {
+pub trait Store: WorkerLink + ScheduleStore + QueueStore + DutyStore + TokenStore {
     /// Makes a definition known, so that runs of it can be started.
     ///
     /// A definition of the same name and version may be registered again with
@@ -301,6 +306,11 @@ pub trait Store: WorkerLink + ScheduleStore + QueueStore + DutyStore {
 
     /// Writes down what an operator does. Repeated with the same id, it is written once.
     async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError>;
+
+    /// Whether it writes down by itself who changes what, as a server does: it knows better.
+    fn keeps_log(&self) -> bool {
+        false
+    }
 
     /// A page of what operators did, the newest first.
     async fn list_log(&self, filter: LogFilter) -> Result<LogPage, StoreError>;

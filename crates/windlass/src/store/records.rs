@@ -14,6 +14,10 @@ use windlass_core::{
 /// The most metadata pairs of a run.
 pub const METADATA_PAIRS_MAX: usize = 64;
 
+/// The metadata of a run that was started through a server with a token: who did, by which token,
+/// and from where.
+pub const AUTHOR_METADATA: &str = "windlass.by";
+
 /// The longest key and the longest value of a metadata pair, in bytes.
 pub const METADATA_BYTES_MAX: usize = 1_024;
 

@@ -148,7 +148,7 @@ impl Wire for Redrive {
     fn to_wire(&self) -> v1::RedriveRequest {
         v1::RedriveRequest {
             id: self.id.to_string(),
-            by: self.by.to_string(),
+            by: self.by.name.to_string(),
             filter: Some(self.filter.to_wire()),
             after: self.after.as_ref().map(Wire::to_wire),
             limit: limit(self.limit),
@@ -159,7 +159,7 @@ impl Wire for Redrive {
     fn from_wire(message: v1::RedriveRequest) -> Result<Self, WireError> {
         Ok(Redrive {
             id: parse("id", &message.id)?,
-            by: name("by", Operator::new(&message.by))?,
+            by: name("by", Operator::new(&message.by))?.into(),
             filter: read("filter", message.filter)?,
             after: read_some("after", message.after)?,
             limit: message.limit as usize,
@@ -208,7 +208,7 @@ impl Wire for Discard {
     fn to_wire(&self) -> v1::DiscardRequest {
         v1::DiscardRequest {
             id: self.id.to_string(),
-            by: self.by.to_string(),
+            by: self.by.name.to_string(),
             filter: Some(self.filter.to_wire()),
             after: self.after.as_ref().map(Wire::to_wire),
             limit: limit(self.limit),
@@ -218,7 +218,7 @@ impl Wire for Discard {
     fn from_wire(message: v1::DiscardRequest) -> Result<Self, WireError> {
         Ok(Discard {
             id: parse("id", &message.id)?,
-            by: name("by", Operator::new(&message.by))?,
+            by: name("by", Operator::new(&message.by))?.into(),
             filter: read("filter", message.filter)?,
             after: read_some("after", message.after)?,
             limit: message.limit as usize,

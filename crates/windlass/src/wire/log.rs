@@ -6,7 +6,7 @@ use super::{
     Wire, WireError, json_some, limit, name, name_some, parse, parse_all, parse_some, read_all,
     text, time, unknown, v1, write_all,
 };
-use crate::store::{Action, LogEntry, LogFilter, LogPage, NewLogEntry};
+use crate::store::{Action, Author, LogEntry, LogFilter, LogPage, NewLogEntry};
 
 impl Wire for Action {
     type Message = i32;
@@ -27,6 +27,15 @@ impl Wire for Action {
             Action::TriggerSchedule => v1::Action::TriggerSchedule,
             Action::BackfillSchedule => v1::Action::BackfillSchedule,
             Action::DeleteSchedule => v1::Action::DeleteSchedule,
+            Action::RegisterWorkflow => v1::Action::RegisterWorkflow,
+            Action::SignalRun => v1::Action::SignalRun,
+            Action::SignalKey => v1::Action::SignalKey,
+            Action::DisableSchedules => v1::Action::DisableSchedules,
+            Action::ForgetDuty => v1::Action::ForgetDuty,
+            Action::CreateToken => v1::Action::CreateToken,
+            Action::RevokeToken => v1::Action::RevokeToken,
+            Action::SetQuota => v1::Action::SetQuota,
+            Action::ClearQuota => v1::Action::ClearQuota,
         };
         action.into()
     }
@@ -47,6 +56,15 @@ impl Wire for Action {
             Ok(v1::Action::TriggerSchedule) => Ok(Action::TriggerSchedule),
             Ok(v1::Action::BackfillSchedule) => Ok(Action::BackfillSchedule),
             Ok(v1::Action::DeleteSchedule) => Ok(Action::DeleteSchedule),
+            Ok(v1::Action::RegisterWorkflow) => Ok(Action::RegisterWorkflow),
+            Ok(v1::Action::SignalRun) => Ok(Action::SignalRun),
+            Ok(v1::Action::SignalKey) => Ok(Action::SignalKey),
+            Ok(v1::Action::DisableSchedules) => Ok(Action::DisableSchedules),
+            Ok(v1::Action::ForgetDuty) => Ok(Action::ForgetDuty),
+            Ok(v1::Action::CreateToken) => Ok(Action::CreateToken),
+            Ok(v1::Action::RevokeToken) => Ok(Action::RevokeToken),
+            Ok(v1::Action::SetQuota) => Ok(Action::SetQuota),
+            Ok(v1::Action::ClearQuota) => Ok(Action::ClearQuota),
             Ok(v1::Action::Unspecified) | Err(_) => Err(unknown("action", number)),
         }
     }
@@ -58,7 +76,7 @@ impl Wire for NewLogEntry {
     fn to_wire(&self) -> v1::NewLogEntry {
         v1::NewLogEntry {
             id: self.id.to_string(),
-            by: self.by.to_string(),
+            by: self.by.name.to_string(),
             action: self.action.to_wire(),
             tenant: self.tenant.as_ref().map(ToString::to_string),
             run: self.run.map(|run| run.to_string()),
@@ -69,7 +87,8 @@ impl Wire for NewLogEntry {
     fn from_wire(message: v1::NewLogEntry) -> Result<Self, WireError> {
         Ok(NewLogEntry {
             id: parse("id", &message.id)?,
-            by: name("by", Operator::new(&message.by))?,
+            // What a server knows of who it is, it knows by itself.
+            by: name("by", Operator::new(&message.by))?.into(),
             action: Action::from_wire(message.action)?,
             tenant: name_some("tenant", message.tenant, Tenant::new)?,
             run: parse_some("run", message.run)?,
@@ -86,11 +105,13 @@ impl Wire for LogEntry {
             number: self.number,
             id: self.id.to_string(),
             at_us: self.at.as_micros(),
-            by: self.by.to_string(),
+            by: self.by.name.to_string(),
             action: self.action.to_wire(),
             tenant: self.tenant.as_ref().map(ToString::to_string),
             runs: self.runs.iter().map(ToString::to_string).collect(),
             detail: self.detail.as_ref().map(text),
+            token: self.by.token.as_ref().map(ToString::to_string),
+            origin: self.by.origin.clone(),
         }
     }
 
@@ -99,7 +120,11 @@ impl Wire for LogEntry {
             number: message.number,
             id: parse("id", &message.id)?,
             at: time(message.at_us),
-            by: name("by", Operator::new(&message.by))?,
+            by: Author {
+                name: name("by", Operator::new(&message.by))?,
+                token: parse_some("token", message.token)?,
+                origin: message.origin,
+            },
             action: Action::from_wire(message.action)?,
             tenant: name_some("tenant", message.tenant, Tenant::new)?,
             runs: parse_all("runs", &message.runs)?,
@@ -118,6 +143,7 @@ impl Wire for LogFilter {
             by: self.by.as_ref().map(ToString::to_string),
             before: self.before,
             limit: limit(self.limit),
+            tenant: self.tenant.as_ref().map(ToString::to_string),
         }
     }
 
@@ -131,6 +157,7 @@ impl Wire for LogFilter {
             run: parse_some("run", message.run)?,
             action,
             by: name_some("by", message.by, Operator::new)?,
+            tenant: name_some("tenant", message.tenant, Tenant::new)?,
             before: message.before,
             limit: message.limit as usize,
         })

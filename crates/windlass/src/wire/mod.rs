@@ -16,6 +16,7 @@ mod schedules;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod watch;
 mod worker;
 mod workflows;

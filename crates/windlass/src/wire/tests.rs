@@ -231,6 +231,7 @@ fn dead_letters_and_what_is_done_about_them_survive_the_wire() {
     };
     survives(&DeadLetterFilter::default());
     let (id, by): (_, Operator) = (ActionId::from_random(6), named("ada"));
+    let by = Author::from(by);
     let pace = Pace { per_second: NonZeroU32::MIN, from: Some(at(8)) };
     survives(&Redrive {
         id,
@@ -256,12 +257,15 @@ fn dead_letters_and_what_is_done_about_them_survive_the_wire() {
             detail: detail.clone(),
         };
         survives(&entry);
-        let (runs, by) = (runs.clone(), by.clone());
+        let runs = runs.clone();
+        let origin = Some("192.0.2.1".to_owned());
+        let by = Author { token: Some(TokenId::from_random(7)), origin, ..by.clone() };
         let entry = LogEntry { number: 9, id, at: at(1), by, action, tenant, runs, detail };
         survives(&LogPage { entries: vec![entry], next: Some(9) });
         let by = Some(named("ada"));
         let before = Some(u64::MAX);
-        survives(&LogFilter { run: Some(run(1)), action: Some(action), by, before, limit: 4 });
+        let (run, action, tenant) = (Some(run(1)), Some(action), Some(named("acme")));
+        survives(&LogFilter { run, action, by, tenant, before, limit: 4 });
     }
     survives(&LogFilter::default());
 }

@@ -1,7 +1,8 @@
 //! What operators look at and do.
 
+use serde_json::json;
 use windlass::store::{
-    DeadLetterFilter, Discard, LogFilter, NewLogEntry, PAGE_MAX, Redrive, RetentionRule,
+    Action, DeadLetterFilter, Discard, LogFilter, NewLogEntry, PAGE_MAX, Redrive, RetentionRule,
     WorkerFilter, WorkflowFilter,
 };
 use windlass::wire::{Wire, WireError, name, name_some, parse, read_some, write_all};
@@ -9,7 +10,7 @@ use windlass_core::{RunState, Tenant, Weight, WorkflowName};
 use windlass_proto::v1;
 
 use super::pages::{first, shorter};
-use super::{Caller, Refused};
+use super::{About, Caller, Refused};
 
 pub(super) async fn list_dead_letters(
     caller: &Caller,
@@ -31,21 +32,24 @@ pub(super) async fn redrive_dead_letters(
     caller: &Caller,
     message: v1::RedriveRequest,
 ) -> Result<v1::RedriveReply, Refused> {
-    Ok(caller.store.redrive(Redrive::from_wire(message)?).await?.to_wire())
+    let redrive = Redrive { by: caller.identity.author(), ..Redrive::from_wire(message)? };
+    Ok(caller.store.redrive(redrive).await?.to_wire())
 }
 
 pub(super) async fn discard_dead_letters(
     caller: &Caller,
     message: v1::DiscardRequest,
 ) -> Result<v1::DiscardReply, Refused> {
-    Ok(caller.store.discard(Discard::from_wire(message)?).await?.to_wire())
+    let discard = Discard { by: caller.identity.author(), ..Discard::from_wire(message)? };
+    Ok(caller.store.discard(discard).await?.to_wire())
 }
 
 pub(super) async fn write_log(
     caller: &Caller,
     message: v1::NewLogEntry,
 ) -> Result<v1::Done, Refused> {
-    caller.store.log(NewLogEntry::from_wire(message)?).await?;
+    let entry = NewLogEntry { by: caller.identity.author(), ..NewLogEntry::from_wire(message)? };
+    caller.store.log(entry).await?;
     Ok(v1::Done {})
 }
 
@@ -69,7 +73,11 @@ pub(super) async fn set_retention(
     caller: &Caller,
     message: v1::RetentionRule,
 ) -> Result<v1::Done, Refused> {
-    caller.store.set_retention(RetentionRule::from_wire(message)?).await?;
+    let rule = RetentionRule::from_wire(message)?;
+    let (state, seconds) = (rule.state.word(), rule.keep_for.as_secs());
+    let detail = json!({ "workflow": &rule.workflow, "state": state, "keep_for_s": seconds });
+    caller.note(Action::SetRetention, About::default(), Some(detail)).await?;
+    caller.store.set_retention(rule).await?;
     Ok(v1::Done {})
 }
 
@@ -79,6 +87,8 @@ pub(super) async fn clear_retention(
 ) -> Result<v1::ClearRetentionReply, Refused> {
     let workflow = name_some("workflow", message.workflow, WorkflowName::new)?;
     let state = RunState::from_wire(message.state)?;
+    let detail = json!({ "workflow": &workflow, "state": state.word() });
+    caller.note(Action::ClearRetention, About::default(), Some(detail)).await?;
     let was_there = caller.store.clear_retention(workflow, state).await?;
     Ok(v1::ClearRetentionReply { was_there })
 }
@@ -106,7 +116,10 @@ pub(super) async fn set_weight(
     let tenant = name("tenant", Tenant::new(&message.tenant))?;
     let weight = u16::try_from(message.weight).ok().and_then(Weight::new);
     let wrong = || WireError::new("weight", format!("{} is not within 1 to 1000", message.weight));
-    caller.store.set_weight(tenant, weight.ok_or_else(wrong)?).await?;
+    let weight = weight.ok_or_else(wrong)?;
+    let detail = json!({ "weight": message.weight });
+    caller.note(Action::SetWeight, tenant.clone().into(), Some(detail)).await?;
+    caller.store.set_weight(tenant, weight).await?;
     Ok(v1::Done {})
 }
 

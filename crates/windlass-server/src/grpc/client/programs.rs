@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use windlass::store::{
-    DutyClaim, DutyEnd, DutyMandate, FIRES_KEPT, NewSchedule, PROCESS_DUTIES_MAX, SCHEDULES_MAX,
-    ScheduleFilter, ScheduleKey,
+    Action, DutyClaim, DutyEnd, DutyMandate, FIRES_KEPT, NewSchedule, PROCESS_DUTIES_MAX,
+    SCHEDULES_MAX, ScheduleFilter, ScheduleKey,
 };
 use windlass::wire::{Wire, WireError, name, parse, read, read_all, time, write_all};
 use windlass::worker::SETTING_MAX;
@@ -12,7 +13,13 @@ use windlass_core::{DutyName, ScheduleOwner};
 use windlass_proto::v1;
 
 use super::pages::{first, shorter};
-use super::{Caller, Refused};
+use super::{About, Caller, Refused};
+
+/// Writes down what is about to be done to a schedule.
+async fn note(caller: &Caller, action: Action, key: &ScheduleKey) -> Result<(), Refused> {
+    let detail = json!({ "schedule": &key.name });
+    caller.note(action, key.tenant.clone().into(), Some(detail)).await
+}
 
 /// Refuses more than a store would have.
 fn check(field: &str, len: usize, max: usize) -> Result<(), WireError> {
@@ -35,7 +42,14 @@ pub(super) async fn put_schedule(
     caller: &Caller,
     message: v1::Schedule,
 ) -> Result<v1::ScheduleRecord, Refused> {
-    Ok(caller.store.put_schedule(NewSchedule::from_wire(message)?).await?.to_wire())
+    let schedule = NewSchedule::from_wire(message)?;
+    let is_same = caller.store.get_schedule(schedule.key.clone()).await?;
+    let is_same = is_same.is_some_and(|there| there.schedule == schedule);
+    // Programs declare theirs whenever they start.
+    if !is_same {
+        note(caller, Action::PutSchedule, &schedule.key).await?;
+    }
+    Ok(caller.store.put_schedule(schedule).await?.to_wire())
 }
 
 pub(super) async fn get_schedule(
@@ -66,7 +80,9 @@ pub(super) async fn pause_schedule(
     caller: &Caller,
     message: v1::PauseScheduleRequest,
 ) -> Result<v1::Done, Refused> {
-    caller.store.pause_schedule(read("key", message.key)?).await?;
+    let key = read("key", message.key)?;
+    note(caller, Action::PauseSchedule, &key).await?;
+    caller.store.pause_schedule(key).await?;
     Ok(v1::Done {})
 }
 
@@ -74,7 +90,9 @@ pub(super) async fn resume_schedule(
     caller: &Caller,
     message: v1::ResumeScheduleRequest,
 ) -> Result<v1::Done, Refused> {
-    caller.store.resume_schedule(read("key", message.key)?).await?;
+    let key = read("key", message.key)?;
+    note(caller, Action::ResumeSchedule, &key).await?;
+    caller.store.resume_schedule(key).await?;
     Ok(v1::Done {})
 }
 
@@ -82,7 +100,9 @@ pub(super) async fn delete_schedule(
     caller: &Caller,
     message: v1::DeleteScheduleRequest,
 ) -> Result<v1::Done, Refused> {
-    caller.store.delete_schedule(read("key", message.key)?).await?;
+    let key = read("key", message.key)?;
+    note(caller, Action::DeleteSchedule, &key).await?;
+    caller.store.delete_schedule(key).await?;
     Ok(v1::Done {})
 }
 
@@ -93,7 +113,12 @@ pub(super) async fn disable_schedules(
     check("declared", message.declared.len(), SCHEDULES_MAX)?;
     let owner = name("owner", ScheduleOwner::new(&message.owner))?;
     let declared: Vec<ScheduleKey> = read_all("declared", message.declared)?;
+    let detail = json!({ "owner": &owner });
     let disabled = caller.store.disable_schedules(owner, declared).await?;
+    // Programs ask for it whenever they start, and nearly always there is nothing to do.
+    if !disabled.is_empty() {
+        caller.note(Action::DisableSchedules, About::default(), Some(detail)).await?;
+    }
     Ok(v1::DisableSchedulesReply { disabled: write_all(&disabled) })
 }
 
@@ -102,6 +127,7 @@ pub(super) async fn trigger_schedule(
     message: v1::TriggerScheduleRequest,
 ) -> Result<v1::Started, Refused> {
     let (key, run) = (read("key", message.key)?, parse("run", &message.run)?);
+    note(caller, Action::TriggerSchedule, &key).await?;
     Ok(caller.store.trigger_schedule(key, run).await?.to_wire())
 }
 
@@ -111,6 +137,7 @@ pub(super) async fn backfill_schedule(
 ) -> Result<v1::BackfillScheduleReply, Refused> {
     let (from, until) = (time(message.from_us), time(message.until_us));
     let key = read("key", message.key)?;
+    note(caller, Action::BackfillSchedule, &key).await?;
     Ok(caller.store.backfill_schedule(key, from, until).await?.to_wire())
 }
 
@@ -166,5 +193,6 @@ pub(super) async fn forget_duty(
     message: v1::ForgetDutyRequest,
 ) -> Result<v1::ForgetDutyReply, Refused> {
     let duty = name("name", DutyName::new(&message.name))?;
+    caller.note(Action::ForgetDuty, About::default(), Some(json!({ "duty": &duty }))).await?;
     Ok(v1::ForgetDutyReply { was_there: caller.store.forget_duty(duty).await? })
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use windlass::store::{NewKeySignal, NewRun, NewSignal, RunFilter};
+use serde_json::json;
+use windlass::store::{Action, Mailbox, NewKeySignal, NewRun, NewSignal, RunFilter};
 use windlass::wire::{Wire, name, name_some, parse, read, read_all, write_all, write_why};
 use windlass_core::{Call, Definition, EventId, RunId, TaskId, TaskIndex, TaskName, Timestamp};
 use windlass_proto::v1;
@@ -28,7 +29,8 @@ pub(super) async fn start_runs(
         let now = Timestamp::from(SystemTime::now());
         run.id = RunId::from_parts(now, fastrand::u128(..)).to_string();
     }
-    let runs: Vec<NewRun> = read_all("runs", message.runs)?;
+    let mut runs: Vec<NewRun> = read_all("runs", message.runs)?;
+    runs.iter_mut().try_for_each(|run| caller.identity.sign(run))?;
     let answers = caller.store.start_runs(runs).await?;
     Ok(v1::StartRunsReply { answers: write_all(&answers) })
 }
@@ -107,7 +109,11 @@ pub(super) async fn cancel_run(
     caller: &Caller,
     message: v1::CancelRunRequest,
 ) -> Result<v1::Done, Refused> {
-    caller.store.cancel_run(parse("run", &message.run)?, message.reason).await?;
+    let run = parse("run", &message.run)?;
+    let detail = message.reason.as_ref().map(|reason| json!({ "reason": reason }));
+    let about = caller.about_run(run).await?;
+    caller.note(Action::CancelRun, about, detail).await?;
+    caller.store.cancel_run(run, message.reason).await?;
     Ok(v1::Done {})
 }
 
@@ -115,7 +121,10 @@ pub(super) async fn retry_run(
     caller: &Caller,
     message: v1::RetryRunRequest,
 ) -> Result<v1::RetryRunReply, Refused> {
-    let round = caller.store.retry_run(parse("run", &message.run)?, message.round).await?;
+    let run = parse("run", &message.run)?;
+    let about = caller.about_run(run).await?;
+    caller.note(Action::RetryRun, about, None).await?;
+    let round = caller.store.retry_run(run, message.round).await?;
     Ok(v1::RetryRunReply { round })
 }
 
@@ -123,7 +132,10 @@ pub(super) async fn undo_run(
     caller: &Caller,
     message: v1::UndoRunRequest,
 ) -> Result<v1::UndoRunReply, Refused> {
-    let run = caller.store.undo_run(parse("run", &message.run)?).await?;
+    let run = parse("run", &message.run)?;
+    let about = caller.about_run(run).await?;
+    caller.note(Action::UndoRun, about, None).await?;
+    let run = caller.store.undo_run(run).await?;
     Ok(v1::UndoRunReply { run: run.to_string() })
 }
 
@@ -131,7 +143,11 @@ pub(super) async fn signal_run(
     caller: &Caller,
     message: v1::SignalRunRequest,
 ) -> Result<v1::Done, Refused> {
-    caller.store.signal(NewSignal::from_wire(message)?).await?;
+    let signal = NewSignal::from_wire(message)?;
+    let detail = json!({ "signal": signal.id.to_string(), "name": &signal.name });
+    let about = caller.about_run(signal.run).await?;
+    caller.note(Action::SignalRun, about, Some(detail)).await?;
+    caller.store.signal(signal).await?;
     Ok(v1::Done {})
 }
 
@@ -139,6 +155,10 @@ pub(super) async fn signal_key(
     caller: &Caller,
     message: v1::SignalKeyRequest,
 ) -> Result<v1::Done, Refused> {
-    caller.store.signal_key(NewKeySignal::from_wire(message)?).await?;
+    let signal = NewKeySignal::from_wire(message)?;
+    let Mailbox { tenant, key, name } = &signal.to;
+    let detail = json!({ "signal": signal.id.to_string(), "key": key, "name": name });
+    caller.note(Action::SignalKey, tenant.clone().into(), Some(detail)).await?;
+    caller.store.signal_key(signal).await?;
     Ok(v1::Done {})
 }

@@ -17,6 +17,7 @@ mod reserved;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod step;
+pub(crate) mod token;
 pub(crate) mod worker;
 pub(crate) mod workflow;
 

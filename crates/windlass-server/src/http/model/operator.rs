@@ -48,6 +48,7 @@ impl LogQuery {
             run: self.run,
             action: action.map_err(unknown)?,
             by: self.by,
+            tenant: None,
             before: before.map(|Number(number)| number),
             limit: super::page_limit(self.limit)?,
         })
@@ -75,8 +76,12 @@ pub(crate) struct LogEntryBody {
     id: ActionId,
     /// When it was written.
     at: Time,
-    /// Who did it.
+    /// Who did it: the name of the token, or what whoever has the database said.
     by: String,
+    /// The id of the token that was shown to a server.
+    token: Option<String>,
+    /// Where the request came from: an address or `unix`; none if it came through no server.
+    origin: Option<String>,
     /// What.
     #[schema(value_type = String)]
     action: &'static str,
@@ -95,7 +100,9 @@ impl From<LogEntry> for LogEntryBody {
             number: entry.number.to_string(),
             id: entry.id,
             at: entry.at.into(),
-            by: entry.by.to_string(),
+            by: entry.by.name.to_string(),
+            token: entry.by.token.map(|token| token.to_string()),
+            origin: entry.by.origin,
             action: entry.action.word(),
             tenant: entry.tenant.as_ref().map(ToString::to_string),
             runs: entry.runs,

@@ -106,7 +106,7 @@ impl Log {
     }
 
     pub(super) fn list(&self, filter: &LogFilter) -> LogPage {
-        let LogFilter { run, action, by, before, limit } = filter;
+        let LogFilter { run, action, by, tenant, before, limit } = filter;
         let limit = match *limit {
             0 => PAGE_MAX,
             limit => limit.min(PAGE_MAX),
@@ -115,7 +115,8 @@ impl Log {
             before.is_none_or(|before| entry.number < before)
                 && run.is_none_or(|run| entry.runs.contains(&run))
                 && action.is_none_or(|action| entry.action == action)
-                && by.as_ref().is_none_or(|by| entry.by == *by)
+                && by.as_ref().is_none_or(|by| entry.by.name == *by)
+                && tenant.as_ref().is_none_or(|tenant| entry.tenant.as_ref() == Some(tenant))
         };
         let mut newest_first = self.entries.iter().rev().filter(is_wanted);
         let entries: Vec<LogEntry> = newest_first.by_ref().take(limit).cloned().collect();

@@ -25,6 +25,7 @@ mod start;
 mod state;
 pub(super) mod steps;
 mod timers;
+mod tokens;
 mod undo;
 mod why;
 

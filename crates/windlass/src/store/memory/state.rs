@@ -15,6 +15,7 @@ use super::queue::ReadyQueues;
 use super::retention::Retention;
 use super::run::Run;
 use super::schedules::Schedules;
+use super::tokens::Tokens;
 use crate::planted::{Planted, PlantedBug};
 use crate::store::ring::{Member, Ring};
 use crate::store::{Duty, DutyRecord, LeaderRecord, WorkerRecord, WorkerState, WorkflowRecord};
@@ -33,6 +34,7 @@ pub(super) struct State {
     pub(super) retention: Retention,
     pub(super) schedules: Schedules,
     pub(super) duties: BTreeMap<DutyName, DutyRecord>,
+    pub(super) tokens: Tokens,
     pub(super) shared: Shared,
 }
 
@@ -168,6 +170,7 @@ impl State {
             retention: Retention::default(),
             schedules: Schedules::default(),
             duties: BTreeMap::new(),
+            tokens: Tokens::default(),
             shared: Shared {
                 now,
                 ready: ReadyQueues::new(planted),

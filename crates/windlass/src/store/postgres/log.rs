@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
-use windlass_core::{ActionId, Operator, Payload, RunId, Tenant};
+use windlass_core::{ActionId, Operator, Payload, RunId, Tenant, TokenId};
 
 use super::PostgresStore;
 use super::fault::Fault;
@@ -13,7 +13,9 @@ use super::pool::Tx;
 use super::statements as sql;
 use super::time::At;
 use crate::store::log::{another_action, answer_of};
-use crate::store::{Action, LogEntry, LogFilter, LogPage, NewLogEntry, PAGE_MAX, StoreError};
+use crate::store::{
+    Action, Author, LogEntry, LogFilter, LogPage, NewLogEntry, PAGE_MAX, StoreError,
+};
 
 impl PostgresStore {
     /// Begins an entry; answers whether there was none of this id.
@@ -21,13 +23,14 @@ impl PostgresStore {
         &self,
         tx: &Tx<'_>,
         id: ActionId,
-        by: &Operator,
+        by: &Author,
         action: Action,
         tenant: Option<&Tenant>,
     ) -> Result<bool, Fault> {
         let (tenant, clock) = (tenant.map(Tenant::as_str), self.test_time());
-        let params: [&(dyn ToSql + Sync); 5] =
-            [id.as_uuid(), &by.as_str(), &action.word(), &tenant, &clock];
+        let (name, token) = (by.name.as_str(), by.token.as_ref().map(TokenId::as_str));
+        let params: [&(dyn ToSql + Sync); 7] =
+            [id.as_uuid(), &name, &action.word(), &tenant, &clock, &token, &by.origin];
         Ok(!tx.query(&sql::BEGIN_ACTION, &params).await?.is_empty())
     }
 
@@ -51,8 +54,18 @@ impl PostgresStore {
         let (tenant, clock) = (tenant.as_ref().map(Tenant::as_str), self.test_time());
         let run = run.map(|run| *run.as_uuid());
         let detail = detail.as_ref().map(Payload::as_str);
-        let params: [&(dyn ToSql + Sync); 7] =
-            [id.as_uuid(), &by.as_str(), &action.word(), &tenant, &clock, &run, &detail];
+        let (name, token) = (by.name.as_str(), by.token.as_ref().map(TokenId::as_str));
+        let params: [&(dyn ToSql + Sync); 9] = [
+            id.as_uuid(),
+            &name,
+            &action.word(),
+            &tenant,
+            &clock,
+            &run,
+            &detail,
+            &token,
+            &by.origin,
+        ];
         if !self.read(&sql::LOG_ACTION, &params).await?.is_empty() {
             return Ok(());
         }
@@ -61,22 +74,23 @@ impl PostgresStore {
     }
 
     pub(super) async fn list_log_once(&self, filter: &LogFilter) -> Result<LogPage, Fault> {
-        let LogFilter { run, action, by, before, limit } = filter;
+        let LogFilter { run, action, by, tenant, before, limit } = filter;
         let limit = match *limit {
             0 => PAGE_MAX,
             limit => limit.min(PAGE_MAX),
         };
         let action = action.map(Action::word);
         let by = by.as_ref().map(Operator::as_str);
+        let tenant = tenant.as_ref().map(Tenant::as_str);
         let before = before.map(|before| i64::try_from(before).unwrap_or(i64::MAX));
         let most = i64::try_from(limit + 1).unwrap_or(i64::MAX);
         let rows = match run {
             Some(run) => {
-                let params: [&(dyn ToSql + Sync); 5] =
-                    [run.as_uuid(), &action, &by, &before, &most];
+                let params: [&(dyn ToSql + Sync); 6] =
+                    [run.as_uuid(), &action, &by, &before, &most, &tenant];
                 self.read(&sql::LIST_LOG_OF_RUN, &params).await?
             }
-            None => self.read(&sql::LIST_LOG, &[&action, &by, &before, &most]).await?,
+            None => self.read(&sql::LIST_LOG, &[&action, &by, &before, &most, &tenant]).await?,
         };
         let mut entries = rows.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
         let has_more = entries.len() > limit;
@@ -86,7 +100,7 @@ impl PostgresStore {
     }
 
     /// The time of a test's clock; the database has its own.
-    fn test_time(&self) -> Option<At> {
+    pub(super) fn test_time(&self) -> Option<At> {
         self.clock.as_ref().map(|clock| At(clock.now()))
     }
 }
@@ -107,11 +121,17 @@ fn entry(row: &Row) -> Result<LogEntry, Fault> {
         detail.map(|text| payload(text, || format!("the detail of entry {id} of the log")));
     let tenant: Option<&str> = row.get("tenant");
     let runs: Vec<Uuid> = row.get("runs");
+    let token: Option<&str> = row.get("token");
     Ok(LogEntry {
         number: row.get::<_, i64>("number").cast_unsigned(),
         id,
         at: row.get::<_, At>("at").0,
-        by: Operator::new(row.get::<_, &str>("operator")).map_err(|error| wrong(id, error))?,
+        by: Author {
+            name: Operator::new(row.get::<_, &str>("operator"))
+                .map_err(|error| wrong(id, error))?,
+            token: token.map(str::parse).transpose().map_err(|error| wrong(id, error))?,
+            origin: row.get("origin"),
+        },
         action: row.get::<_, &str>("action").parse().map_err(|error| wrong(id, error))?,
         tenant: tenant.map(Tenant::new).transpose().map_err(|error| wrong(id, error))?,
         runs: runs.into_iter().map(RunId::from_uuid).collect(),

@@ -62,6 +62,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "checkpoint_numbers",
         sql: include_str!("migrations/0003_checkpoint_numbers.sql"),
     },
+    Migration {
+        version: 4,
+        works_from: 2,
+        name: "tokens",
+        sql: include_str!("migrations/0004_tokens.sql"),
+    },
 ];
 
 /// What a migration did.

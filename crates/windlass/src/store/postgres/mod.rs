@@ -61,6 +61,7 @@ mod step;
 mod time;
 mod timers;
 mod tls;
+mod tokens;
 pub(crate) mod transactional;
 mod undo;
 mod unsound;

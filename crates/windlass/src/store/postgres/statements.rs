@@ -479,12 +479,23 @@ sql!(
 sql!(DEAD_LETTERS_OF_RUN, "dead_letters_of_run.sql", [UUID]);
 sql!(STILL_DEAD, "still_dead.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(PRESENT_RUNS, "present_runs.sql", [UUID_ARRAY]);
-sql!(BEGIN_ACTION, "begin_action.sql", [UUID, TEXT, TEXT, TEXT, TIMESTAMPTZ]);
+sql!(BEGIN_ACTION, "begin_action.sql", [UUID, TEXT, TEXT, TEXT, TIMESTAMPTZ, TEXT, TEXT]);
+sql!(
+    CREATE_TOKEN,
+    "create_token.sql",
+    [TEXT, BYTEA, TEXT, TEXT_ARRAY, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, INT8, INT8]
+);
+sql!(COUNT_TOKENS, "count_tokens.sql", [TEXT]);
+sql!(LOCK_TOKENS, "lock_tokens.sql", []);
+sql!(FIND_TOKENS, "find_tokens.sql", [TEXT_ARRAY, TIMESTAMPTZ]);
+sql!(LIST_TOKENS, "list_tokens.sql", [TEXT, TIMESTAMPTZ, TEXT, INT8]);
+sql!(REVOKE_TOKEN, "revoke_token.sql", [TEXT, TIMESTAMPTZ]);
+sql!(TOUCH_TOKENS, "touch_tokens.sql", [TEXT_ARRAY, TIMESTAMPTZ]);
 sql!(END_ACTION, "end_action.sql", [UUID, TIMESTAMPTZ, UUID_ARRAY, TEXT]);
 sql!(FIND_ACTION, "find_action.sql", [UUID]);
-sql!(LOG_ACTION, "log_action.sql", [UUID, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, TEXT]);
-sql!(LIST_LOG, "list_log.sql", [TEXT, TEXT, INT8, INT8]);
-sql!(LIST_LOG_OF_RUN, "list_log_of_run.sql", [UUID, TEXT, TEXT, INT8, INT8]);
+sql!(LOG_ACTION, "log_action.sql", [UUID, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, TEXT, TEXT, TEXT]);
+sql!(LIST_LOG, "list_log.sql", [TEXT, TEXT, INT8, INT8, TEXT]);
+sql!(LIST_LOG_OF_RUN, "list_log_of_run.sql", [UUID, TEXT, TEXT, INT8, INT8, TEXT]);
 sql!(LIST_RETENTION, "list_retention.sql", []);
 sql!(SET_RETENTION, "set_retention.sql", [TEXT, TEXT, INT8, INT8, BOOL, BOOL, INT8]);
 sql!(CLEAR_RETENTION, "clear_retention.sql", [TEXT, TEXT]);

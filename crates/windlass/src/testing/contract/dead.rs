@@ -30,12 +30,13 @@ fn action(number: u128) -> ActionId {
 }
 
 fn redrive(number: u128, filter: DeadLetterFilter) -> Redrive {
-    let (id, by) = (action(number), operator("anna@ops"));
+    let (id, by) = (action(number), operator("anna@ops").into());
     Redrive { id, by, filter, after: None, limit: 0, pace: None }
 }
 
 fn discard(number: u128, filter: DeadLetterFilter) -> Discard {
-    Discard { id: action(number), by: operator("anna@ops"), filter, after: None, limit: 0 }
+    let (id, by) = (action(number), operator("anna@ops").into());
+    Discard { id, by, filter, after: None, limit: 0 }
 }
 
 fn any() -> DeadLetterFilter {
@@ -501,7 +502,7 @@ pub(crate) async fn what_operators_do_is_written_down(bench: &Bench<'_>) {
     bench.advance(seconds(1)).await;
     let entry = NewLogEntry {
         id: action(2),
-        by: operator("otto@ops"),
+        by: operator("otto@ops").into(),
         action: Action::CancelRun,
         tenant: None,
         run: Some(run),
@@ -523,7 +524,7 @@ pub(crate) async fn what_operators_do_is_written_down(bench: &Bench<'_>) {
     assert_eq!((all[0].id, all[0].action), (action(2), Action::CancelRun));
     assert_eq!((all[0].at, all[0].detail.clone()), (bench.now().await, entry.detail));
     assert_eq!((all[1].action, all[1].runs.as_slice()), (Action::Redrive, &[run][..]));
-    assert_eq!(all[1].by, operator("anna@ops"));
+    assert_eq!(all[1].by, operator("anna@ops").into());
     assert_eq!(list(LogFilter { run: Some(run), ..LogFilter::default() }).await, all);
     let nobody = LogFilter { run: Some(bench.run_id()), ..LogFilter::default() };
     assert_eq!(list(nobody).await, []);

@@ -51,6 +51,7 @@ mod schedules;
 mod starts;
 mod steps;
 mod timers;
+mod tokens;
 mod traces;
 mod undo;
 mod why;
@@ -305,6 +306,15 @@ macro_rules! store_contract_cases {
                 dead_letters_of_a_run_that_goes_on_are_not_discarded
                 a_batch_of_dead_letters_has_a_limit
                 what_operators_do_is_written_down
+            }
+            tokens {
+                a_token_is_there_as_it_was_made
+                a_token_that_is_made_again_is_the_same
+                only_one_of_many_is_the_first_token
+                a_token_that_was_revoked_stays_so_and_is_listed
+                tokens_are_listed_newest_first_and_by_tenant
+                tokens_that_held_no_more_for_long_go
+                what_was_changed_is_logged_with_token_and_origin
             }
             retention {
                 nothing_goes_unless_a_rule_says_so

@@ -170,7 +170,7 @@ pub(crate) async fn a_failed_run_stays_while_it_has_dead_letters(bench: &Bench<'
     assert_eq!(bench.prune().await, 0);
     let discard = Discard {
         id: ActionId::from_random(1),
-        by: Operator::new("anna").expect("it is a name"),
+        by: Operator::new("anna").expect("it is a name").into(),
         filter: DeadLetterFilter::of_run(first),
         after: None,
         limit: 0,

@@ -20,7 +20,7 @@ pub(super) fn redrive(dice: &mut Dice, known: &Known) -> Option<Verb> {
     let from = dice.chance(50).then(|| any_time(dice, known));
     Some(Verb::Redrive(Redrive {
         id: any_action(dice, known),
-        by: any_operator(dice),
+        by: any_operator(dice).into(),
         filter: any_filter(dice, known),
         after: if dice.chance(20) { known.dead_cursor } else { None },
         limit: dice.pick(&[0, 1, 2, 5, 1_000]),
@@ -34,7 +34,7 @@ pub(super) fn discard(dice: &mut Dice, known: &Known) -> Option<Verb> {
     }
     Some(Verb::Discard(Discard {
         id: any_action(dice, known),
-        by: any_operator(dice),
+        by: any_operator(dice).into(),
         filter: any_filter(dice, known),
         after: if dice.chance(20) { known.dead_cursor } else { None },
         limit: dice.pick(&[1, 1, 2, 5]),

@@ -19,7 +19,7 @@ fn action() -> ActionId {
 }
 
 fn redrive(id: ActionId, run: RunId) -> Redrive {
-    let by = Operator::new("anna@ops").expect("it is a name");
+    let by = Operator::new("anna@ops").expect("it is a name").into();
     let filter = DeadLetterFilter::of_run(run);
     Redrive { id, by, filter, after: None, limit: 0, pace: None }
 }

@@ -1,0 +1,217 @@
+//! `windlass tokens`: who may use a server.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use windlass::store::{Action, NewToken, TokenFilter, TokenRecord};
+use windlass::{Operator, Role, Roles, Tenant, Timestamp, Token, TokenId};
+use windlass_server::token::{mint, tag_of};
+
+use crate::operator::OperatorArguments;
+use crate::session::Session;
+use crate::text::{ago, listing, parse_time, shown};
+
+/// What `windlass tokens` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// Make a token, and show it: once, since nobody keeps it.
+    Create(Create),
+
+    /// List tokens, the newest first, without their secrets.
+    List(List),
+
+    /// Let a token hold no more: every server refuses it within five seconds.
+    Revoke(Revoke),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Create {
+    /// What people call it; what is done with it is logged under this name.
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// What it may be used for: viewer, worker, operator or admin; can be said several times.
+    #[arg(long, value_name = "ROLE", required = true)]
+    role: Vec<Role>,
+
+    /// Whose things it is for; those of all tenants if nothing is said.
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+
+    /// After which time it holds no more, such as 90d; never if nothing is said.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    expires_in: Option<Duration>,
+
+    /// Write the token to this file, which must not be there, instead of showing it.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct List {
+    /// Only those of this tenant.
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+
+    /// Those that hold no more as well.
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Revoke {
+    /// The id of the token, which stands in the middle of it and in the list.
+    #[arg(value_name = "ID")]
+    id: TokenId,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+}
+
+/// Does what the command says.
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    match arguments.command {
+        Command::Create(arguments) => create(arguments, session).await,
+        Command::List(arguments) => list(arguments, session).await,
+        Command::Revoke(arguments) => revoke(arguments, session).await,
+    }
+}
+
+async fn create(arguments: Create, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
+    let name = Operator::new(&arguments.name)?;
+    let tenant = arguments.tenant.map(Tenant::new).transpose()?;
+    let roles = Roles::of(arguments.role).context("a token has at least one role")?;
+    let expires_at = match arguments.expires_in {
+        Some(time) => Some(store.now().await.map_err(windlass::Error::from)? + time),
+        None => None,
+    };
+    let token = mint(roles)?;
+    if let Some(path) = &arguments.out {
+        // Before anyone knows it: a token that nobody has is no use.
+        write_secret(path, &token)?;
+    }
+    let detail = json!({ "token": token.id().as_str(), "name": &name, "roles": roles.to_string() });
+    arguments.operator.note(&windlass, Action::CreateToken, None, Some(&detail)).await?;
+    let new = NewToken { id: token.id(), tag: tag_of(&token), name, roles, tenant, expires_at };
+    let made = store.create_token(new).await.map_err(windlass::Error::from);
+    if let (Err(_), Some(path)) = (&made, &arguments.out) {
+        std::fs::remove_file(path).with_context(|| format!("{} is left over", path.display()))?;
+    }
+    let made = made?;
+    let text = token.text();
+    let document = || {
+        let mut document = json(&made);
+        match &arguments.out {
+            Some(path) => document["file"] = Value::from(path.display().to_string()),
+            None => document["token"] = Value::from(text.expose()),
+        }
+        document
+    };
+    session.tell(document, || match &arguments.out {
+        Some(path) => format!("token {} is in {}\n", made.id, shown(&path.to_string_lossy())),
+        None => format!("{}\n", text.expose()),
+    })?;
+    if arguments.out.is_none() && !session.is_json() {
+        eprintln!(
+            "this is the only time that it is shown; revoke it with: windlass tokens revoke {}",
+            made.id
+        );
+    }
+    Ok(())
+}
+
+/// Writes a token where only its owner reads it.
+pub(crate) fn write_secret(path: &Path, token: &Token) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path);
+    let mut file = file.with_context(|| format!("{} cannot be made", path.display()))?;
+    writeln!(file, "{}", token.text().expose())
+        .with_context(|| format!("{} cannot be written", path.display()))
+}
+
+async fn list(arguments: List, session: &Session) -> anyhow::Result<()> {
+    let (_, store) = session.connect().await?;
+    let now = store.now().await.map_err(windlass::Error::from)?;
+    let tenant = arguments.tenant.map(Tenant::new).transpose()?;
+    let mut filter = TokenFilter { tenant, ..TokenFilter::default() };
+    let mut tokens = Vec::new();
+    loop {
+        let page = store.list_tokens(filter.clone()).await.map_err(windlass::Error::from)?;
+        tokens.extend(page.tokens.into_iter().filter(|it| arguments.all || it.holds_at(now)));
+        match page.next {
+            Some(next) => filter.after = Some(next),
+            None => break,
+        }
+    }
+    let document = || Value::from(tokens.iter().map(json).collect::<Vec<_>>());
+    session.tell(document, || table(&tokens, now))
+}
+
+async fn revoke(arguments: Revoke, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
+    let detail = json!({ "token": arguments.id.as_str() });
+    arguments.operator.note(&windlass, Action::RevokeToken, None, Some(&detail)).await?;
+    let token = store.revoke_token(arguments.id).await.map_err(windlass::Error::from)?;
+    session.tell(
+        || json(&token),
+        || format!("token {} ({}) holds no more\n", token.id, shown(token.name.as_str())),
+    )
+}
+
+fn json(token: &TokenRecord) -> Value {
+    let roles: Vec<&str> = token.roles.iter().map(Role::word).collect();
+    let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
+    json!({
+        "id": token.id.as_str(),
+        "name": token.name,
+        "roles": roles,
+        "tenant": token.tenant,
+        "created_at": token.created_at.to_string(),
+        "expires_at": time(token.expires_at),
+        "last_used_at": time(token.last_used_at),
+        "revoked_at": time(token.revoked_at),
+    })
+}
+
+fn table(tokens: &[TokenRecord], now: Timestamp) -> String {
+    if tokens.is_empty() {
+        return "there are no tokens\n".to_owned();
+    }
+    let header = ["id", "name", "roles", "tenant", "made", "used", "holds"];
+    let row = |token: &TokenRecord| {
+        let tenant = token.tenant.as_ref();
+        let holds = match (token.revoked_at, token.expires_at) {
+            (Some(at), _) => format!("revoked {at}"),
+            (None, Some(at)) if at <= now => format!("expired {at}"),
+            (None, Some(at)) => format!("until {at}"),
+            (None, None) => "yes".to_owned(),
+        };
+        vec![
+            token.id.to_string(),
+            shown(token.name.as_str()),
+            token.roles.to_string(),
+            tenant.map_or_else(|| "all".to_owned(), |tenant| shown(tenant.as_str())),
+            ago(Some(token.created_at), now),
+            ago(token.last_used_at, now),
+            holds,
+        ]
+    };
+    listing(&header, &[], tokens.iter().map(row))
+}

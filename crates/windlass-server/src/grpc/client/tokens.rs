@@ -1,0 +1,42 @@
+//! Who may use the server.
+
+use windlass::store::{Action, NewToken, TokenFilter};
+use windlass::wire::{Wire, parse};
+use windlass_core::TokenId;
+use windlass_proto::v1;
+
+use super::{About, Caller, Refused};
+use crate::token;
+
+pub(super) async fn create_token(
+    caller: &Caller,
+    message: v1::NewToken,
+) -> Result<v1::TokenRecord, Refused> {
+    let new = NewToken::from_wire(message)?;
+    token::check_new(&caller.identity, &new)?;
+    let detail = token::detail(new.id, &new.name, new.roles);
+    let about = About { tenant: new.tenant.clone(), run: None };
+    caller.note(Action::CreateToken, about, Some(detail)).await?;
+    Ok(caller.store.create_token(new).await?.to_wire())
+}
+
+pub(super) async fn list_tokens(
+    caller: &Caller,
+    message: v1::ListTokensRequest,
+) -> Result<v1::TokenPage, Refused> {
+    let filter = TokenFilter::from_wire(message)?;
+    let tenant = caller.identity.looks_at(filter.tenant)?;
+    Ok(caller.store.list_tokens(TokenFilter { tenant, ..filter }).await?.to_wire())
+}
+
+pub(super) async fn revoke_token(
+    caller: &Caller,
+    message: v1::RevokeTokenRequest,
+) -> Result<v1::TokenRecord, Refused> {
+    let id: TokenId = parse("id", &message.id)?;
+    let record = token::find(&caller.identity, &*caller.store, id).await?;
+    let detail = token::detail(id, &record.name, record.roles);
+    let about = About { tenant: record.tenant, run: None };
+    caller.note(Action::RevokeToken, about, Some(detail)).await?;
+    Ok(caller.store.revoke_token(id).await?.to_wire())
+}

@@ -1,0 +1,234 @@
+//! The tokens that this server was shown, and whether they hold still.
+//!
+//! Who shows a token is looked up once; after that, all tokens that are in use are looked up
+//! together every two seconds, so that one that was revoked is refused within five, and what it has
+//! open is closed. Unknown ids and wrong secrets take the same way and the same time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use windlass::store::{Store, StoreError, StoredToken, TokenRecord, TokenTag};
+use windlass::{Token, TokenId};
+
+use crate::problem::Problem;
+use crate::token::verifies;
+
+/// How often tokens that are in use are looked up again.
+const LOOK_PAUSE: Duration = Duration::from_secs(2);
+
+/// How old what is known of a token may be. With the time a look takes, one that was revoked
+/// anywhere is refused everywhere within five seconds.
+const KNOWN_MAX_AGE: Duration = Duration::from_secs(4);
+
+/// How long a look may take before it counts for nothing.
+const LOOK_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// A token that was not used for so long is forgotten until it is shown again.
+const UNUSED_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is written down that a token was used.
+const TOUCH_PAUSE: Duration = Duration::from_secs(60);
+
+/// The most tokens that are known at once, those that are none included.
+const KNOWN_MAX: usize = 10_000;
+
+/// The most lookups of tokens that are not known, at once: whoever makes ids up must not keep the
+/// database from its work.
+const LOOKUPS_MAX: usize = 4;
+
+/// What was found of a token.
+pub(crate) struct Pass {
+    token: StoredToken,
+    /// When it was looked up, by our clock.
+    looked_at: Instant,
+    over: CancellationToken,
+    /// As many of these as there are passes of the token, one more for it being known.
+    _held: Arc<()>,
+}
+
+impl Pass {
+    /// The token.
+    pub(crate) fn record(&self) -> &TokenRecord {
+        &self.token.record
+    }
+
+    /// Ends when the token holds no more.
+    pub(crate) fn over(&self) -> &CancellationToken {
+        &self.over
+    }
+
+    fn holds(&self) -> bool {
+        let now = self.token.at + self.looked_at.elapsed();
+        !self.over.is_cancelled() && self.token.record.holds_at(now)
+    }
+}
+
+/// What whoever shows a token that does not hold is told, whatever is wrong with it.
+pub(crate) fn is_over() -> Problem {
+    let why = "the token is not one that holds: it is unknown, revoked or expired";
+    Problem::unauthenticated(why)
+}
+
+/// What is known of an id.
+struct Known {
+    pass: Option<Arc<Pass>>,
+    held: Arc<()>,
+    looked_at: Instant,
+    used_at: Instant,
+    touched_at: Option<Instant>,
+}
+
+/// The tokens that are known.
+pub(crate) struct Passes {
+    store: Arc<dyn Store>,
+    known: Mutex<HashMap<TokenId, Known>>,
+    lookups: Semaphore,
+}
+
+impl Passes {
+    /// Those of a store.
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Passes { store, known: Mutex::default(), lookups: Semaphore::new(LOOKUPS_MAX) }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<TokenId, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose token this is, if it holds.
+    pub(crate) async fn admit(&self, token: &Token) -> Result<Arc<Pass>, Problem> {
+        let pass = match self.recall(token.id()) {
+            Some(pass) => pass,
+            None => self.look_up(token.id()).await?,
+        };
+        let nobody = TokenTag([0; 32]);
+        let tag = pass.as_ref().map_or(&nobody, |pass| &pass.token.tag);
+        let is_right = verifies(token, tag);
+        match pass.filter(|_| is_right) {
+            Some(pass) if pass.holds() => Ok(pass),
+            refused => {
+                let why = if refused.is_some() { "it is over" } else { "it is not one of ours" };
+                tracing::info!(token = %token.id(), why, "a token is refused");
+                Err(is_over())
+            }
+        }
+    }
+
+    /// What is known of an id, if that is not too old.
+    fn recall(&self, id: TokenId) -> Option<Option<Arc<Pass>>> {
+        let mut known = self.known();
+        let it = known.get_mut(&id).filter(|it| it.looked_at.elapsed() <= KNOWN_MAX_AGE)?;
+        it.used_at = Instant::now();
+        Some(it.pass.clone())
+    }
+
+    async fn look_up(&self, id: TokenId) -> Result<Option<Arc<Pass>>, Problem> {
+        // Never closed.
+        let _turn = self.lookups.acquire().await;
+        if let Some(pass) = self.recall(id) {
+            return Ok(pass);
+        }
+        let began = Instant::now();
+        let found = self.find(vec![id]).await?.pop();
+        Ok(self.note(id, found, began))
+    }
+
+    async fn find(&self, ids: Vec<TokenId>) -> Result<Vec<StoredToken>, StoreError> {
+        let late = |_| StoreError::Unavailable("tokens cannot be looked up in time".to_owned());
+        tokio::time::timeout(LOOK_TIME_MAX, self.store.find_tokens(ids)).await.map_err(late)?
+    }
+
+    /// Notes what a look that began then has found.
+    fn note(
+        &self,
+        id: TokenId,
+        found: Option<StoredToken>,
+        looked_at: Instant,
+    ) -> Option<Arc<Pass>> {
+        let mut known = self.known();
+        if known.len() >= KNOWN_MAX && !known.contains_key(&id) {
+            known.retain(|_, it| it.pass.is_some());
+        }
+        let before = known.get(&id);
+        let over = before.and_then(|it| it.pass.as_ref()).map(|pass| pass.over.clone());
+        let over = over.unwrap_or_default();
+        let held = before.map(|it| Arc::clone(&it.held)).unwrap_or_default();
+        let pass = found.map(|token| {
+            let (over, held) = (over.clone(), Arc::clone(&held));
+            Arc::new(Pass { token, looked_at, over, _held: held })
+        });
+        if !pass.as_ref().is_some_and(|pass| pass.holds()) {
+            over.cancel();
+        }
+        let used_at = before.map_or(looked_at, |it| it.used_at);
+        let touched_at = before.and_then(|it| it.touched_at);
+        if known.len() < KNOWN_MAX || known.contains_key(&id) {
+            let it = Known { pass: pass.clone(), held, looked_at, used_at, touched_at };
+            known.insert(id, it);
+        }
+        pass
+    }
+
+    /// Looks all tokens that are in use up again and again.
+    pub(crate) async fn keep_fresh(&self) {
+        loop {
+            tokio::time::sleep(LOOK_PAUSE).await;
+            if let Err(error) = self.look_again().await {
+                tracing::warn!(%error, "tokens cannot be looked up");
+            }
+        }
+    }
+
+    async fn look_again(&self) -> Result<(), StoreError> {
+        let began = Instant::now();
+        let ids = self.in_use();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let mut found: HashMap<TokenId, StoredToken> = self
+            .find(ids.clone())
+            .await?
+            .into_iter()
+            .map(|token| (token.record.id, token))
+            .collect();
+        for id in ids {
+            self.note(id, found.remove(&id), began);
+        }
+        let used = self.to_touch();
+        if used.is_empty() { Ok(()) } else { self.store.touch_tokens(used).await }
+    }
+
+    /// Forgets who was not seen for long and has nothing open; answers the others.
+    fn in_use(&self) -> Vec<TokenId> {
+        let mut known = self.known();
+        known.retain(|_, it| {
+            // By someone with the newest pass, or with an older one.
+            let is_open = it.pass.as_ref().is_some_and(|pass| Arc::strong_count(pass) > 1)
+                || Arc::strong_count(&it.held) > 2;
+            let unused_max = if it.pass.is_some() { UNUSED_MAX } else { KNOWN_MAX_AGE };
+            is_open || it.used_at.elapsed() < unused_max
+        });
+        known.iter().filter(|(_, it)| it.pass.is_some()).map(|(id, _)| *id).collect()
+    }
+
+    /// Those that were used since that was last written down.
+    fn to_touch(&self) -> Vec<TokenId> {
+        let now = Instant::now();
+        let mut known = self.known();
+        let is_due = |it: &&mut Known| {
+            let is_new = it.touched_at.is_none_or(|at| it.used_at > at);
+            let was_long_ago = it.touched_at.is_none_or(|at| now - at >= TOUCH_PAUSE);
+            it.pass.is_some() && is_new && was_long_ago
+        };
+        let due = known.iter_mut().map(|(id, it)| (*id, it)).filter(|(_, it)| is_due(it));
+        due.map(|(id, it)| {
+            it.touched_at = Some(now);
+            id
+        })
+        .collect()
+    }
+}
