@@ -1,0 +1,194 @@
+//! Who is let in: tokens, from the first to the last.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::{Method, Request};
+use serde_json::{Value, json};
+use windlass::store::NewToken;
+use windlass::{Operator, Role, Roles, Secret, Tenant, Windlass};
+use windlass_server::token::{mint, tag_of};
+use windlass_server::{Access, ServerOptions};
+
+use crate::support::{Answer, TestServer, single, soon};
+
+/// A server that asks for tokens.
+pub(crate) async fn guarded() -> TestServer {
+    TestServer::with(ServerOptions::new(Access::tokens())).await
+}
+
+/// A token that was made at the database.
+pub(crate) async fn token_of(windlass: &Windlass, role: Role, tenant: Option<&str>) -> Secret {
+    let made = mint(Roles::from(role)).expect("there is randomness");
+    let tenant = tenant.map(|tenant| Tenant::new(tenant).expect("it is a name"));
+    let name = Operator::new(format!("the {role}")).expect("it is a name");
+    let (id, tag) = (made.id(), tag_of(&made));
+    let new = NewToken { id, tag, name, roles: role.into(), tenant, expires_at: None };
+    windlass.store().create_token(new).await.expect("there is room");
+    made.text()
+}
+
+impl TestServer {
+    pub(crate) fn request_as(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: &str,
+    ) -> Request<Full<Bytes>> {
+        let mut request = self.request(method, path);
+        if !token.is_empty() {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        request.body(Full::new(Bytes::from(body.to_owned()))).expect("it is a request")
+    }
+
+    async fn get_as(&self, token: &Secret, path: &str) -> Answer {
+        self.answer(self.request_as(token.expose(), Method::GET, path, "")).await
+    }
+
+    async fn post_as(&self, token: &Secret, path: &str, body: Value) -> Answer {
+        let request = self.request_as(token.expose(), Method::POST, path, &body.to_string());
+        self.answer(request).await
+    }
+}
+
+#[tokio::test]
+async fn whoever_shows_no_token_that_holds_is_told_the_same_whatever_is_wrong_with_it() {
+    let server = guarded().await;
+    let good = token_of(&server.windlass, Role::Viewer, None).await;
+    assert_eq!(server.get_as(&good, "/v1/runs").await.status, 200);
+    let shown = |text: String| {
+        let server = &server;
+        async move { server.get_as(&Secret::from(text), "/v1/runs").await }
+    };
+    let unknown = mint(Role::Viewer.into()).expect("there is randomness").text();
+    let unknown = shown(unknown.expose().to_owned()).await;
+    let detail = unknown.problem(401, "WL-0015");
+    assert_eq!(unknown.headers["www-authenticate"], "Bearer");
+    // The right id and another secret.
+    let id = windlass::Token::parse(good.expose()).expect("it is one").id();
+    let forged = windlass::Token::new(Role::Viewer, id, &[7; 32]).text();
+    assert_eq!(shown(forged.expose().to_owned()).await.problem(401, "WL-0015"), detail);
+    // What it says it is counts for nothing: the roles are in the database.
+    let claimed = good.expose().replace("wl_viewer_", "wl_admin_");
+    assert!(shown(claimed).await.problem(401, "WL-0015").contains("checksum"));
+    let cut = good.expose()[..good.expose().len() - 1].to_owned();
+    assert!(shown(cut).await.problem(401, "WL-0015").contains("checksum"));
+    assert_eq!(server.get("/v1/runs").await.status, 401);
+    assert_eq!(server.get("/healthz").await.status, 200, "that is for everyone");
+}
+
+#[tokio::test]
+async fn a_token_that_is_made_over_http_is_shown_once_and_revoked_everywhere() {
+    let server = guarded().await;
+    let admin = token_of(&server.windlass, Role::Admin, None).await;
+    let body = json!({ "name": "ci", "roles": ["viewer", "operator"], "expires_in_ms": 60_000 });
+    let made = server.post_as(&admin, "/v1/tokens", body).await.ok(201);
+    let (id, token) = (made["id"].as_str().unwrap(), Secret::from(made["token"].as_str().unwrap()));
+    assert!(token.expose().starts_with(&format!("wl_operator_{id}_")), "{made}");
+    let listed = server.get_as(&admin, "/v1/tokens").await.ok(200).to_string();
+    let secret = windlass::Token::parse(token.expose()).unwrap();
+    assert!(listed.contains(id) && !listed.contains(secret.secret().expose()));
+    assert_eq!(server.get_as(&token, "/v1/runs").await.status, 200);
+
+    // What it has open is closed with it, here and at any other server.
+    let other = TestServer::on(server.windlass.clone(), ServerOptions::new(Access::tokens())).await;
+    let mut streams = Vec::new();
+    for at in [&server, &other] {
+        let request = at.request_as(token.expose(), Method::GET, "/v1/runs/stream", "");
+        let stream = at.send(request).await;
+        assert_eq!(stream.status(), 200);
+        streams.push(stream.into_body());
+    }
+    let request = server.request_as(
+        admin.expose(),
+        Method::DELETE,
+        &format!("/v1/tokens/{id}"),
+        "",
+    );
+    let revoked = server.answer(request).await.ok(200);
+    assert!(revoked["revoked_at"].is_string(), "{revoked}");
+    for stream in streams {
+        soon("the stream ends", stream.collect()).await.expect("it ends well");
+    }
+    for at in [&server, &other] {
+        let refused = async {
+            while at.get_as(&token, "/v1/runs").await.status != 401 {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("the token is refused", refused).await;
+    }
+    let log = server.get_as(&admin, "/v1/log").await.ok(200);
+    let entries = log["entries"].as_array().unwrap();
+    let actions: Vec<_> = entries.iter().map(|it| it["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["revoke_token", "create_token"]);
+    assert!(entries.iter().all(|it| it["by"] == "the admin" && it["origin"] == "127.0.0.1"));
+    assert!(!log.to_string().contains(secret.secret().expose()));
+}
+
+#[tokio::test]
+async fn who_has_one_tenant_makes_tokens_for_that_one_and_sees_no_others() {
+    let server = guarded().await;
+    let own = token_of(&server.windlass, Role::Admin, Some("acme")).await;
+    let all = token_of(&server.windlass, Role::Viewer, None).await;
+    let body = |tenant: Value| json!({ "name": "x", "roles": ["viewer"], "tenant": tenant });
+    let made = server.post_as(&own, "/v1/tokens", body(Value::Null)).await.ok(201);
+    assert_eq!(made["tenant"], "acme", "nothing else can be meant");
+    assert_eq!(server.post_as(&own, "/v1/tokens", body(json!("bolt"))).await.status, 403);
+    let listed = server.get_as(&own, "/v1/tokens").await.ok(200);
+    assert_eq!(listed["tokens"].as_array().unwrap().len(), 2, "{listed}");
+    let id = windlass::Token::parse(all.expose()).unwrap().id();
+    let path = format!("/v1/tokens/{id}");
+    let request = server.request_as(own.expose(), Method::DELETE, &path, "");
+    assert!(server.answer(request).await.problem(404, "WL-0004").contains("does not exist"));
+}
+
+#[tokio::test]
+async fn a_run_says_who_started_it() {
+    let server = guarded().await;
+    let worker = token_of(&server.windlass, Role::Worker, None).await;
+    let body = json!({ "name": "w", "slots": 1, "workflows": [single("mail")] });
+    server.post_as(&worker, "/v1/workers", body).await.ok(201);
+    let forged = json!({ "windlass.by": "someone else", "a": "b" });
+    let body = json!({ "workflow": "mail", "version": 1, "input": 1, "metadata": forged });
+    let started = server.post_as(&worker, "/v1/runs", body).await.ok(201);
+    let path = format!("/v1/runs/{}", started["id"].as_str().unwrap());
+    let run = server.get_as(&worker, &path).await.ok(200);
+    let id = windlass::Token::parse(worker.expose()).unwrap().id();
+    assert_eq!(run["metadata"]["windlass.by"], format!("the worker ({id}, 127.0.0.1)"));
+    assert_eq!(run["metadata"]["a"], "b");
+}
+
+#[tokio::test]
+async fn a_token_that_is_used_is_noted_and_one_whose_time_is_over_is_refused() {
+    let server = guarded().await;
+    let store = server.windlass.store();
+    let made = mint(Role::Viewer.into()).expect("there is randomness");
+    let name = Operator::new("short").expect("it is a name");
+    let (id, tag, roles) = (made.id(), tag_of(&made), Role::Viewer.into());
+    let expires_at = Some(store.now().await.expect("there is a clock"));
+    let new = NewToken { id, tag, name, roles, tenant: None, expires_at };
+    store.create_token(new).await.expect("there is room");
+    assert_eq!(server.get_as(&made.text(), "/v1/runs").await.status, 401);
+
+    let viewer = token_of(&server.windlass, Role::Viewer, None).await;
+    assert_eq!(server.get_as(&viewer, "/v1/runs").await.status, 200);
+    let id = windlass::Token::parse(viewer.expose()).expect("it is one").id();
+    let noted = async {
+        loop {
+            let found = store.find_tokens(vec![id]).await.expect("it is read");
+            if found[0].record.last_used_at.is_some() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    soon("it is noted", noted).await;
+}
