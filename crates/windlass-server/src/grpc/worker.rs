@@ -20,7 +20,7 @@ use windlass::wire::{
     write_to_undo,
 };
 use windlass::worker::{LEASE_MIN, SETTING_MAX, SLOTS_MAX};
-use windlass_core::{Call, ClaimSeq, QueueName, TaskId, WorkerId, WorkerName};
+use windlass_core::{Call, ClaimSeq, QueueName, TaskId, Tenant, WorkerId, WorkerName};
 use windlass_proto::v1::worker_reply::Reply;
 use windlass_proto::v1::worker_request::Request as Asked;
 use windlass_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
@@ -306,6 +306,7 @@ impl Session {
             owner: owns.then_some(worker),
             queues: hello.info.queues.clone().into(),
             handlers: hello.workflows().into(),
+            tenant: None,
         };
         let store = &self.shared.store;
         store.join(hello).await?;
@@ -320,7 +321,11 @@ impl Session {
     fn claim_request(&self, claim: v1::Claim) -> Result<(ClaimRequest, Kind), Refused> {
         let worker: WorkerId = parse("worker", &claim.worker)?;
         let said = self.workers().get(&worker).map(|known| known.kind.clone());
-        let kind = if claim.queues.is_empty() && claim.workflows.is_empty() {
+        let tenant = match claim.tenant.as_str() {
+            "" => None,
+            tenant => Some(name("tenant", Tenant::new(tenant))?),
+        };
+        let mut kind = if claim.queues.is_empty() && claim.workflows.is_empty() {
             let unknown = || WireError::new("worker", "has not said hello on this stream");
             said.ok_or_else(unknown)?
         } else {
@@ -329,8 +334,10 @@ impl Session {
                 owner: said.and_then(|said| said.owner),
                 queues: name("queues", queues)?.into(),
                 handlers: read_all("workflows", claim.workflows)?.into(),
+                tenant: None,
             }
         };
+        kind.tenant = tenant;
         let request = ClaimRequest {
             worker,
             seq: ClaimSeq(large("seq", claim.seq)?),
@@ -338,6 +345,7 @@ impl Session {
             handlers: Arc::clone(&kind.handlers),
             limit: claim.limit as usize,
             is_poll: claim.is_poll,
+            tenant: kind.tenant.clone(),
         };
         Ok((request, kind))
     }

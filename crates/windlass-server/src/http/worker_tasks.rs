@@ -94,6 +94,7 @@ async fn claim_tasks(
         handlers: handlers.into(),
         limit: body.limit as usize,
         is_poll: false,
+        tenant: None,
     };
     let wait = Duration::from_millis(body.wait_ms);
     let claimed = claim(&app, request, wait).await?;
