@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use tokio_util::sync::CancellationToken;
-use windlass::store::{AUTHOR_METADATA, Author, METADATA_PAIRS_MAX, NewRun, Store};
+use windlass::store::{AUTHOR_METADATA, Author, METADATA_PAIRS_MAX, NewRun, Scopes, Store};
 use windlass::{Operator, Role, Roles, Tenant, Token, TokenId};
 
 use crate::connections::Origin;
@@ -67,11 +67,22 @@ impl Access {
 pub(crate) struct Door {
     access: Access,
     passes: Passes,
+    store: Arc<dyn Store>,
+    scopes: Scopes,
 }
 
 impl Door {
     pub(crate) fn new(access: Access, store: Arc<dyn Store>) -> Self {
-        Door { access, passes: Passes::new(store) }
+        let (passes, scopes) = (Passes::new(Arc::clone(&store)), Scopes::new(Arc::clone(&store)));
+        Door { access, passes, store, scopes }
+    }
+
+    /// The store as whoever has this tenant, or all of them, may use it.
+    fn store_of(&self, tenant: Option<&Tenant>) -> Arc<dyn Store> {
+        match tenant {
+            None => Arc::clone(&self.store),
+            Some(tenant) => self.scopes.of(tenant),
+        }
     }
 
     /// Keeps what is known of tokens up to date.
@@ -89,15 +100,19 @@ impl Door {
             Kind::InsecureDev(tenant) => {
                 let name = Operator::new("insecure-dev")?;
                 let (roles, tenant) = (Roles::from(Role::Admin), tenant.clone());
-                Identity { name, roles, tenant, origin, pass: None }
+                let store = self.store_of(tenant.as_ref());
+                Identity { name, roles, tenant, origin, pass: None, store }
             }
             Kind::Tokens if need.right == Right::Open => {
                 let (name, roles) = (Operator::new("anyone")?, Roles::from(Role::Viewer));
-                return Ok(Identity { name, roles, tenant: None, origin, pass: None });
+                let store = self.store_of(None);
+                return Ok(Identity { name, roles, tenant: None, origin, pass: None, store });
             }
             Kind::Tokens => {
                 let token = token_of(&request.headers)?;
-                Identity::of(self.passes.admit(&token).await?, origin)
+                let pass = self.passes.admit(&token).await?;
+                let store = self.store_of(pass.record().tenant.as_ref());
+                Identity::of(pass, origin, store)
             }
         };
         identity.check(need)?;
@@ -129,13 +144,14 @@ pub struct Identity {
     tenant: Option<Tenant>,
     origin: Option<String>,
     pass: Option<Arc<Pass>>,
+    store: Arc<dyn Store>,
 }
 
 impl Identity {
-    fn of(pass: Arc<Pass>, origin: Option<String>) -> Self {
+    fn of(pass: Arc<Pass>, origin: Option<String>, store: Arc<dyn Store>) -> Self {
         let record = pass.record();
         let (name, roles, tenant) = (record.name.clone(), record.roles, record.tenant.clone());
-        Identity { name, roles, tenant, origin, pass: Some(pass) }
+        Identity { name, roles, tenant, origin, pass: Some(pass), store }
     }
 
     /// Refuses what it may not do.
@@ -149,6 +165,11 @@ impl Identity {
             Reach::Tenant => Ok(()),
             Reach::All => self.for_all_tenants(),
         }
+    }
+
+    /// The store as it may use it: who has one tenant is given no other's things by it.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 
     /// What it is called in the log.
@@ -256,7 +277,7 @@ impl Identity {
 
 impl std::fmt::Debug for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Identity { name, roles, tenant, origin, pass: _ } = self;
+        let Identity { name, roles, tenant, origin, .. } = self;
         let mut shown = f.debug_struct("Identity");
         shown.field("name", name).field("roles", roles).field("tenant", tenant);
         shown.field("origin", origin).finish_non_exhaustive()
@@ -325,6 +346,7 @@ mod tests {
             tenant,
             origin: None,
             pass: None,
+            store: Arc::new(windlass::store::MemoryStore::new()),
         }
     }
 

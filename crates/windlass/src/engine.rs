@@ -176,6 +176,13 @@ impl Windlass {
         &self.store
     }
 
+    /// The same engine on another view of its store, such as that of one tenant. What is counted is
+    /// counted together.
+    #[must_use]
+    pub fn through(&self, store: Arc<dyn Store>) -> Self {
+        Windlass { store, starter: Arc::default(), ..self.clone() }
+    }
+
     /// What was counted of what this engine does.
     pub(crate) fn counted(&self) -> &Arc<Metrics> {
         &self.metrics

@@ -659,6 +659,9 @@ pub struct Claim {
     /// Whether it expects none: the last claim found none, and no HINT came since.
     #[prost(bool, tag = "7")]
     pub is_poll: bool,
+    /// Only tasks of this tenant; those of all tenants if it is empty.
+    #[prost(string, tag = "8")]
+    pub tenant: ::prost::alloc::string::String,
 }
 /// Tasks that are leased to a worker.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -27,7 +27,6 @@ use crate::identity::Identity;
 
 /// What clients ask of a store.
 pub(super) struct ClientApi {
-    store: Arc<dyn Store>,
     waiters: waiting::Waiters,
     stopping: CancellationToken,
 }
@@ -78,10 +77,10 @@ impl From<Tenant> for About {
 type Answer<T> = Result<Response<T>, Status>;
 
 impl ClientApi {
-    /// What clients ask of this store. Calls that wait come to their end when `stopping` is
-    /// cancelled.
-    pub(super) fn new(store: Arc<dyn Store>, stopping: CancellationToken) -> Self {
-        ClientApi { store, waiters: waiting::Waiters::default(), stopping }
+    /// What clients ask, each of the store that it may use. Calls that wait come to their end when
+    /// `stopping` is cancelled.
+    pub(super) fn new(stopping: CancellationToken) -> Self {
+        ClientApi { waiters: waiting::Waiters::default(), stopping }
     }
 
     /// The service, with its limits.
@@ -94,7 +93,8 @@ impl ClientApi {
     /// Lets a call in, or not.
     fn admit<T>(&self, request: Request<T>) -> Result<(Caller, T), Status> {
         let identity = super::admit(&request)?;
-        Ok((Caller { store: Arc::clone(&self.store), identity }, request.into_inner()))
+        let store = Arc::clone(identity.store());
+        Ok((Caller { store, identity }, request.into_inner()))
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use windlass::store::{HandlerKey, Hints};
-use windlass_core::{QueueName, WorkerId};
+use windlass_core::{QueueName, Tenant, WorkerId};
 
 use super::replies::Hinter;
 
@@ -26,6 +26,8 @@ pub(crate) struct Kind {
     pub(crate) owner: Option<WorkerId>,
     pub(crate) queues: Arc<[QueueName]>,
     pub(crate) handlers: Arc<[HandlerKey]>,
+    /// The tenant whose tasks alone it claims, if that is so.
+    pub(crate) tenant: Option<Tenant>,
 }
 
 /// How a worker is woken.
@@ -201,7 +203,7 @@ mod tests {
     }
 
     fn kind() -> Kind {
-        Kind { owner: None, queues: Arc::new([]), handlers: Arc::new([]) }
+        Kind { owner: None, queues: Arc::new([]), handlers: Arc::new([]), tenant: None }
     }
 
     fn sleep(idle: &Idle, worker: u128, began: Began) -> oneshot::Receiver<()> {

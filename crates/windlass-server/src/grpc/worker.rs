@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::{Stream, StreamExt as _};
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status, Streaming};
 use windlass::remote::MESSAGE_BYTES_MAX;
 use windlass::store::{
@@ -20,7 +20,7 @@ use windlass::wire::{
     write_to_undo,
 };
 use windlass::worker::{LEASE_MIN, SETTING_MAX, SLOTS_MAX};
-use windlass_core::{Call, ClaimSeq, QueueName, TaskId, WorkerId, WorkerName};
+use windlass_core::{Call, ClaimSeq, QueueName, TaskId, Tenant, WorkerId, WorkerName};
 use windlass_proto::v1::worker_reply::Reply;
 use windlass_proto::v1::worker_request::Request as Asked;
 use windlass_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
@@ -30,6 +30,7 @@ use super::gather::{Gather, WAYS};
 use super::idle::{Idle, Kind, Wake};
 use super::replies::{Listener, Replies};
 use super::sizes::tell_tasks;
+use crate::identity::Identity;
 
 /// The most requests of one stream that are under way: who says more is not read until some are
 /// answered.
@@ -49,8 +50,12 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 const RESULTS_MANY: usize = 50;
 
 /// The door for workers.
-#[derive(Clone)]
-pub(super) struct WorkerApi(Arc<Shared>);
+pub(super) struct WorkerApi {
+    /// For those of all tenants.
+    shared: Arc<Shared>,
+    /// For those of one tenant each, who share nothing with others.
+    scoped: Mutex<HashMap<Tenant, Arc<Shared>>>,
+}
 
 struct Shared {
     store: Arc<dyn Store>,
@@ -61,17 +66,43 @@ struct Shared {
     checkpoints: Arc<Gather<Checkpoint, Answer>>,
     takes: Arc<Gather<TakeSignal, Taken>>,
     ending: CancellationToken,
+    /// Nobody watches for those who are gone.
+    _watching: DropGuard,
 }
 
 impl WorkerApi {
     /// A door to a store, until `ending`.
     pub(super) fn new(store: Arc<dyn Store>, ending: CancellationToken) -> Self {
+        WorkerApi { shared: Shared::new(store, ending), scoped: Mutex::default() }
+    }
+
+    /// What those share who may do the same as this one.
+    fn shared_by(&self, identity: &Identity) -> Arc<Shared> {
+        let Some(tenant) = identity.tenant() else { return Arc::clone(&self.shared) };
+        let mut scoped = self.scoped.lock().unwrap_or_else(PoisonError::into_inner);
+        // Kept while someone of the tenant is there.
+        scoped.retain(|of, shared| of == tenant || Arc::strong_count(shared) > 1);
+        let new = || Shared::new(Arc::clone(identity.store()), self.shared.ending.clone());
+        Arc::clone(scoped.entry(tenant.clone()).or_insert_with(new))
+    }
+
+    /// The service, with its limits.
+    pub(super) fn into_service(self) -> WorkerServiceServer<WorkerApi> {
+        WorkerServiceServer::new(self)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+}
+
+impl Shared {
+    fn new(store: Arc<dyn Store>, ending: CancellationToken) -> Arc<Self> {
         let idle = Arc::new(Idle::new(store.work_hints()));
         let watching = Arc::clone(&idle).watch();
-        tokio::spawn(ending.clone().run_until_cancelled_owned(watching));
+        let watched = ending.child_token();
+        tokio::spawn(watched.clone().run_until_cancelled_owned(watching));
         let (one, two, three, four) = (store.clone(), store.clone(), store.clone(), store.clone());
         let five = Arc::clone(&store);
-        WorkerApi(Arc::new(Shared {
+        Arc::new(Shared {
             store,
             idle,
             claims: Gather::of_alike(
@@ -98,14 +129,8 @@ impl WorkerApi {
                 Box::pin(async move { store.take_signals(batch).await })
             }),
             ending,
-        }))
-    }
-
-    /// The service, with its limits.
-    pub(super) fn into_service(self) -> WorkerServiceServer<WorkerApi> {
-        WorkerServiceServer::new(self)
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+            _watching: watched.drop_guard(),
+        })
     }
 }
 
@@ -119,8 +144,11 @@ impl WorkerService for WorkerApi {
     ) -> Result<Response<Self::WorkStream>, Status> {
         let identity = super::admit(&request)?;
         let (replies, outbound) = Replies::new();
-        let session =
-            Arc::new(Session { shared: Arc::clone(&self.0), replies, workers: Mutex::default() });
+        let session = Arc::new(Session {
+            shared: self.shared_by(&identity),
+            replies,
+            workers: Mutex::default(),
+        });
         tokio::spawn(identity.over().run_until_cancelled_owned(session.read(request.into_inner())));
         Ok(Response::new(super::until_over(identity, outbound.map(Ok))))
     }
@@ -306,6 +334,7 @@ impl Session {
             owner: owns.then_some(worker),
             queues: hello.info.queues.clone().into(),
             handlers: hello.workflows().into(),
+            tenant: None,
         };
         let store = &self.shared.store;
         store.join(hello).await?;
@@ -320,7 +349,11 @@ impl Session {
     fn claim_request(&self, claim: v1::Claim) -> Result<(ClaimRequest, Kind), Refused> {
         let worker: WorkerId = parse("worker", &claim.worker)?;
         let said = self.workers().get(&worker).map(|known| known.kind.clone());
-        let kind = if claim.queues.is_empty() && claim.workflows.is_empty() {
+        let tenant = match claim.tenant.as_str() {
+            "" => None,
+            tenant => Some(name("tenant", Tenant::new(tenant))?),
+        };
+        let mut kind = if claim.queues.is_empty() && claim.workflows.is_empty() {
             let unknown = || WireError::new("worker", "has not said hello on this stream");
             said.ok_or_else(unknown)?
         } else {
@@ -329,8 +362,10 @@ impl Session {
                 owner: said.and_then(|said| said.owner),
                 queues: name("queues", queues)?.into(),
                 handlers: read_all("workflows", claim.workflows)?.into(),
+                tenant: None,
             }
         };
+        kind.tenant = tenant;
         let request = ClaimRequest {
             worker,
             seq: ClaimSeq(large("seq", claim.seq)?),
@@ -338,6 +373,7 @@ impl Session {
             handlers: Arc::clone(&kind.handlers),
             limit: claim.limit as usize,
             is_poll: claim.is_poll,
+            tenant: kind.tenant.clone(),
         };
         Ok((request, kind))
     }

@@ -1,7 +1,6 @@
 //! Tasks that failed for good: look at them, let them go on, take them away.
 
 use axum::Json;
-use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use windlass::ActionId;
@@ -30,13 +29,12 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     responses((status = 200, description = "The page.", body = LetterPageBody)),
 )]
 async fn list_dead_letters(
-    State(app): State<App>,
     identity: Identity,
     Query(query): Query<DeadLetterQuery>,
 ) -> Result<Json<LetterPageBody>, Problem> {
     let after = Cursor::parse(query.cursor.as_deref())?;
     let limit = page_limit(query.limit)?;
-    let page = app.store().list_dead_letters(query.filter(&identity)?, after, limit).await?;
+    let page = identity.store().list_dead_letters(query.filter(&identity)?, after, limit).await?;
     Ok(Json(LetterPageBody {
         letters: page.letters.into_iter().map(LetterBody::from).collect(),
         next: page.next.as_ref().map(DeadLetterCursor::to_text),
@@ -49,7 +47,6 @@ async fn list_dead_letters(
     responses((status = 200, description = "What became of the batch.", body = RedrivenBody)),
 )]
 async fn redrive_dead_letters(
-    State(app): State<App>,
     identity: Identity,
     Body(body): Body<RedriveBody>,
 ) -> Result<Json<RedrivenBody>, Problem> {
@@ -62,7 +59,7 @@ async fn redrive_dead_letters(
         pace: body.pace()?,
         filter: body.filter.filter(&identity)?,
     };
-    Ok(Json(RedrivenBody::new(id, app.store().redrive(redrive).await?)))
+    Ok(Json(RedrivenBody::new(id, identity.store().redrive(redrive).await?)))
 }
 
 /// Takes dead letters away, the oldest first; their runs stay failed.
@@ -71,7 +68,6 @@ async fn redrive_dead_letters(
     responses((status = 200, description = "What became of the batch.", body = DiscardedBody)),
 )]
 async fn discard_dead_letters(
-    State(app): State<App>,
     identity: Identity,
     Body(body): Body<DiscardBody>,
 ) -> Result<Json<DiscardedBody>, Problem> {
@@ -83,7 +79,7 @@ async fn discard_dead_letters(
         limit: batch_limit(body.limit)?,
         filter: body.filter.filter(&identity)?,
     };
-    Ok(Json(DiscardedBody::new(id, app.store().discard(discard).await?)))
+    Ok(Json(DiscardedBody::new(id, identity.store().discard(discard).await?)))
 }
 
 fn new_action() -> ActionId {

@@ -7,6 +7,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use windlass::DutyName;
+use windlass::store::Action;
 
 use super::App;
 use super::extract::Name;
@@ -27,24 +28,16 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 #[utoipa::path(get, path = "/v1/queues", tag = "queues",
     responses((status = 200, description = "By queue and priority.", body = QueueListBody)),
 )]
-async fn list_queues(
-    State(app): State<App>,
-    identity: Identity,
-) -> Result<Json<QueueListBody>, Problem> {
-    identity.for_all_tenants()?;
-    Ok(Json(app.store().list_queues().await?.into()))
+async fn list_queues(identity: Identity) -> Result<Json<QueueListBody>, Problem> {
+    Ok(Json(identity.store().list_queues().await?.into()))
 }
 
 /// Who leads which background duty, and how it goes.
 #[utoipa::path(get, path = "/v1/leaders", tag = "operators",
     responses((status = 200, description = "Each duty.", body = LeaderList)),
 )]
-async fn list_leaders(
-    State(app): State<App>,
-    identity: Identity,
-) -> Result<Json<LeaderList>, Problem> {
-    identity.for_all_tenants()?;
-    let leaders = app.store().list_leaders().await?;
+async fn list_leaders(identity: Identity) -> Result<Json<LeaderList>, Problem> {
+    let leaders = identity.store().list_leaders().await?;
     Ok(Json(LeaderList { leaders: leaders.into_iter().map(LeaderBody::from).collect() }))
 }
 
@@ -52,12 +45,8 @@ async fn list_leaders(
 #[utoipa::path(get, path = "/v1/duties", tag = "operators",
     responses((status = 200, description = "Each duty.", body = DutyList)),
 )]
-async fn list_duties(
-    State(app): State<App>,
-    identity: Identity,
-) -> Result<Json<DutyList>, Problem> {
-    identity.for_all_tenants()?;
-    let duties = app.store().list_duties().await?;
+async fn list_duties(identity: Identity) -> Result<Json<DutyList>, Problem> {
+    let duties = identity.store().list_duties().await?;
     Ok(Json(DutyList { duties: duties.into_iter().map(DutyBody::from).collect() }))
 }
 
@@ -80,8 +69,10 @@ async fn forget_duty(
     identity: Identity,
     Name(name): Name,
 ) -> Result<StatusCode, Problem> {
-    identity.for_all_tenants()?;
-    match app.store().forget_duty(DutyName::new(&name)?).await? {
+    let duty = DutyName::new(&name)?;
+    let detail = serde_json::json!({ "duty": &duty });
+    app.note(&identity, Action::ForgetDuty, (None, None), Some(detail)).await?;
+    match identity.store().forget_duty(duty).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::not_found(format_args!("duty {name:?}"))),
     }

@@ -108,7 +108,7 @@ async fn stream_runs(
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
     let tenant = identity.looks_at(query.tenant.clone())?;
     let (known, told) = (HashMap::new(), VecDeque::new());
-    let newest = app.live().runs.subscribe();
+    let newest = app.live(&identity).runs.subscribe();
     let watcher = Watcher { newest, query, tenant, known, told };
     let events = stream::unfold((watcher, held), async |(mut watcher, held)| {
         let next = watcher.next().await?;
@@ -148,8 +148,7 @@ async fn stream_queues(
     identity: Identity,
     held: Held,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
-    identity.for_all_tenants()?;
-    let newest = app.live().queues.subscribe();
+    let newest = app.live(&identity).queues.subscribe();
     let events = whole(newest, held, "queues", |queues| QueueListBody::from(queues.clone()));
     Ok(answer(&app, &identity, events))
 }
@@ -164,8 +163,7 @@ async fn stream_workers(
     identity: Identity,
     held: Held,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
-    identity.for_all_tenants()?;
-    let newest = app.live().workers.subscribe();
+    let newest = app.live(&identity).workers.subscribe();
     let events = whole(newest, held, "workers", |workers| WorkerPageBody {
         workers: workers.iter().cloned().map(WorkerBody::from).collect(),
         next: None,
@@ -199,7 +197,7 @@ async fn stream_dead_letters(
     Query(query): Query<LetterQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
     let tenant = identity.looks_at(query.tenant)?;
-    let newest = app.live().letters.subscribe();
+    let newest = app.live(&identity).letters.subscribe();
     let events = whole(newest, held, "letters", move |letters| {
         let wanted = letters.iter().filter(|letter| {
             tenant.as_ref().is_none_or(|tenant| *tenant == letter.tenant)

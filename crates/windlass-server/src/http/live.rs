@@ -65,6 +65,14 @@ impl Live {
     }
 }
 
+impl Live {
+    /// Whether anyone watches any of them.
+    pub(super) fn is_watched(&self) -> bool {
+        let Live { runs, queues, workers, letters } = self;
+        runs.is_watched() || queues.is_watched() || workers.is_watched() || letters.is_watched()
+    }
+}
+
 /// How a list is read.
 type Read<T> = fn(Arc<dyn Store>) -> BoxFuture<'static, Result<T, StoreError>>;
 
@@ -84,6 +92,10 @@ impl<T: Send + Sync + 'static> Feed<T> {
     fn new(store: &Arc<dyn Store>, read: Read<T>) -> Self {
         let shared = Shared { newest: watch::Sender::new(None), is_asking: Mutex::new(false) };
         Feed { store: Arc::clone(store), read, shared: Arc::new(shared) }
+    }
+
+    fn is_watched(&self) -> bool {
+        self.shared.newest.receiver_count() > 0
     }
 
     /// Watches from now on; what is known already is news to who begins.

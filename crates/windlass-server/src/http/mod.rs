@@ -27,7 +27,8 @@ mod worker_tasks;
 mod workers;
 mod workflows;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::routing::get;
@@ -56,7 +57,9 @@ struct Shared {
     windlass: Windlass,
     options: ServerOptions,
     door: Arc<Door>,
-    live: Live,
+    /// Lists that are watched: of all tenants, and of one each.
+    live: Arc<Live>,
+    scoped_live: Mutex<HashMap<Tenant, Arc<Live>>>,
     requests: Arc<Semaphore>,
     held: Arc<Semaphore>,
     /// Calls of gRPC, which streams of others must not keep out.
@@ -72,7 +75,7 @@ impl App {
         door: Arc<Door>,
         ending: CancellationToken,
     ) -> Self {
-        let live = Live::new(windlass.store());
+        let live = Arc::new(Live::new(windlass.store()));
         let requests = Arc::new(Semaphore::new(options.requests_max));
         let held = Arc::new(Semaphore::new(options.held_max));
         let calls = Arc::new(Semaphore::new(options.held_max));
@@ -84,6 +87,7 @@ impl App {
             options,
             door,
             live,
+            scoped_live: Mutex::default(),
             requests,
             held,
             calls,
@@ -92,8 +96,17 @@ impl App {
         }))
     }
 
+    /// The engine, for what is about nobody's runs.
     pub(crate) fn windlass(&self) -> &Windlass {
         &self.0.windlass
+    }
+
+    /// The engine as this one may use it.
+    pub(crate) fn windlass_of(&self, identity: &Identity) -> Windlass {
+        match identity.tenant() {
+            None => self.0.windlass.clone(),
+            Some(_) => self.0.windlass.through(Arc::clone(identity.store())),
+        }
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
@@ -108,8 +121,14 @@ impl App {
         &self.0.door
     }
 
-    fn live(&self) -> &Live {
-        &self.0.live
+    /// The lists that this one may watch.
+    fn live(&self, identity: &Identity) -> Arc<Live> {
+        let Some(tenant) = identity.tenant() else { return Arc::clone(&self.0.live) };
+        let mut scoped = self.0.scoped_live.lock().unwrap_or_else(PoisonError::into_inner);
+        // Kept while someone of the tenant watches.
+        scoped.retain(|of, live| of == tenant || live.is_watched());
+        let new = || Arc::new(Live::new(identity.store()));
+        Arc::clone(scoped.entry(tenant.clone()).or_insert_with(new))
     }
 
     fn requests(&self) -> &Arc<Semaphore> {
@@ -139,8 +158,7 @@ impl App {
 
     /// A run that the caller may see. What it may not see does not exist.
     pub(crate) async fn run(&self, identity: &Identity, run: RunId) -> Result<RunRecord, Problem> {
-        let record = self.store().get_run(run).await?;
-        let record = record.filter(|record| identity.sees(&record.tenant));
+        let record = identity.store().get_run(run).await?;
         record.ok_or_else(|| Problem::not_found(format_args!("run {run}")))
     }
 
@@ -157,7 +175,7 @@ impl App {
         let detail = detail.map_err(|error| Problem::payload("detail", &error))?;
         let by = identity.author();
         let entry = NewLogEntry { id, by, action, tenant, run, detail };
-        Ok(self.store().log(entry).await?)
+        Ok(identity.store().log(entry).await?)
     }
 }
 

@@ -33,12 +33,10 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     responses((status = 200, description = "The page.", body = LogPageBody)),
 )]
 async fn list_log(
-    State(app): State<App>,
     identity: Identity,
     Query(query): Query<LogQuery>,
 ) -> Result<Json<LogPageBody>, Problem> {
-    identity.for_all_tenants()?;
-    let page = app.store().list_log(query.filter()?).await?;
+    let page = identity.store().list_log(query.filter()?).await?;
     let entries = page.entries.into_iter().map(LogEntryBody::from).collect();
     Ok(Json(LogPageBody { entries, next: page.next.map(|number| Number(number).to_text()) }))
 }
@@ -47,12 +45,8 @@ async fn list_log(
 #[utoipa::path(get, path = "/v1/retention", tag = "operators",
     responses((status = 200, description = "All rules.", body = RetentionList)),
 )]
-async fn list_retention(
-    State(app): State<App>,
-    identity: Identity,
-) -> Result<Json<RetentionList>, Problem> {
-    identity.for_all_tenants()?;
-    let rules = app.store().list_retention().await?;
+async fn list_retention(identity: Identity) -> Result<Json<RetentionList>, Problem> {
+    let rules = identity.store().list_retention().await?;
     Ok(Json(RetentionList { rules: rules.into_iter().map(RetentionRow::from).collect() }))
 }
 
@@ -65,12 +59,11 @@ async fn set_retention(
     identity: Identity,
     Body(body): Body<RetentionBody>,
 ) -> Result<StatusCode, Problem> {
-    identity.for_all_tenants()?;
     let detail = serde_json::to_value(&body).ok();
     let rule = RetentionRule::from(body);
     rule.check().map_err(|why| Problem::new(ErrorKind::Argument, why))?;
     app.note(&identity, Action::SetRetention, (None, None), detail).await?;
-    app.store().set_retention(rule).await?;
+    identity.store().set_retention(rule).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -83,11 +76,10 @@ async fn clear_retention(
     identity: Identity,
     Query(query): Query<RetentionQuery>,
 ) -> Result<StatusCode, Problem> {
-    identity.for_all_tenants()?;
     let state = RunState::from(query.state);
     let detail = json!({ "workflow": &query.workflow, "state": state.word() });
     app.note(&identity, Action::ClearRetention, (None, None), Some(detail)).await?;
-    match app.store().clear_retention(query.workflow, state).await? {
+    match identity.store().clear_retention(query.workflow, state).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::not_found(format_args!("a rule for runs that are {state}"))),
     }
@@ -114,13 +106,12 @@ async fn set_weight(
     Name(tenant): Name,
     Body(WeightBody { weight }): Body<WeightBody>,
 ) -> Result<StatusCode, Problem> {
-    identity.for_all_tenants()?;
     let tenant = Tenant::new(&tenant)?;
     let share = Weight::new(weight);
     let wrong = || Problem::field("weight", format_args!("{weight} is not within 1 to 1000"));
     let share = share.ok_or_else(wrong)?;
     let detail = json!({ "weight": weight });
     app.note(&identity, Action::SetWeight, (Some(tenant.clone()), None), Some(detail)).await?;
-    app.store().set_weight(tenant, share).await?;
+    identity.store().set_weight(tenant, share).await?;
     Ok(StatusCode::NO_CONTENT)
 }

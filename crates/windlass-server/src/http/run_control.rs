@@ -55,7 +55,7 @@ async fn cancel_run(
     let tenant = app.run(&identity, run).await?.tenant;
     let detail = reason.as_ref().map(|reason| serde_json::json!({ "reason": reason }));
     app.note(&identity, Action::CancelRun, (Some(tenant), Some(run)), detail).await?;
-    app.store().cancel_run(run, reason).await?;
+    identity.store().cancel_run(run, reason).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -76,7 +76,7 @@ async fn retry_run(
         return Err(Problem::field("round", format_args!("{round} is not within 1 to 2147483647")));
     }
     app.note(&identity, Action::RetryRun, (Some(record.tenant), Some(run)), None).await?;
-    let round = app.store().retry_run(run, round).await?;
+    let round = identity.store().retry_run(run, round).await?;
     Ok(Json(RetriedRun { round }))
 }
 
@@ -91,7 +91,7 @@ async fn undo_run(
 ) -> Result<Json<UndoneRun>, Problem> {
     let tenant = app.run(&identity, run).await?.tenant;
     app.note(&identity, Action::UndoRun, (Some(tenant), Some(run)), None).await?;
-    Ok(Json(UndoneRun { by: app.store().undo_run(run).await? }))
+    Ok(Json(UndoneRun { by: identity.store().undo_run(run).await? }))
 }
 
 /// Sends a signal to a run.
@@ -106,9 +106,11 @@ async fn signal_run(
     Body(body): Body<SendSignal>,
 ) -> Result<Json<SentSignal>, Problem> {
     let value = body.value.to_payload("value", app.payload_limit())?;
-    app.run(&identity, run).await?;
+    let tenant = app.run(&identity, run).await?.tenant;
     let id = body.id.unwrap_or_else(new_signal);
-    app.store().signal(NewSignal { id, run, name: body.name, value }).await?;
+    let detail = serde_json::json!({ "signal": id.to_string(), "name": &body.name });
+    app.note(&identity, Action::SignalRun, (Some(tenant), Some(run)), Some(detail)).await?;
+    identity.store().signal(NewSignal { id, run, name: body.name, value }).await?;
     Ok(Json(SentSignal { id }))
 }
 
@@ -129,7 +131,10 @@ async fn signal_key(
     let keep_for = body.keep_for_ms.map_or(SIGNAL_KEPT, Duration::from_millis);
     let signal = NewKeySignal { id, to, value, keep_for };
     signal.check(limit).map_err(|why| Problem::new(ErrorKind::Argument, why))?;
-    app.store().signal_key(signal).await?;
+    let Mailbox { tenant, key, name } = &signal.to;
+    let detail = serde_json::json!({ "signal": id.to_string(), "key": key, "name": name });
+    app.note(&identity, Action::SignalKey, (Some(tenant.clone()), None), Some(detail)).await?;
+    identity.store().signal_key(signal).await?;
     Ok(Json(SentSignal { id }))
 }
 

@@ -107,7 +107,7 @@ async fn list_tasks(
     let limit = page_limit(query.limit)?;
     let after = small(&query)?.map(TaskIndex);
     app.run(&identity, run).await?;
-    let tasks = app.store().list_tasks(run, after, limit).await?;
+    let tasks = identity.store().list_tasks(run, after, limit).await?;
     let next = next(tasks.last().map(|task| task.index.0.into()), tasks.len() == limit);
     Ok(Json(TaskPageBody { tasks: tasks.into_iter().map(TaskBody::from).collect(), next }))
 }
@@ -119,7 +119,7 @@ async fn find_task(
 ) -> Result<TaskRecord, Problem> {
     app.run(identity, run).await?;
     let task = match TaskName::new(&name) {
-        Ok(name) => app.store().get_task(run, name).await?,
+        Ok(name) => identity.store().get_task(run, name).await?,
         Err(_) => None,
     };
     task.ok_or_else(|| Problem::not_found(format_args!("task {name:?} of run {run}")))
@@ -152,7 +152,7 @@ async fn list_steps(
     let after = small(&query)?.map(Call);
     let run = task.0;
     let index = find_task(&app, &identity, task).await?.index;
-    let steps = app.store().list_steps(TaskId { run, index }, after, limit).await?;
+    let steps = identity.store().list_steps(TaskId { run, index }, after, limit).await?;
     let next = next(steps.last().map(|step| step.call.0.into()), steps.len() == limit);
     Ok(Json(StepPage { steps: steps.iter().map(StepBody::from).collect(), next }))
 }
@@ -170,7 +170,7 @@ async fn list_events(
     let limit = page_limit(query.limit)?;
     let after = number(&query)?.map(EventId);
     app.run(&identity, run).await?;
-    let events = app.store().list_events(run, after, limit).await?;
+    let events = identity.store().list_events(run, after, limit).await?;
     let next = next(events.last().map(|event| event.id.0), events.len() == limit);
     Ok(Json(EventPage { events: events.iter().map(EventLine::from).collect(), next }))
 }
@@ -185,7 +185,7 @@ async fn why_run(
     Id(run): Id<RunId>,
 ) -> Result<Json<WhyBody>, Problem> {
     app.run(&identity, run).await?;
-    let why = app.store().why(run, None).await?;
+    let why = identity.store().why(run, None).await?;
     let missing = || Problem::not_found(format_args!("run {run}"));
     Ok(Json(WhyBody(why.ok_or_else(missing)?)))
 }
@@ -201,7 +201,7 @@ async fn why_task(
 ) -> Result<Json<WhyBody>, Problem> {
     app.run(&identity, run).await?;
     let why = match TaskName::new(&name) {
-        Ok(name) => app.store().why(run, Some(name)).await?,
+        Ok(name) => identity.store().why(run, Some(name)).await?,
         Err(_) => None,
     };
     let missing = || Problem::not_found(format_args!("task {name:?} of run {run}"));

@@ -54,14 +54,18 @@ struct Newest(HashMap<WorkflowName, Result<Version, Problem>>);
 
 impl Newest {
     /// The version that a start names, or the newest.
-    async fn version_of(&mut self, app: &App, start: &StartRun) -> Result<Version, Problem> {
+    async fn version_of(
+        &mut self,
+        identity: &Identity,
+        start: &StartRun,
+    ) -> Result<Version, Problem> {
         if let Some(version) = start.version {
             return Ok(version);
         }
         if let Some(known) = self.0.get(&start.workflow) {
             return known.clone();
         }
-        let found = workflows::find(app, &start.workflow, None).await;
+        let found = workflows::find(identity, &start.workflow, None).await;
         let version = found.map(|found| found.definition.version());
         self.0.insert(start.workflow.clone(), version.clone());
         version
@@ -80,9 +84,9 @@ async fn start_run(
 ) -> Result<(StatusCode, Json<StartedBody>), Problem> {
     let is_fresh = start.id.is_none();
     let id = || app.windlass().new_run_id();
-    let version = Newest::default().version_of(&app, &start).await?;
+    let version = Newest::default().version_of(&identity, &start).await?;
     let run = start.into_new_run(&identity, app.payload_limit(), version, id)?;
-    let started = app.windlass().start_new(run, is_fresh).await?;
+    let started = app.windlass_of(&identity).start_new(run, is_fresh).await?;
     let status = if started.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(started.into())))
 }
@@ -102,7 +106,7 @@ async fn start_runs(
     let mut batch = Vec::with_capacity(runs.len());
     let mut newest = Newest::default();
     for start in runs {
-        let run = newest.version_of(&app, &start).await.and_then(|version| {
+        let run = newest.version_of(&identity, &start).await.and_then(|version| {
             start.into_new_run(&identity, limit, version, || app.windlass().new_run_id())
         });
         match run {
@@ -113,7 +117,7 @@ async fn start_runs(
             Err(problem) => answers.push(Some(problem)),
         }
     }
-    let mut started = app.windlass().start_all_new(batch).await?.into_iter();
+    let mut started = app.windlass_of(&identity).start_all_new(batch).await?.into_iter();
     let answer = |refused: Option<Problem>| match refused {
         Some(problem) => StartAnswer::Problem(problem.body()),
         None => match started.next() {
@@ -133,11 +137,10 @@ async fn start_runs(
     (status = 200, description = "The page.", body = RunPageBody),
 ))]
 async fn list_runs(
-    State(app): State<App>,
     identity: Identity,
     Query(query): Query<RunQuery>,
 ) -> Result<Json<RunPageBody>, Problem> {
-    let page = app.store().list_runs(query.filter(&identity)?).await?;
+    let page = identity.store().list_runs(query.filter(&identity)?).await?;
     let runs = page.runs.into_iter().map(RunBody::listed).collect();
     Ok(Json(RunPageBody { runs, next: page.next.as_ref().map(RunCursor::to_text) }))
 }
@@ -171,7 +174,7 @@ async fn wait_for_run(
         return Err(Problem::field("timeout_ms", why));
     }
     app.run(&identity, run).await?;
-    let waiting = app.windlass().run(run);
+    let waiting = app.windlass_of(&identity).run(run);
     tokio::select! {
         ended = waiting.wait() => Ok(Json(ended?.into())),
         () = tokio::time::sleep(Duration::from_millis(time)) => {
@@ -186,11 +189,10 @@ async fn wait_for_run(
     (status = 200, description = "What was known of it.", body = ArchivedBody),
 ))]
 async fn get_archived_run(
-    State(app): State<App>,
     identity: Identity,
     Id(run): Id<RunId>,
 ) -> Result<Json<ArchivedBody>, Problem> {
-    let archived = app.store().get_archived_run(run).await?;
+    let archived = identity.store().get_archived_run(run).await?;
     let archived = archived.filter(|archived| identity.sees(&archived.tenant));
     let missing = || Problem::not_found(format_args!("archived run {run}"));
     Ok(Json(archived.ok_or_else(missing)?.into()))

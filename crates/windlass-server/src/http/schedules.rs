@@ -47,8 +47,8 @@ fn key(identity: &Identity, tenant: Option<Tenant>, name: &str) -> Result<Schedu
     Ok(ScheduleKey { tenant: identity.acts_for(tenant)?, name: ScheduleName::new(name)? })
 }
 
-async fn find(app: &App, key: &ScheduleKey) -> Result<ScheduleRecord, Problem> {
-    let record = app.store().get_schedule(key.clone()).await?;
+async fn find(identity: &Identity, key: &ScheduleKey) -> Result<ScheduleRecord, Problem> {
+    let record = identity.store().get_schedule(key.clone()).await?;
     let missing = || format!("schedule {:?} of tenant {:?}", key.name, key.tenant);
     record.ok_or_else(|| Problem::not_found(missing()))
 }
@@ -60,7 +60,7 @@ async fn about_to(
     action: Action,
     key: &ScheduleKey,
 ) -> Result<(), Problem> {
-    find(app, key).await?;
+    find(identity, key).await?;
     note(app, identity, action, key).await
 }
 
@@ -79,7 +79,6 @@ async fn note(
     responses((status = 200, description = "The page.", body = SchedulePageBody)),
 )]
 async fn list_schedules(
-    State(app): State<App>,
     identity: Identity,
     Query(query): Query<ScheduleQuery>,
 ) -> Result<Json<SchedulePageBody>, Problem> {
@@ -88,7 +87,7 @@ async fn list_schedules(
         after: Cursor::parse(query.cursor.as_deref())?,
         limit: page_limit(query.limit)?,
     };
-    let page = app.store().list_schedules(filter).await?;
+    let page = identity.store().list_schedules(filter).await?;
     Ok(Json(SchedulePageBody {
         schedules: page.schedules.into_iter().map(ScheduleBody::from).collect(),
         unreadable: page.unreadable.into_iter().map(UnreadableBody::from).collect(),
@@ -102,13 +101,12 @@ async fn list_schedules(
     responses((status = 200, description = "The schedule as it is.", body = ScheduleBody)),
 )]
 async fn get_schedule(
-    State(app): State<App>,
     identity: Identity,
     Name(name): Name,
     Query(query): Query<TenantQuery>,
 ) -> Result<Json<ScheduleBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    Ok(Json(find(&app, &key).await?.into()))
+    Ok(Json(find(&identity, &key).await?.into()))
 }
 
 /// Makes a schedule, or makes the one of this name another.
@@ -126,7 +124,7 @@ async fn put_schedule(
     let key = key(&identity, query.tenant, &name)?;
     let schedule = body.build(key.clone(), app.payload_limit())?;
     note(&app, &identity, Action::PutSchedule, &key).await?;
-    Ok(Json(app.store().put_schedule(schedule).await?.into()))
+    Ok(Json(identity.store().put_schedule(schedule).await?.into()))
 }
 
 /// Deletes a schedule with its history; its runs stay. One that is not there stays so.
@@ -141,9 +139,9 @@ async fn delete_schedule(
     Query(query): Query<TenantQuery>,
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    if app.store().get_schedule(key.clone()).await?.is_some() {
+    if identity.store().get_schedule(key.clone()).await?.is_some() {
         note(&app, &identity, Action::DeleteSchedule, &key).await?;
-        app.store().delete_schedule(key).await?;
+        identity.store().delete_schedule(key).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -161,7 +159,7 @@ async fn pause_schedule(
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
     about_to(&app, &identity, Action::PauseSchedule, &key).await?;
-    app.store().pause_schedule(key).await?;
+    identity.store().pause_schedule(key).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -178,7 +176,7 @@ async fn resume_schedule(
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
     about_to(&app, &identity, Action::ResumeSchedule, &key).await?;
-    app.store().resume_schedule(key).await?;
+    identity.store().resume_schedule(key).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -196,7 +194,7 @@ async fn trigger_schedule(
     let key = key(&identity, query.tenant, &name)?;
     about_to(&app, &identity, Action::TriggerSchedule, &key).await?;
     let run = app.windlass().new_run_id();
-    Ok(Json(app.store().trigger_schedule(key, run).await?.into()))
+    Ok(Json(identity.store().trigger_schedule(key, run).await?.into()))
 }
 
 /// Starts runs for times that are past and have none.
@@ -214,7 +212,7 @@ async fn backfill_schedule(
     let key = key(&identity, query.tenant, &name)?;
     about_to(&app, &identity, Action::BackfillSchedule, &key).await?;
     let Backfilled { started, existing } =
-        app.store().backfill_schedule(key, from.0, until.0).await?;
+        identity.store().backfill_schedule(key, from.0, until.0).await?;
     Ok(Json(BackfilledBody { started, existing }))
 }
 
@@ -224,7 +222,6 @@ async fn backfill_schedule(
     responses((status = 200, description = "The newest lines of its history.", body = FireList)),
 )]
 async fn list_fires(
-    State(app): State<App>,
     identity: Identity,
     Name(name): Name,
     Query(query): Query<FireQuery>,
@@ -235,7 +232,7 @@ async fn list_fires(
     if limit > max {
         return Err(Problem::field("limit", format_args!("{limit} is over the limit of {max}")));
     }
-    find(&app, &key).await?;
-    let fires = app.store().list_fires(key, limit).await?;
+    find(&identity, &key).await?;
+    let fires = identity.store().list_fires(key, limit).await?;
     Ok(Json(FireList { fires: fires.into_iter().map(FireBody::from).collect() }))
 }

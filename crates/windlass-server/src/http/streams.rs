@@ -125,7 +125,8 @@ async fn stream_events(
     let behind = query.after.as_deref().map(event_id).transpose()?;
     let after = last.as_deref().map(event_id).transpose()?.or(behind);
     app.run(&identity, run).await?;
-    let follower = Follower { app: app.clone(), run, after, told: VecDeque::new(), is_over: false };
+    let follower =
+        Follower { identity: identity.clone(), run, after, told: VecDeque::new(), is_over: false };
     let events = stream::unfold((follower, held), async |(mut follower, held)| {
         let next = follower.next().await?;
         Some((next, (follower, held)))
@@ -135,7 +136,7 @@ async fn stream_events(
 
 /// Whoever reads the history of a run as it grows.
 struct Follower {
-    app: App,
+    identity: Identity,
     run: RunId,
     after: Option<EventId>,
     told: VecDeque<Event>,
@@ -147,19 +148,19 @@ impl Follower {
         if self.is_over {
             return None;
         }
-        let mut hints = self.app.store().run_hints();
+        let mut hints = self.identity.store().run_hints();
         loop {
             if let Some(next) = self.told.pop_front() {
                 return Some(event("event", &EventLine::from(&next)).id(next.id.to_string()));
             }
             hints.take();
             // A run that had ended before its history was read has nothing more to tell.
-            let had_ended = match self.app.store().get_run(self.run).await {
+            let had_ended = match self.identity.store().get_run(self.run).await {
                 Ok(Some(run)) => run.state.is_final(),
                 Ok(None) => true,
                 Err(_) => false,
             };
-            let listed = self.app.store().list_events(self.run, self.after, PAGE_MAX).await;
+            let listed = self.identity.store().list_events(self.run, self.after, PAGE_MAX).await;
             match listed {
                 Ok(events) if events.is_empty() && had_ended => {
                     self.is_over = true;

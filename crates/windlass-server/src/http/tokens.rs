@@ -42,7 +42,6 @@ struct TokenPath {
     responses((status = 200, description = "The page.", body = TokenPageBody)),
 )]
 async fn list_tokens(
-    State(app): State<App>,
     identity: Identity,
     Query(query): Query<TokenQuery>,
 ) -> Result<Json<TokenPageBody>, Problem> {
@@ -51,7 +50,7 @@ async fn list_tokens(
         after: Cursor::parse(query.cursor.as_deref())?,
         limit: page_limit(query.limit)?,
     };
-    let page = app.store().list_tokens(filter).await?;
+    let page = identity.store().list_tokens(filter).await?;
     Ok(Json(TokenPageBody {
         tokens: page.tokens.into_iter().map(TokenBody::from).collect(),
         next: page.next.as_ref().map(TokenCursor::to_text),
@@ -75,7 +74,7 @@ async fn create_token(
         return Err(Problem::field("expires_in_ms", why));
     }
     let expires_at = match expires_in {
-        Some(time) => Some(app.store().now().await? + time),
+        Some(time) => Some(identity.store().now().await? + time),
         None => None,
     };
     let made = token::mint(roles)
@@ -91,7 +90,7 @@ async fn create_token(
     token::check_new(&identity, &new)?;
     let detail = token::detail(new.id, &new.name, new.roles);
     app.note(&identity, Action::CreateToken, (new.tenant.clone(), None), Some(detail)).await?;
-    let record = app.store().create_token(new).await?.into();
+    let record = identity.store().create_token(new).await?.into();
     let token = made.text().expose().to_owned();
     Ok((StatusCode::CREATED, Json(CreatedToken { token, record })))
 }
@@ -106,8 +105,8 @@ async fn revoke_token(
     identity: Identity,
     Id(id): Id<TokenId>,
 ) -> Result<Json<TokenBody>, Problem> {
-    let record = token::find(&identity, &**app.store(), id).await?;
+    let record = token::find(&identity, &**identity.store(), id).await?;
     let detail = token::detail(id, &record.name, record.roles);
     app.note(&identity, Action::RevokeToken, (record.tenant, None), Some(detail)).await?;
-    Ok(Json(app.store().revoke_token(id).await?.into()))
+    Ok(Json(identity.store().revoke_token(id).await?.into()))
 }

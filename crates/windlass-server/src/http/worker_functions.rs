@@ -43,12 +43,10 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     responses((status = 200, description = "What each is told.", body = TakenSignals)),
 )]
 async fn take_signals(
-    State(app): State<App>,
     identity: Identity,
     Id(worker): Id<WorkerId>,
     Body(body): Body<TakeSignals>,
 ) -> Result<Json<TakenSignals>, Problem> {
-    identity.for_all_tenants()?;
     check_items("tasks", body.tasks.len())?;
     let mut takes = Vec::with_capacity(body.tasks.len());
     for task in body.tasks {
@@ -56,7 +54,7 @@ async fn take_signals(
         let (call, which) = (check_call(task.call)?, task.which()?);
         takes.push(TakeSignal { held, call, name: task.name, key: task.key, which });
     }
-    let taken = app.store().take_signals(takes).await?;
+    let taken = identity.store().take_signals(takes).await?;
     Ok(Json(TakenSignals { tasks: taken.into_iter().map(Into::into).collect() }))
 }
 
@@ -65,12 +63,16 @@ async fn take_signals(
 struct Known(HashMap<(WorkflowName, Option<Version>), Result<WorkflowRecord, Problem>>);
 
 impl Known {
-    async fn find(&mut self, app: &App, child: &StartChild) -> Result<WorkflowRecord, Problem> {
+    async fn find(
+        &mut self,
+        identity: &Identity,
+        child: &StartChild,
+    ) -> Result<WorkflowRecord, Problem> {
         let key = (child.workflow.clone(), child.version);
         if let Some(known) = self.0.get(&key) {
             return known.clone();
         }
-        let found = workflows::find(app, &child.workflow, child.version).await;
+        let found = workflows::find(identity, &child.workflow, child.version).await;
         self.0.insert(key, found.clone());
         found
     }
@@ -81,13 +83,13 @@ impl Known {
 struct Parents(HashMap<RunId, Result<RunRecord, Problem>>);
 
 impl Parents {
-    async fn find(&mut self, app: &App, token: &Token) -> Result<RunRecord, Problem> {
+    async fn find(&mut self, identity: &Identity, token: &Token) -> Result<RunRecord, Problem> {
         let run = token.held().task.run;
         if let Some(known) = self.0.get(&run) {
             return known.clone();
         }
         let missing = || StoreError::NotFound(format!("run {run}"));
-        let found = app.store().get_run(run).await.and_then(|found| found.ok_or_else(missing));
+        let found = identity.store().get_run(run).await.and_then(|found| found.ok_or_else(missing));
         let found = found.map_err(Problem::from);
         self.0.insert(run, found.clone());
         found
@@ -135,15 +137,14 @@ async fn start_children(
     Id(worker): Id<WorkerId>,
     Body(body): Body<StartChildren>,
 ) -> Result<Json<StartedChildren>, Problem> {
-    identity.for_all_tenants()?;
     check_items("tasks", body.tasks.len())?;
     let (mut known, mut parents) = (Known::default(), Parents::default());
     let mut refused = Vec::with_capacity(body.tasks.len());
     let mut starts = Vec::with_capacity(body.tasks.len());
     for child in body.tasks {
         let token = Token::parse(worker, &child.token)?;
-        let found = known.find(&app, &child).await;
-        let parent = parents.find(&app, &token).await;
+        let found = known.find(&identity, &child).await;
+        let parent = parents.find(&identity, &token).await;
         let both = found.and_then(|workflow| Ok((workflow, parent?)));
         match both
             .and_then(|(workflow, parent)| child_start(&app, &token, &parent, child, workflow))
@@ -157,7 +158,7 @@ async fn start_children(
     }
     let born = match starts.is_empty() {
         true => Vec::new(),
-        false => app.store().start_children(starts).await?,
+        false => identity.store().start_children(starts).await?,
     };
     let mut born = born.into_iter();
     let unanswered = || {
@@ -177,14 +178,12 @@ async fn start_children(
     responses((status = 200, description = "How many.", body = ChildCountBody)),
 )]
 async fn count_children(
-    State(app): State<App>,
     identity: Identity,
     Id(worker): Id<WorkerId>,
     Body(body): Body<CountChildren>,
 ) -> Result<Json<ChildCountBody>, Problem> {
-    identity.for_all_tenants()?;
     let task = Token::parse(worker, &body.token)?.held().task;
-    let count = app.store().count_children(task, check_call(body.call)?).await?;
+    let count = identity.store().count_children(task, check_call(body.call)?).await?;
     Ok(Json(ChildCountBody { started: count.started, open: count.open }))
 }
 
@@ -194,18 +193,16 @@ async fn count_children(
     responses((status = 200, description = "The children.", body = ChildrenBody)),
 )]
 async fn list_children(
-    State(app): State<App>,
     identity: Identity,
     Id(worker): Id<WorkerId>,
     Body(body): Body<ListChildren>,
 ) -> Result<Json<ChildrenBody>, Problem> {
-    identity.for_all_tenants()?;
     if let Some(after) = body.after.filter(|after| *after > PLACE_MAX) {
         return Err(Problem::field("after", format_args!("{after} is over {PLACE_MAX}")));
     }
     let task = Token::parse(worker, &body.token)?.held().task;
     let (call, limit) = (check_call(body.call)?, page_limit(body.limit)?);
-    let children = app.store().list_children(task, call, body.after, limit).await?;
+    let children = identity.store().list_children(task, call, body.after, limit).await?;
     Ok(Json(ChildrenBody { children: children.into_iter().map(ChildBody::from).collect() }))
 }
 
@@ -215,20 +212,18 @@ async fn list_children(
     responses((status = 200, description = "The tasks.", body = UndoTasks)),
 )]
 async fn read_undo(
-    State(app): State<App>,
     identity: Identity,
     Id(worker): Id<WorkerId>,
     Body(body): Body<ReadUndo>,
 ) -> Result<Json<UndoTasks>, Problem> {
-    identity.for_all_tenants()?;
     let held = Token::parse(worker, &body.token)?.held();
-    let mut claimed = match app.store().read_undo(held).await? {
+    let mut claimed = match identity.store().read_undo(held).await? {
         Ok(claimed) => claimed,
         Err(refusal) => return Ok(Json(refusal.into())),
     };
     if let Some(first) = claimed.first() {
         // What comes last in the workflow is undone first.
-        let workflow = workflows::find(&app, &first.workflow, Some(first.version)).await?;
+        let workflow = workflows::find(&identity, &first.workflow, Some(first.version)).await?;
         let order = workflow.definition.sorted();
         claimed.sort_by_key(|task| {
             std::cmp::Reverse(order.iter().position(|index| *index == task.task.index))

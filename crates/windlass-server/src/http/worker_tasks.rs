@@ -74,7 +74,6 @@ async fn claim_tasks(
     Id(worker): Id<WorkerId>,
     Body(body): Body<ClaimTasks>,
 ) -> Result<Json<ClaimedTasks>, Problem> {
-    identity.for_all_tenants()?;
     check_items("queues", body.queues.len())?;
     check_items("workflows", body.workflows.len())?;
     check_items("limit", body.limit as usize)?;
@@ -94,15 +93,21 @@ async fn claim_tasks(
         handlers: handlers.into(),
         limit: body.limit as usize,
         is_poll: false,
+        tenant: None,
     };
     let wait = Duration::from_millis(body.wait_ms);
-    let claimed = claim(&app, request, wait).await?;
+    let claimed = claim(&app, &identity, request, wait).await?;
     let tasks = claimed.iter().map(|claimed| ClaimedBody::new(worker, claimed)).collect();
     Ok(Json(ClaimedTasks { tasks }))
 }
 
-async fn claim(app: &App, request: ClaimRequest, wait: Duration) -> Result<Vec<Claimed>, Problem> {
-    let store = app.store();
+async fn claim(
+    app: &App,
+    identity: &Identity,
+    request: ClaimRequest,
+    wait: Duration,
+) -> Result<Vec<Claimed>, Problem> {
+    let store = identity.store();
     let until = Instant::now() + wait;
     let poll = if store.hears_hints() { POLL } else { POLL_DEAF };
     let mut hints = store.work_hints();
@@ -137,7 +142,6 @@ async fn finish_tasks(
     Id(worker): Id<WorkerId>,
     Body(body): Body<FinishTasks>,
 ) -> Result<Json<TaskAnswers>, Problem> {
-    identity.for_all_tenants()?;
     check_items("tasks", body.tasks.len())?;
     let limit = app.payload_limit();
     let mut completions = Vec::with_capacity(body.tasks.len());
@@ -148,7 +152,7 @@ async fn finish_tasks(
         let held = token.held();
         completions.push(Completion { task: held.task, fence: held.fence, decision });
     }
-    Ok(Json(app.store().finish(completions).await?.into()))
+    Ok(Json(identity.store().finish(completions).await?.into()))
 }
 
 /// Hands tasks back that were claimed and not run; the attempt does not count.
@@ -157,19 +161,17 @@ async fn finish_tasks(
     responses((status = 200, description = "What became of each.", body = TaskAnswers)),
 )]
 async fn release_tasks(
-    State(app): State<App>,
     identity: Identity,
     Id(worker): Id<WorkerId>,
     Body(body): Body<ReleaseTasks>,
 ) -> Result<Json<TaskAnswers>, Problem> {
-    identity.for_all_tenants()?;
     check_items("tasks", body.tasks.len())?;
     let mut releases = Vec::with_capacity(body.tasks.len());
     for task in body.tasks {
         let held = Token::parse(worker, &task.token)?.held();
         releases.push(Release { task: held.task, fence: held.fence, delay: task.delay()? });
     }
-    Ok(Json(app.store().release(releases).await?.into()))
+    Ok(Json(identity.store().release(releases).await?.into()))
 }
 
 /// Keeps values for the next attempts of tasks, in the place of those before.
@@ -183,7 +185,6 @@ async fn checkpoint_tasks(
     Id(worker): Id<WorkerId>,
     Body(body): Body<CheckpointTasks>,
 ) -> Result<Json<TaskAnswers>, Problem> {
-    identity.for_all_tenants()?;
     check_items("tasks", body.tasks.len())?;
     let limit = app.payload_limit();
     let mut checkpoints = Vec::with_capacity(body.tasks.len());
@@ -192,7 +193,7 @@ async fn checkpoint_tasks(
         let value = task.value.to_payload("value", limit)?;
         checkpoints.push(Checkpoint { held, number: 0, value });
     }
-    Ok(Json(app.store().checkpoint(checkpoints).await?.into()))
+    Ok(Json(identity.store().checkpoint(checkpoints).await?.into()))
 }
 
 /// Records what became of calls of durable functions, those of a task whole or not at all.
@@ -206,7 +207,6 @@ async fn record_steps(
     Id(worker): Id<WorkerId>,
     Body(body): Body<RecordSteps>,
 ) -> Result<Json<TaskAnswers>, Problem> {
-    identity.for_all_tenants()?;
     check_items("tasks", body.tasks.len())?;
     let limit = app.payload_limit();
     let mut recordings = Vec::with_capacity(body.tasks.len());
@@ -216,7 +216,7 @@ async fn record_steps(
         let steps = task.steps.into_iter().map(|step| step.build(limit));
         recordings.push(Recording { held, steps: steps.collect::<Result<_, _>>()? });
     }
-    Ok(Json(app.store().record(recordings).await?.into()))
+    Ok(Json(identity.store().record(recordings).await?.into()))
 }
 
 /// Keeps the lease of a worker, and compares what it holds with what it should.
@@ -230,7 +230,6 @@ async fn heartbeat(
     Id(worker): Id<WorkerId>,
     Body(body): Body<HeartbeatBody>,
 ) -> Result<Json<HeartbeatAnswerBody>, Problem> {
-    identity.for_all_tenants()?;
     for (field, count) in [("held", body.held.len()), ("progress", body.progress.len())] {
         if count > HELD_TASKS_MAX {
             let why = format!("{count} tasks are over the limit of {HELD_TASKS_MAX}");
@@ -250,7 +249,7 @@ async fn heartbeat(
     }
     let settled = seq(body.settled, LOOKS_MAX - 1);
     let beat = Heartbeat { worker, settled, held: held.clone(), progress };
-    let answer = app.store().extend(beat).await?;
+    let answer = identity.store().extend(beat).await?;
     let text_of = |lost: &windlass::store::Lost| {
         let place = held.iter().position(|held| *held == lost.held);
         place.and_then(|place| body.held.get(place)).cloned()

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -42,17 +41,15 @@ pub(super) struct WorkerPath {
     responses((status = 200, description = "The page.", body = WorkerPageBody)),
 )]
 async fn list_workers(
-    State(app): State<App>,
     identity: Identity,
     Query(query): Query<WorkerQuery>,
 ) -> Result<Json<WorkerPageBody>, Problem> {
-    identity.for_all_tenants()?;
     let filter = WorkerFilter {
         with_dead: query.with_dead.unwrap_or(false),
         after: Cursor::parse(query.cursor.as_deref())?,
         limit: page_limit(query.limit)?,
     };
-    let page = app.store().list_workers(filter).await?;
+    let page = identity.store().list_workers(filter).await?;
     Ok(Json(WorkerPageBody {
         workers: page.workers.into_iter().map(WorkerBody::from).collect(),
         next: page.next.as_ref().map(WorkerCursor::to_text),
@@ -64,11 +61,9 @@ async fn list_workers(
     responses((status = 201, description = "It has joined.", body = JoinedWorker)),
 )]
 async fn join_worker(
-    State(app): State<App>,
     identity: Identity,
     Body(body): Body<JoinWorker>,
 ) -> Result<(StatusCode, Json<JoinedWorker>), Problem> {
-    identity.for_all_tenants()?;
     let info = body.info()?;
     let definitions = body.workflows.into_iter().map(|workflow| workflow.build());
     let id = WorkerId::from_random(fastrand::u128(..));
@@ -80,7 +75,7 @@ async fn join_worker(
         definitions: definitions.collect::<Result<_, _>>()?,
         info,
     };
-    app.store().join(hello).await?;
+    identity.store().join(hello).await?;
     let lease_ms = body.lease_ms;
     let joined = JoinedWorker { id, lease_ms, heartbeat_ms: lease_ms / 3 };
     Ok((StatusCode::CREATED, Json(joined)))
@@ -90,13 +85,8 @@ async fn join_worker(
 #[utoipa::path(post, path = "/v1/workers/{worker}/drain", tag = "workers", params(WorkerPath),
     responses((status = 204, description = "It is noted.")),
 )]
-async fn drain_worker(
-    State(app): State<App>,
-    identity: Identity,
-    Id(worker): Id<WorkerId>,
-) -> Result<StatusCode, Problem> {
-    identity.for_all_tenants()?;
-    app.store().begin_drain(worker).await?;
+async fn drain_worker(identity: Identity, Id(worker): Id<WorkerId>) -> Result<StatusCode, Problem> {
+    identity.store().begin_drain(worker).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -104,12 +94,7 @@ async fn drain_worker(
 #[utoipa::path(delete, path = "/v1/workers/{worker}", tag = "workers", params(WorkerPath),
     responses((status = 204, description = "It has left.")),
 )]
-async fn leave_worker(
-    State(app): State<App>,
-    identity: Identity,
-    Id(worker): Id<WorkerId>,
-) -> Result<StatusCode, Problem> {
-    identity.for_all_tenants()?;
-    app.store().leave(worker).await?;
+async fn leave_worker(identity: Identity, Id(worker): Id<WorkerId>) -> Result<StatusCode, Problem> {
+    identity.store().leave(worker).await?;
     Ok(StatusCode::NO_CONTENT)
 }

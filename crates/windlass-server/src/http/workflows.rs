@@ -1,7 +1,6 @@
 //! Workflows that are known: those that runs can be started of.
 
 use axum::Json;
-use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use windlass::store::{WORKFLOWS_PAGE_MAX, WorkflowCursor, WorkflowFilter, WorkflowRecord};
@@ -23,11 +22,9 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     (status = 200, description = "The page.", body = WorkflowPageBody),
 ))]
 async fn list_workflows(
-    State(app): State<App>,
     identity: Identity,
     Query(query): Query<WorkflowQuery>,
 ) -> Result<Json<WorkflowPageBody>, Problem> {
-    identity.for_all_tenants()?;
     let limit = query.limit.map_or(WORKFLOWS_PAGE_MAX, |limit| limit as usize);
     if !(1..=WORKFLOWS_PAGE_MAX).contains(&limit) {
         let why = format!("{limit} is not within 1 to {WORKFLOWS_PAGE_MAX}");
@@ -35,7 +32,7 @@ async fn list_workflows(
     }
     let after = Cursor::parse(query.cursor.as_deref())?;
     let filter = WorkflowFilter { name: query.name, after, limit };
-    let page = app.windlass().workflows(filter).await?;
+    let page = identity.store().list_workflows(filter).await?;
     Ok(Json(WorkflowPageBody {
         workflows: page.workflows.into_iter().map(WorkflowBody::from).collect(),
         next: page.next.as_ref().map(WorkflowCursor::to_text),
@@ -44,7 +41,7 @@ async fn list_workflows(
 
 /// A version of a workflow, the newest if none is said.
 pub(super) async fn find(
-    app: &App,
+    identity: &Identity,
     name: &WorkflowName,
     version: Option<Version>,
 ) -> Result<WorkflowRecord, Problem> {
@@ -52,7 +49,7 @@ pub(super) async fn find(
     let behind = version.and_then(|version| Version::new(version.get().checked_add(1)?));
     let after = behind.map(|version| WorkflowCursor { name: name.clone(), version });
     let filter = WorkflowFilter { name: Some(name.clone()), after, limit: 1 };
-    let found = app.windlass().workflows(filter).await?.workflows.pop();
+    let found = identity.store().list_workflows(filter).await?.workflows.pop();
     let is_it =
         |it: &WorkflowRecord| version.is_none_or(|version| it.definition.version() == version);
     found.filter(is_it).ok_or_else(|| match version {

@@ -45,6 +45,7 @@ fn claim(worker: WorkerId, seq: u64, limit: usize) -> ClaimRequest {
         handlers: hello.workflows().into(),
         limit,
         is_poll: false,
+        tenant: None,
     }
 }
 

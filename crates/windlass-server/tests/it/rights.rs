@@ -29,7 +29,8 @@ async fn every_path_and_every_call_is_in_the_table_and_nothing_else_is() {
             there.insert((method.to_uppercase(), path.clone()));
         }
     }
-    let row = |(method, path, _, _): &(&str, &str, _, _)| ((*method).to_owned(), (*path).to_owned());
+    let row =
+        |(method, path, _, _): &(&str, &str, _, _)| ((*method).to_owned(), (*path).to_owned());
     assert_eq!(there, HTTP.iter().map(row).collect());
     assert_eq!(there.len(), HTTP.len(), "one is there twice");
 
@@ -37,8 +38,10 @@ async fn every_path_and_every_call_is_in_the_table_and_nothing_else_is() {
     let path = |method: prost_reflect::MethodDescriptor| {
         format!("/{}/{}", method.parent_service().full_name(), method.name())
     };
-    let there: BTreeSet<String> =
-        pool.services().flat_map(|service| service.methods().map(path).collect::<Vec<_>>()).collect();
+    let there: BTreeSet<String> = pool
+        .services()
+        .flat_map(|service| service.methods().map(path).collect::<Vec<_>>())
+        .collect();
     assert_eq!(there, GRPC.iter().map(|(path, _, _)| (*path).to_owned()).collect());
     assert_eq!(there.len(), GRPC.len(), "one is there twice");
 }
@@ -77,8 +80,7 @@ impl World {
         let admin = &guests[9];
         assert_eq!((admin.role, admin.tenant), (Role::Admin, None));
         let say = async |method: Method, path: &str, body: Value| {
-            let request =
-                server.request_as(admin.token.expose(), method, path, &body.to_string());
+            let request = server.request_as(admin.token.expose(), method, path, &body.to_string());
             server.answer(request).await
         };
         let body = json!({ "name": "w", "slots": 1, "workflows": [single("mail")] });

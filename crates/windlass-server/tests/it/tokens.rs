@@ -106,12 +106,8 @@ async fn a_token_that_is_made_over_http_is_shown_once_and_revoked_everywhere() {
         assert_eq!(stream.status(), 200);
         streams.push(stream.into_body());
     }
-    let request = server.request_as(
-        admin.expose(),
-        Method::DELETE,
-        &format!("/v1/tokens/{id}"),
-        "",
-    );
+    let request =
+        server.request_as(admin.expose(), Method::DELETE, &format!("/v1/tokens/{id}"), "");
     let revoked = server.answer(request).await.ok(200);
     assert!(revoked["revoked_at"].is_string(), "{revoked}");
     for stream in streams {

@@ -216,6 +216,9 @@ pub struct ClaimRequest {
     /// Whether it expects none, since the last claim found none and nobody hinted at any. The
     /// store may look first whether there are some.
     pub is_poll: bool,
+    /// Only tasks of this tenant; those of all if nothing is said. Such a claim is out of turn: it
+    /// does not move the virtual time of its queues, and so makes nobody else wait.
+    pub tenant: Option<Tenant>,
 }
 
 /// A task leased to a worker, with every fact that running it and deciding about

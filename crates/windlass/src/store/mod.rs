@@ -23,6 +23,8 @@ mod records;
 pub(crate) mod retention;
 mod ring;
 pub(crate) mod schedules;
+#[cfg(feature = "scoped")]
+mod scoped;
 pub(crate) mod tokens;
 pub(crate) mod undo;
 mod workers;
@@ -74,14 +76,16 @@ pub use schedules::{
     SCHEDULE_METADATA, SCHEDULES_MAX, ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord,
     ScheduleState, ScheduleStore, UnreadableSchedule,
 };
+#[cfg(feature = "scoped")]
+pub use scoped::{SCOPES_MAX, ScopedStore, Scopes};
 pub use tokens::{
     NewToken, StoredToken, TOKEN_KEPT, TOKENS_MAX, TokenCursor, TokenFilter, TokenPage,
     TokenRecord, TokenStore, TokenTag,
 };
 pub use windlass_core::LaneId;
 pub use workers::{
-    WORKER_METADATA_PAIRS_MAX, WORKER_TEXT_BYTES_MAX, WorkerCursor, WorkerFilter, WorkerInfo,
-    WorkerPage, WorkerRecord, WorkerState,
+    TENANT_METADATA, WORKER_METADATA_PAIRS_MAX, WORKER_TEXT_BYTES_MAX, WorkerCursor, WorkerFilter,
+    WorkerInfo, WorkerPage, WorkerRecord, WorkerState,
 };
 pub use workflows::{
     WORKFLOWS_PAGE_MAX, WorkflowCursor, WorkflowFilter, WorkflowPage, WorkflowRecord,
@@ -404,6 +408,13 @@ pub trait Store: WorkerLink + ScheduleStore + QueueStore + DutyStore + TokenStor
 
     /// Hints to all processes that a transaction of a user's that started runs was committed.
     fn hint_staged(&self) {}
+
+    /// This store behind a wall of its own, through which nothing but what is a tenant's can be
+    /// read, whatever is asked for: the second wall, behind that of `ScopedStore`. Only for verbs
+    /// that read. None if the store has none.
+    fn walled(&self, _tenant: &Tenant) -> Option<Arc<dyn Store>> {
+        None
+    }
 }
 
 /// Why a run is cancelled whose place in a lane others have.

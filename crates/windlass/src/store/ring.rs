@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use windlass_core::{Bucket, QueueName, WorkerId};
+use windlass_core::{Bucket, QueueName, Tenant, WorkerId};
 
 use super::HandlerKey;
 
@@ -12,6 +12,8 @@ pub(super) struct Member {
     pub(super) worker: WorkerId,
     pub(super) queues: Vec<QueueName>,
     pub(super) handlers: Vec<HandlerKey>,
+    /// The tenant whose tasks alone it claims, if that is so.
+    pub(super) tenant: Option<Tenant>,
 }
 
 /// The workers that are there, as far as one process knows.
@@ -24,8 +26,11 @@ impl Ring {
     }
 
     /// What a worker owns of what it serves. It is there, whatever the others know: it asks.
-    pub(super) fn share(&self, worker: WorkerId) -> Share<'_> {
-        Share { ring: self, worker, rivals: HashMap::new() }
+    ///
+    /// Those who claim for one tenant share among themselves, and those who claim for all among
+    /// themselves: what the first leave to others would otherwise be left to nobody.
+    pub(super) fn share(&self, worker: WorkerId, tenant: Option<&Tenant>) -> Share<'_> {
+        Share { ring: self, worker, tenant: tenant.cloned(), rivals: HashMap::new() }
     }
 }
 
@@ -33,6 +38,7 @@ impl Ring {
 pub(super) struct Share<'a> {
     ring: &'a Ring,
     worker: WorkerId,
+    tenant: Option<Tenant>,
     rivals: HashMap<(QueueName, HandlerKey), Vec<WorkerId>>,
 }
 
@@ -40,8 +46,11 @@ impl Share<'_> {
     /// Whether a bucket of what the worker serves is its own.
     pub(super) fn has(&mut self, queue: &QueueName, handler: &HandlerKey, bucket: Bucket) -> bool {
         let rivals = self.rivals.entry((queue.clone(), handler.clone())).or_insert_with(|| {
-            let serves =
-                |one: &&Member| one.queues.contains(queue) && one.handlers.contains(handler);
+            let serves = |one: &&Member| {
+                one.tenant == self.tenant
+                    && one.queues.contains(queue)
+                    && one.handlers.contains(handler)
+            };
             let others = self.ring.0.iter().filter(serves).map(|one| one.worker);
             others.filter(|one| *one != self.worker).chain([self.worker]).collect()
         });

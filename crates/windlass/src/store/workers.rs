@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use windlass_core::{QueueName, Timestamp, WorkerId};
+use windlass_core::{QueueName, Tenant, Timestamp, WorkerId};
 
 use super::HandlerKey;
 
@@ -14,7 +14,11 @@ pub const WORKER_METADATA_PAIRS_MAX: usize = 32;
 /// The most bytes of a key or a value of a worker's metadata, and of its host and version.
 pub const WORKER_TEXT_BYTES_MAX: usize = 256;
 
-/// What a worker says of itself. Nothing depends on it.
+/// The metadata of a worker that claims for one tenant alone, which says for which. Whoever gives a
+/// worker its store writes it, so that of tasks whose keys have owners it owns none of the others'.
+pub const TENANT_METADATA: &str = "windlass.tenant";
+
+/// What a worker says of itself. Nothing depends on it but who owns keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerInfo {
     /// The machine or container it runs on.
@@ -30,6 +34,11 @@ pub struct WorkerInfo {
 }
 
 impl WorkerInfo {
+    /// The tenant whose tasks alone it claims, if it says so.
+    pub(crate) fn tenant(&self) -> Option<Tenant> {
+        self.metadata.get(TENANT_METADATA).and_then(|name| Tenant::new(name).ok())
+    }
+
     /// Checks what the types do not. The error is a sentence.
     pub fn check(&self) -> Result<(), String> {
         let pairs = self.metadata.len();

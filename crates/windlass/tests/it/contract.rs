@@ -31,3 +31,4 @@ async fn memory() -> Memory {
 }
 
 windlass::store_contract!(memory);
+windlass::scoped_contract!(memory);

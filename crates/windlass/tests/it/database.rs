@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio_postgres::{Client, NoTls};
 
-use keeper::{Share, TEMPLATE};
+use keeper::{GRANTED, Share, TEMPLATE};
 
 /// A migrated, empty database; gone soon after the test.
 pub(crate) struct TestDatabase {
@@ -24,6 +24,12 @@ impl TestDatabase {
     /// A database with the newest schema.
     pub(crate) async fn new() -> Self {
         TestDatabase::make(&format!("template {TEMPLATE}")).await
+    }
+
+    /// A database with the newest schema and with the roles of
+    /// [`Roles::default`](windlass::store::postgres::Roles).
+    pub(crate) async fn granted() -> Self {
+        TestDatabase::make(&format!("template {GRANTED}")).await
     }
 
     /// A database without a schema.
@@ -44,6 +50,11 @@ impl TestDatabase {
     /// The address of the database.
     pub(crate) fn url(&self) -> String {
         url_of(&self.share.url, &self.name)
+    }
+
+    /// The address of the database for a role.
+    pub(crate) fn url_as(&self, role: &str) -> String {
+        self.url().replacen("windlass@", &format!("{role}@"), 1)
     }
 
     /// The address for audits. Most of what they cost is the planning of joins of many tables,

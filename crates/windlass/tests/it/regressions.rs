@@ -45,6 +45,7 @@ async fn claims_that_give_nothing_do_not_keep_tasks_the_worker_does_not_know_of(
             handlers: [HandlerKey { workflow, version }].into(),
             limit: 1,
             is_poll: false,
+            tenant: None,
         })
     };
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass::store::{Action, LogEntry, LogFilter, RetentionRule};
-use windlass::{ActionId, Operator, RunId, RunState, WorkflowName};
+use windlass::{ActionId, Operator, RunId, RunState, Tenant, WorkflowName};
 
 use super::run::StateWord;
 use super::{IdText, Json, NameText, Time, millis};
@@ -27,6 +27,9 @@ pub(crate) struct LogQuery {
     /// Only those of this operator.
     #[param(value_type = Option<String>, min_length = 1, max_length = 200)]
     by: Option<Operator>,
+    /// Only what was done to this tenant's things.
+    #[param(value_type = Option<String>, min_length = 1, max_length = 200)]
+    tenant: Option<Tenant>,
     /// Where the previous page ended: its `next`.
     #[param(max_length = 2000)]
     cursor: Option<String>,
@@ -48,7 +51,7 @@ impl LogQuery {
             run: self.run,
             action: action.map_err(unknown)?,
             by: self.by,
-            tenant: None,
+            tenant: self.tenant,
             before: before.map(|Number(number)| number),
             limit: super::page_limit(self.limit)?,
         })

@@ -69,7 +69,7 @@ impl StartRun {
             let why = format!("{} is over the limit of a hundred years", self.delay_ms);
             return Err(Problem::field("delay_ms", why));
         }
-        let run = NewRun {
+        let mut run = NewRun {
             id: self.id.unwrap_or_else(id),
             workflow: self.workflow,
             version,
@@ -80,6 +80,7 @@ impl StartRun {
             priority: self.priority,
             metadata: self.metadata,
         };
+        identity.sign(&mut run)?;
         run.check(limit).map_err(|why| Problem::new(windlass::ErrorKind::Argument, why))?;
         Ok(run)
     }

@@ -68,7 +68,8 @@ impl State {
         let first = request.seq.0 as usize % queues.len().max(1);
         queues.rotate_left(first);
         let ring = self.shared.ring();
-        let mut share = ring.share(request.worker);
+        let tenant = request.tenant.as_ref();
+        let mut share = ring.share(request.worker, tenant);
         let mut serves = |queue: &QueueName, station: &Station| {
             let Station { handler, bucket } = station;
             let is_mine = |bucket| share.has(queue, handler, bucket);
@@ -76,7 +77,8 @@ impl State {
         };
         let mut firsts: BTreeMap<QueueName, Option<Priority>> = BTreeMap::new();
         for queue in request.queues.iter() {
-            let first = self.shared.ready.first(queue, request.seq, |one| serves(queue, one));
+            let first =
+                self.shared.ready.first(queue, request.seq, tenant, |one| serves(queue, one));
             firsts.insert(queue.clone(), first);
         }
         let mut taken = Vec::new();
@@ -86,7 +88,7 @@ impl State {
                     return true;
                 }
                 let first = firsts.get(*queue).copied().flatten();
-                let next = self.shared.ready.pop(queue, first, |one| serves(queue, one));
+                let next = self.shared.ready.pop(queue, first, tenant, |one| serves(queue, one));
                 taken.extend(next);
                 next.is_some()
             });
@@ -97,15 +99,18 @@ impl State {
     /// Claims behind completions that made tasks ready, if the worker may.
     pub(super) fn claim_next(&mut self, next: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
         let ring = self.shared.ring();
-        let mut share = ring.share(next.worker);
+        let mut share = ring.share(next.worker, next.tenant.as_ref());
         let is_served = |task: &TaskId| {
             let task = self.runs.get(&task.run).map(|run| &run.tasks[task.index.as_usize()]);
             let place = task.and_then(|task| task.place.as_ref());
-            place.is_some_and(|Place { queue, station: Station { handler, bucket }, .. }| {
-                let is_mine = |bucket| share.has(queue, handler, bucket);
-                let serves = next.queues.contains(queue) && next.handlers.contains(handler);
-                serves && bucket.is_none_or(is_mine)
-            })
+            place.is_some_and(
+                |Place { queue, tenant, station: Station { handler, bucket }, .. }| {
+                    let is_meant = next.tenant.as_ref().is_none_or(|wanted| wanted == tenant);
+                    let is_mine = |bucket| share.has(queue, handler, bucket);
+                    let serves = next.queues.contains(queue) && next.handlers.contains(handler);
+                    is_meant && serves && bucket.is_none_or(is_mine)
+                },
+            )
         };
         let has_work = self.shared.wakes.work.iter().any(is_served);
         if !has_work || self.shared.live_worker(next.worker).is_none() {

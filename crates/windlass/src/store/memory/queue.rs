@@ -163,10 +163,14 @@ impl ReadyQueues {
         &self,
         queue: &QueueName,
         claim: ClaimSeq,
+        tenant: Option<&Tenant>,
         mut serves: impl FnMut(&Station) -> bool,
     ) -> Option<Priority> {
         let routes = self.routes.get(queue)?.iter();
-        let routes = routes.filter(|(_, route)| route.ready.keys().any(&mut serves));
+        let routes = routes.filter(|(_, route)| match tenant {
+            None => route.ready.keys().any(&mut serves),
+            Some(tenant) => route.first_of(tenant, &mut serves).is_some(),
+        });
         let priorities: Vec<Priority> = routes.map(|(Reverse(priority), _)| *priority).collect();
         first_priority(claim.0, &priorities)
     }
@@ -177,11 +181,16 @@ impl ReadyQueues {
         &mut self,
         queue: &QueueName,
         first: Option<Priority>,
+        tenant: Option<&Tenant>,
         mut serves: impl FnMut(&Station) -> bool,
     ) -> Option<TaskId> {
+        let mut pop = |route: &mut Route| match tenant {
+            None => route.pop(&mut serves),
+            Some(tenant) => route.pop_of(tenant, &mut serves),
+        };
         let routes = self.routes.get_mut(queue)?;
-        let favoured = first.and_then(|first| routes.get_mut(&Reverse(first))?.pop(&mut serves));
-        favoured.or_else(|| routes.values_mut().find_map(|route| route.pop(&mut serves)))
+        let favoured = first.and_then(|first| pop(routes.get_mut(&Reverse(first))?));
+        favoured.or_else(|| routes.values_mut().find_map(pop))
     }
 }
 
@@ -202,6 +211,32 @@ impl Route {
         let (task, tenant, station) = (*task, tenant.clone(), station.clone());
         self.virtual_time = self.virtual_time.max(slot.0);
         self.remove(&tenant, &station, slot);
+        Some(task)
+    }
+
+    /// Where the first task of a tenant stands that the worker can be given.
+    fn first_of(
+        &self,
+        tenant: &Tenant,
+        serves: &mut impl FnMut(&Station) -> bool,
+    ) -> Option<(Slot, TaskId, Station)> {
+        let stations: Vec<_> = self.ready.iter().filter(|(station, _)| serves(station)).collect();
+        self.tenants.get(tenant)?.iter().find_map(|slot| {
+            stations.iter().find_map(|(station, waiting)| {
+                let (task, _) = waiting.get(slot)?;
+                Some((*slot, *task, (*station).clone()))
+            })
+        })
+    }
+
+    /// Takes the first task of a tenant, out of turn: virtual time stays where it is.
+    fn pop_of(
+        &mut self,
+        tenant: &Tenant,
+        serves: &mut impl FnMut(&Station) -> bool,
+    ) -> Option<TaskId> {
+        let (slot, task, station) = self.first_of(tenant, serves)?;
+        self.remove(tenant, &station, slot);
         Some(task)
     }
 

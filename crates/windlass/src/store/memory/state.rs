@@ -294,6 +294,7 @@ impl Shared {
             worker: *id,
             queues: record.info.queues.clone(),
             handlers: record.workflows.clone(),
+            tenant: record.info.tenant(),
         });
         Ring::new(members.collect())
     }

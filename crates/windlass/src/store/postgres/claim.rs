@@ -47,7 +47,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    fn of(row: &Row) -> Self {
+    pub(super) fn of(row: &Row) -> Self {
         Taken {
             id: task_id(row),
             definition: row.get("definition_id"),
@@ -257,6 +257,9 @@ impl PostgresStore {
 
     pub(super) fn opening(&self, request: &ClaimRequest, party: &Party) -> Opening {
         let routes = self.routes_of(request);
+        if request.tenant.is_some() {
+            return Opening { routes, levels: Vec::new(), early: None };
+        }
         let levels = self.levels_to_read(&routes);
         let early = match routes.as_slice() {
             [_] if request.limit > 0 => {
@@ -280,7 +283,10 @@ impl PostgresStore {
         early: Option<Catch>,
     ) -> Result<Vec<Taken>, Fault> {
         let looks = &[Found::Nothing, Found::TooLittle];
-        let mut taken = self.take(tx, request, party, routes, times, early, looks).await?;
+        let mut taken = match &request.tenant {
+            None => self.take(tx, request, party, routes, times, early, looks).await?,
+            Some(tenant) => self.take_of(tx, request, tenant, party, routes).await?,
+        };
         let is_short = taken.len() < request.limit;
         let every = match (taken.is_empty(), is_short) {
             (true, _) => ROUTES_AFTER_NOTHING,
@@ -294,7 +300,10 @@ impl PostgresStore {
             let mut routes = self.routes_of(request);
             // What has owners is not for whoever comes next.
             routes.retain(|(key, _)| party.is_of_one() || key.bucket.is_none());
-            taken.extend(self.take(tx, &rest, &party, &routes, times, None, looks).await?);
+            taken.extend(match &request.tenant {
+                None => self.take(tx, &rest, &party, &routes, times, None, looks).await?,
+                Some(tenant) => self.take_of(tx, &rest, tenant, &party, &routes).await?,
+            });
         }
         Ok(taken)
     }

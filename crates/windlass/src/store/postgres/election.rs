@@ -59,6 +59,12 @@ pub(super) trait Election: Send + Sync {
 }
 
 /// The election that the options ask for.
+/// The election of whoever never stands for one.
+pub(super) fn by_row() -> Box<dyn Election> {
+    Box::new(ByRow)
+}
+
+/// The election that options ask for.
 pub(super) fn of(options: &PostgresOptions) -> Result<Box<dyn Election>, Error> {
     match options.election {
         LeaderElection::LeaseRow => Ok(Box::new(ByRow)),

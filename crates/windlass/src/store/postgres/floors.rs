@@ -35,6 +35,14 @@ const CHEAP_LOOK: Duration = Duration::from_millis(5);
 pub(super) enum Front {
     /// The ready tasks of a route, by tag.
     Route(i32),
+    /// Those of them that are of one tenant, for claims that are for it alone. What such a claim
+    /// sees says nothing of the route as a whole.
+    Turn {
+        /// The route.
+        route: i32,
+        /// The tenant.
+        tenant: i32,
+    },
     /// Timers, by microseconds.
     Timers,
     /// Runs that wait for their admission, by number.
@@ -71,7 +79,7 @@ impl Look {
     fn rest(self) -> Duration {
         let rest = self.took * SWEEP_REST;
         match self.front {
-            Front::Route(_) => rest.min(SWEEP_REST_MAX),
+            Front::Route(_) | Front::Turn { .. } => rest.min(SWEEP_REST_MAX),
             Front::Changes if self.is_dear() => rest.min(CHANGES_REST_MAX),
             Front::Timers | Front::Staged if self.is_dear() => rest.min(SWEEP_REST_MAX),
             Front::Timers | Front::Staged | Front::Changes => Duration::ZERO,
@@ -86,7 +94,12 @@ struct Floor {
     rest: Duration,
     /// Whether the last look found everything there was.
     is_dry: bool,
+    /// Whether the last look ended before it had seen everything: the next goes on from there.
+    is_cut: bool,
 }
+
+/// The most fronts of single tenants that are remembered before all of them are forgotten.
+const TURNS_MAX: usize = 10_000;
 
 /// The floors that this process knows.
 #[derive(Default)]
@@ -116,6 +129,9 @@ impl Floors {
     pub(super) fn get(&self, front: Front, found: Found) -> i64 {
         self.with(|floors| {
             let Some(floor) = floors.get(&front) else { return i64::MIN };
+            if floor.is_cut {
+                return floor.at;
+            }
             let wait = match found {
                 // Where nothing was left, one look from the front does for both.
                 Found::Nothing if floor.is_dry => floor.rest,
@@ -138,11 +154,25 @@ impl Floors {
         let rest = if self.is_restless { Duration::ZERO } else { look.rest() };
         self.with(|floors| match floors.get_mut(&look.front) {
             Some(floor) if look.from != i64::MIN => {
-                (floor.at, floor.is_dry) = (at, is_dry);
+                (floor.at, floor.is_dry, floor.is_cut) = (at, is_dry, false);
             }
             Some(_) | None => {
-                let floor = Floor { at, swept_at: Instant::now(), rest, is_dry };
-                floors.insert(look.front, floor);
+                let floor = Floor { at, swept_at: Instant::now(), rest, is_dry, is_cut: false };
+                insert(floors, look.front, floor);
+            }
+        });
+    }
+
+    /// A look ended before it had seen everything, and the next goes on from here. It is as old as
+    /// the sweep that it is a part of.
+    pub(super) fn learn_cut(&self, look: Look, at: i64) {
+        let rest = if self.is_restless { Duration::ZERO } else { look.rest() };
+        self.with(|floors| match floors.get_mut(&look.front) {
+            Some(floor) => (floor.at, floor.is_dry, floor.is_cut) = (at, false, true),
+            None => {
+                let floor =
+                    Floor { at, swept_at: Instant::now(), rest, is_dry: false, is_cut: true };
+                insert(floors, look.front, floor);
             }
         });
     }
@@ -153,8 +183,24 @@ impl Floors {
             if let Some(floor) = floors.get_mut(&front) {
                 floor.at = floor.at.min(at);
             }
+            // Whose it is need not be known: a floor that is too low costs a longer look.
+            let Front::Route(route) = front else { return };
+            let is_of = |one: &Front| matches!(one, Front::Turn { route: of, .. } if *of == route);
+            for (_, floor) in floors.iter_mut().filter(|(one, _)| is_of(one)) {
+                floor.at = floor.at.min(at);
+            }
         });
     }
+}
+
+fn insert(floors: &mut HashMap<Front, Floor>, front: Front, floor: Floor) {
+    if let Front::Turn { .. } = front {
+        let is_turn = |one: &&Front| matches!(one, Front::Turn { .. });
+        if floors.len() >= TURNS_MAX && floors.keys().filter(is_turn).count() >= TURNS_MAX {
+            floors.retain(|one, _| !is_turn(&one));
+        }
+    }
+    floors.insert(front, floor);
 }
 
 #[cfg(test)]
@@ -195,6 +241,32 @@ mod tests {
         assert_eq!(floors.get(Front::Route(1), Found::Nothing), 7);
         assert_eq!(floors.get(Front::Route(1), Found::TooLittle), i64::MIN);
         assert_eq!(floors.get(Front::Route(2), Found::Nothing), i64::MIN);
+    }
+
+    #[test]
+    fn a_look_that_was_cut_goes_on_where_it_ended_and_the_next_begins_in_front() {
+        let floors = Floors::default();
+        let front = Front::Turn { route: 1, tenant: 2 };
+        let look = |from| Look { front, from, took: Duration::ZERO };
+        floors.learn_cut(look(i64::MIN), 5);
+        assert_eq!(floors.get(front, Found::TooLittle), 5);
+        floors.learn(look(5), 9, true);
+        assert_eq!(floors.get(front, Found::TooLittle), i64::MIN);
+        assert_eq!(floors.get(Front::Turn { route: 1, tenant: 3 }, Found::Nothing), i64::MIN);
+        assert_eq!(floors.get(Front::Route(1), Found::Nothing), i64::MIN, "it is everyone's");
+    }
+
+    #[test]
+    fn fronts_of_single_tenants_are_bounded() {
+        let floors = Floors::default();
+        let front = |tenant| Front::Turn { route: 1, tenant };
+        let look = |front| Look { front, from: i64::MIN, took: Duration::from_secs(60) };
+        floors.learn(look(Front::Route(1)), 3, true);
+        for tenant in 0..=i32::try_from(TURNS_MAX).unwrap() {
+            floors.learn(look(front(tenant)), 3, true);
+        }
+        assert_eq!(floors.get(front(0), Found::Nothing), i64::MIN, "it was forgotten");
+        assert_eq!(floors.get(Front::Route(1), Found::Nothing), 3);
     }
 
     #[test]

@@ -50,6 +50,7 @@ mod queues;
 mod repeat;
 mod retention;
 mod ring;
+mod roles;
 mod run;
 mod schedules;
 mod settings;
@@ -63,8 +64,10 @@ mod timers;
 mod tls;
 mod tokens;
 pub(crate) mod transactional;
+mod turn;
 mod undo;
 mod unsound;
+mod wall;
 mod why;
 mod work;
 mod worker;
@@ -106,6 +109,7 @@ use self::schedules::Unfired;
 use self::time::At;
 use self::timers::StagedWatch;
 use self::unsound::Unsound;
+use self::wall::Wall;
 use self::work::Work;
 use self::writes::Writes;
 use super::{
@@ -122,6 +126,7 @@ pub use self::fenced::{Transaction, TransactionPool};
 pub use self::migrate::{Migrated, migrate, plan};
 pub use self::options::{CONNECTIONS_MAX, LeaderElection, PostgresOptions};
 pub use self::plan::{LockMode, Plan, PlannedMigration, PlannedStatement, TableLock};
+pub use self::roles::{Roles, WALLED_TABLES, grants};
 #[cfg(feature = "testing")]
 pub use self::step::{Stepper, Steps};
 pub use self::transactional::StartExecutor;
@@ -160,6 +165,8 @@ pub struct PostgresStore {
     /// In tests, the clock that stands for the database's.
     clock: Option<Arc<dyn Clock>>,
     notifier: Notifier,
+    /// The second wall between tenants, if there is one.
+    wall: Option<Wall>,
 }
 
 impl PostgresStore {
@@ -177,6 +184,10 @@ impl PostgresStore {
             migrate(&options).await?;
         }
         let pool = Pool::connect(&options).await?;
+        let wall = match &options.api_role {
+            Some(role) => Some(Wall::connect(&options, &pool, role).await?),
+            None => None,
+        };
         let payload_limit = settings::payload_limit(&options, &pool).await?;
         let notifier = Notifier::start(&options, &pool)?;
         Ok(PostgresStore {
@@ -198,6 +209,7 @@ impl PostgresStore {
             target: options.target()?,
             clock: None,
             notifier,
+            wall,
         })
     }
 
@@ -561,5 +573,10 @@ impl Store for PostgresStore {
     fn hint_staged(&self) {
         self.staged_watch.expect();
         self.hint_timers();
+    }
+
+    fn walled(&self, tenant: &Tenant) -> Option<Arc<dyn Store>> {
+        let wall = self.wall.as_ref()?;
+        Some(Arc::new(self.behind(wall, tenant)))
     }
 }

@@ -241,6 +241,20 @@ impl Names {
         Ok(())
     }
 
+    /// The number of a tenant; none if nothing of it was ever ready.
+    pub(super) async fn number_of(
+        &self,
+        tx: &Tx<'_>,
+        tenant: &Tenant,
+    ) -> Result<Option<i32>, Fault> {
+        if let Some(number) = self.tenant(tenant) {
+            return Ok(Some(number));
+        }
+        let name = vec![tenant.as_str()];
+        self.remember_tenants(&tx.query(&sql::TENANTS_BY_NAME, &[&name]).await?)?;
+        Ok(self.tenant(tenant))
+    }
+
     /// The names of tenants with these numbers.
     pub(super) async fn tenant_names(
         &self,

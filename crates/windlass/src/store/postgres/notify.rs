@@ -194,6 +194,13 @@ impl Notifier {
         Ok(Notifier { senders, pending, origin, _ends: ends.drop_guard() })
     }
 
+    /// One that tells nobody and hears nobody.
+    pub(super) fn silent() -> Notifier {
+        let (senders, pending) = (Arc::new(Senders::default()), Arc::new(Pending::new()));
+        let _ends = CancellationToken::new().drop_guard();
+        Notifier { senders, pending, origin: None, _ends }
+    }
+
     /// The statement that tells others what a transaction changes, to be sent right behind its
     /// commit; `None` if they were told something a moment ago, and hear of this soon.
     pub(super) fn news(&self, kinds: Kinds) -> Option<String> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use windlass_core::TaskId;
+use windlass_core::{TaskId, Tenant};
 
 use super::PostgresStore;
 use super::claim::{Grab, lost};
@@ -62,8 +62,10 @@ impl PostgresStore {
         let opening = self.opening(request, &party);
         let is_served = |task: &TaskId| {
             let run = work.runs.get(&task.run);
+            let is_meant = |tenant: &Tenant| run.is_some_and(|run| run.tenant == *tenant);
             let key = run.map(|run| run.route_key(task.index));
-            opening.routes.iter().any(|(route, _)| Some(route) == key.as_ref())
+            request.tenant.as_ref().is_none_or(is_meant)
+                && opening.routes.iter().any(|(route, _)| Some(route) == key.as_ref())
         };
         let writes = work.writes(&self.names)?;
         if !work.moves.enqueued.iter().any(is_served) {
@@ -92,7 +94,11 @@ impl PostgresStore {
         };
         // What has just become ready stands behind every floor: one look sees it.
         let looks = &[Found::Nothing];
-        let taken = self.take(&tx, request, &party, &opening.routes, &times, early, looks).await?;
+        let routes = &opening.routes;
+        let taken = match &request.tenant {
+            None => self.take(&tx, request, &party, routes, &times, early, looks).await?,
+            Some(tenant) => self.take_of(&tx, request, tenant, &party, routes).await?,
+        };
         let are_taken: BTreeSet<TaskId> = taken.iter().map(|one| one.id).collect();
         // Nobody else need hear of them.
         work.moves.enqueued.retain(|task| !are_taken.contains(task));

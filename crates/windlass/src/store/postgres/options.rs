@@ -49,6 +49,7 @@ pub struct PostgresOptions {
     listens: bool,
     pub(super) election: LeaderElection,
     pub(super) migrates: bool,
+    pub(super) api_role: Option<String>,
     payload_limit: Option<usize>,
     pub(super) statement_timeout: Duration,
     pub(super) lock_timeout: Duration,
@@ -84,6 +85,7 @@ impl PostgresOptions {
             listens: true,
             election: LeaderElection::default(),
             migrates: false,
+            api_role: None,
             payload_limit: None,
             statement_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(5),
@@ -138,6 +140,16 @@ impl PostgresOptions {
     /// needs the rights that [`migrate`](super::migrate) does.
     pub fn migrate(mut self, migrates: bool) -> Self {
         self.migrates = migrates;
+        self
+    }
+
+    /// The role of the database behind which what one tenant reads is read: it sees only the rows
+    /// of the tenant that a transaction names. None if not said, and then there is no such wall.
+    ///
+    /// The role that connects must be allowed to take it on; `windlass migrate --grants` prints
+    /// what makes both.
+    pub fn api_role(mut self, role: impl Into<String>) -> Self {
+        self.api_role = Some(role.into());
         self
     }
 

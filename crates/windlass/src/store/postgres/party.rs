@@ -90,7 +90,9 @@ impl PostgresStore {
         for (place, request) in requests.iter().enumerate() {
             let (limit, worker) = (request.limit, request.worker);
             let is_alike = |other: &ClaimRequest| {
-                other.queues == request.queues && other.handlers == request.handlers
+                other.queues == request.queues
+                    && other.handlers == request.handlers
+                    && other.tenant == request.tenant
             };
             let alike = groups.iter_mut().filter(|group| is_alike(group.request));
             let fits = |group: &&mut Group<'_>| {

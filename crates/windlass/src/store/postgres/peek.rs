@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio_postgres::Row;
 use windlass_core::{ClaimSeq, WorkerId};
 
 use super::PostgresStore;
@@ -50,6 +51,9 @@ impl Peeks {
 impl PostgresStore {
     /// Whether there is surely nothing for a worker that expects nothing.
     pub(super) async fn finds_nothing(&self, request: &ClaimRequest) -> Result<bool, Fault> {
+        if let Some(tenant) = &request.tenant {
+            return self.finds_nothing_of(request, tenant).await;
+        }
         let routes = self.routes_of(request);
         let ids: Vec<i32> = routes.iter().map(|(_, route)| route.id).collect();
         let floor = |id: &i32| self.floors.get(Front::Route(*id), Found::Nothing);
@@ -58,6 +62,12 @@ impl PostgresStore {
         let worker = request.worker.as_uuid();
         let rows = self.read(&sql::PEEK, &[worker, &ids, &floors, &known]).await?;
         let Some(row) = rows.first() else { return Ok(false) };
+        Ok(self.is_idle(request, row))
+    }
+
+    /// Whether a worker may claim and would find nothing, by what [`sql::PEEK`] says; then it is
+    /// remembered that it did.
+    pub(super) fn is_idle(&self, request: &ClaimRequest, row: &Row) -> bool {
         let last_claim = ClaimSeq(row.get::<_, i64>("last_claim").cast_unsigned());
         let is_new = last_claim < request.seq && !self.peeks.has(request);
         let may_claim = row.get::<_, bool>("is_live") && is_new;
@@ -66,6 +76,6 @@ impl PostgresStore {
         if is_none {
             self.peeks.remember(request);
         }
-        Ok(is_none)
+        is_none
     }
 }

@@ -102,6 +102,8 @@ struct Habits {
     /// What begins a transaction, in one message.
     begin: String,
     is_pooled: bool,
+    /// Whether each statement is to be in a transaction that begins with a wall.
+    is_walled: bool,
     /// How long a statement may stay unanswered; `None` for ever.
     answer_max: Option<Duration>,
     acquire_timeout: Duration,
@@ -131,6 +133,7 @@ impl Habits {
         Habits {
             begin,
             is_pooled: options.is_pooled,
+            is_walled: false,
             answer_max: answer_max(options),
             acquire_timeout: options.acquire_timeout,
             open_max: options.open_max(),
@@ -175,6 +178,25 @@ impl Pool {
             .build()
             .expect("a runtime is there for the timeouts");
         Ok(Pool { connections, habits: Arc::new(Habits::new(options, target)) })
+    }
+
+    /// The same connections for transactions that begin behind a wall: what `enter` says is done
+    /// at the beginning of each, and is over with it.
+    pub(super) fn walled(&self, enter: &str) -> Pool {
+        let habits = &self.habits;
+        let habits = Habits {
+            begin: format!("{}; {enter}", habits.begin),
+            is_pooled: habits.is_pooled,
+            is_walled: true,
+            answer_max: habits.answer_max,
+            acquire_timeout: habits.acquire_timeout,
+            open_max: habits.open_max,
+            tls: habits.tls.clone(),
+            statements: AtomicU64::new(0),
+            #[cfg(feature = "testing")]
+            steps: habits.steps.clone(),
+        };
+        Pool { connections: self.connections.clone(), habits: Arc::new(habits) }
     }
 
     /// How many connections there are.
@@ -277,6 +299,11 @@ impl Connection {
             return Ok(rows);
         }
         self.step(sql.name).await;
+        if self.habits.is_walled {
+            let whole = Bounds { begins: true, end: End::Commit(None) };
+            let rows = self.exchange(&[(sql, params)], whole).await?;
+            return Ok(rows.into_iter().next().unwrap_or_default());
+        }
         Ok(self.exchange(&[(sql, params)], Bounds::NONE).await?.pop().unwrap_or_default())
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
-use windlass_core::WorkerId;
+use windlass_core::{Tenant, WorkerId};
 
 use super::PostgresStore;
 use super::fault::Fault;
@@ -67,7 +67,9 @@ impl PostgresStore {
     fn learn_ring(&self, rows: &[Row]) -> Result<(), Fault> {
         let member = |row: &Row| {
             let worker = WorkerId::from_uuid(row.get("id"));
-            Ok(Member { worker, queues: queues_of(row)?, handlers: handlers_of(row)? })
+            let tenant: Option<&str> = row.get("tenant");
+            let tenant = tenant.and_then(|name| Tenant::new(name).ok());
+            Ok(Member { worker, queues: queues_of(row)?, handlers: handlers_of(row)?, tenant })
         };
         let members = rows.iter().map(member).collect::<Result<Vec<_>, Fault>>()?;
         self.ring.learn(Ring::new(members));
@@ -87,7 +89,7 @@ impl PostgresStore {
             return routes;
         }
         let ring = self.ring.get().map(|(_, ring)| ring).unwrap_or_default();
-        let mut share = ring.share(request.worker);
+        let mut share = ring.share(request.worker, request.tenant.as_ref());
         let mut known = BTreeMap::new();
         routes.retain(|(key, _)| {
             let RouteKey { queue, handler, bucket, .. } = key;

@@ -336,6 +336,14 @@ sql!(INSERT_HISTORY_ALIKE, "insert_history_alike.sql", [UUID_ARRAY, TIMESTAMPTZ,
 sql!(INSERT_HISTORY, "insert_history.sql", [UUID_ARRAY, TIMESTAMPTZ, TEXT_ARRAY]);
 sql!(CLAIM, "claim.sql", [INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ]);
 sql!(CANDIDATES, "candidates.sql", [INT4_ARRAY, INT8_ARRAY, INT8]);
+sql!(CANDIDATES_OF, "candidates_of.sql", [INT4_ARRAY, INT8_ARRAY, INT4, INT8]);
+sql!(
+    CLAIM_OF,
+    "claim_of.sql",
+    [UUID_ARRAY, INT4_ARRAY, INT4, INT4_ARRAY, UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ]
+);
+sql!(ENTER_WALL, "enter_wall.sql", [TEXT, TEXT]);
+sql!(CHECK_WALL, "check_wall.sql", [TEXT, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY]);
 sql!(PEEK, "peek.sql", [UUID, INT4_ARRAY, INT8_ARRAY, INT8]);
 sql!(VIRTUAL_TIMES, "virtual_times.sql", [INT4_ARRAY]);
 sql!(ROUTES, "routes.sql", []);

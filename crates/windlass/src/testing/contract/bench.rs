@@ -387,6 +387,7 @@ impl<'a> Worker<'a> {
             handlers: self.bench.known().definitions.keys().map(key).collect(),
             limit,
             is_poll: false,
+            tenant: None,
         }
     }
 

@@ -48,11 +48,14 @@ mod releases;
 mod retention;
 mod retries;
 mod schedules;
+#[cfg(feature = "scoped")]
+mod scoped;
 mod starts;
 mod steps;
 mod timers;
 mod tokens;
 mod traces;
+mod turns;
 mod undo;
 mod why;
 mod workers;
@@ -197,6 +200,7 @@ macro_rules! store_contract_cases {
                 a_worker_that_is_late_is_given_nothing_more
             }
             owners {
+                a_worker_for_one_tenant_owns_no_keys_of_others
                 tasks_with_one_key_go_to_the_same_worker
                 who_asks_with_others_is_given_its_own_keys
                 a_newcomer_takes_keys_over_and_nobody_else_does
@@ -595,4 +599,6 @@ pub mod cases {
     crate::schedule_contract_cases! { store_contract_functions [] }
     crate::duty_contract_cases! { store_contract_functions [] }
     crate::worker_contract_cases! { store_contract_functions [] }
+    #[cfg(feature = "scoped")]
+    crate::scoped_contract_cases! { store_contract_functions [] }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use windlass_core::why::{Reason, Served};
 use windlass_core::{Definition, Limit, QueueName, WorkerId};
 
-use super::bench::{Bench, LEASE, TICK, Worker};
+use super::bench::{Bench, LEASE, TICK, Worker, tenant};
 use super::lanes::limited;
-use crate::store::{Claimed, Heartbeat, Hello, WorkerInfo};
+use crate::store::{ClaimRequest, Claimed, Heartbeat, Hello, TENANT_METADATA, WorkerInfo};
 
 /// So many keys that each of a few workers owns some of them, and more than are merged exactly.
 const KEYS: usize = 90;
@@ -33,6 +33,16 @@ async fn more(bench: &Bench<'_>) {
 async fn join<'a>(bench: &'a Bench<'a>) -> Worker<'a> {
     let worker = bench.stranger();
     let info = WorkerInfo { queues: vec![QueueName::default()], ..WorkerInfo::default() };
+    let hello = Hello { definitions: vec![owned()], info, ..worker.hello(LEASE) };
+    bench.store.join(hello).await.expect("a new worker can join");
+    worker
+}
+
+/// A worker that says what it serves, for one tenant.
+async fn join_for<'a>(bench: &'a Bench<'a>, tenant: &str) -> Worker<'a> {
+    let worker = bench.stranger();
+    let metadata = BTreeMap::from([(TENANT_METADATA.to_owned(), tenant.to_owned())]);
+    let info = WorkerInfo { queues: vec![QueueName::default()], metadata, ..WorkerInfo::default() };
     let hello = Hello { definitions: vec![owned()], info, ..worker.hello(LEASE) };
     bench.store.join(hello).await.expect("a new worker can join");
     worker
@@ -213,4 +223,15 @@ pub(crate) async fn a_claim_gives_what_one_key_has_among_many(bench: &Bench<'_>)
         bench.start_keyed("w", "7").await;
     }
     assert_eq!(worker.claim(100).await.len(), 70);
+}
+
+pub(crate) async fn a_worker_for_one_tenant_owns_no_keys_of_others(bench: &Bench<'_>) {
+    fill(bench).await;
+    let (one, other) = (join(bench).await, join_for(bench, "x").await);
+    for worker in [&one, &other] {
+        sign(bench, worker).await;
+    }
+    assert_eq!(one.claim(100).await.len(), KEYS, "nobody keeps any of them from it");
+    let own = ClaimRequest { tenant: Some(tenant("x")), ..other.request(9) };
+    assert!(bench.store.claim(own).await.expect("it lives").is_empty());
 }

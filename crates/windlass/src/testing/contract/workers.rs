@@ -201,6 +201,17 @@ macro_rules! worker_contract_cases {
                 who_found_nothing_beside_others_finds_something_with_its_next_claim
                 who_asks_together_is_given_the_larger_priority_first
             }
+            turns {
+                a_claim_for_a_tenant_finds_its_tasks_alone
+                a_claim_for_a_tenant_is_by_priority_and_age
+                a_claim_for_a_tenant_serves_only_its_queues_and_handlers
+                a_tenant_that_is_served_out_of_turn_delays_nobody
+                who_comes_after_all_was_served_out_of_turn_is_found
+                a_tenants_tasks_are_found_behind_many_that_nobody_serves
+                claims_for_different_tenants_beside_each_other_find_their_own
+                a_claim_behind_completions_is_for_its_tenant_alone
+                what_a_tenant_gives_back_is_found_in_its_place
+            }
             workers {
                 a_worker_is_listed_as_it_introduced_itself
                 a_worker_that_drains_is_listed_so

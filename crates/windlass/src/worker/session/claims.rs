@@ -64,6 +64,7 @@ impl Session {
             handlers: Arc::clone(&self.handlers),
             limit: self.claim_limit,
             is_poll: self.is_polling,
+            tenant: None,
         }
     }
 

@@ -38,6 +38,7 @@ async fn work(store: Arc<PostgresStore>, number: u128, lease: Duration, stop: Ar
             handlers: [handler.clone()].into(),
             limit: dice.usize(1..6),
             is_poll: dice.bool(),
+            tenant: None,
         };
         let claimed = match store.claim(request).await {
             Ok(claimed) => claimed,

@@ -193,6 +193,7 @@ impl Story {
             handlers: [handler].into(),
             limit: 100,
             is_poll: false,
+            tenant: None,
         };
         self.store.claim(request).await.unwrap()
     }

@@ -27,13 +27,16 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 use windlass::embedded::EmbeddedOptions;
-use windlass::store::postgres::{PostgresOptions, migrate};
+use windlass::store::postgres::{PostgresOptions, Roles, grants, migrate};
 
 use super::{connect, url_of};
 use crate::places::{MEMORY, places};
 
 /// The database with the newest schema that others are copies of.
 pub(super) const TEMPLATE: &str = "template_windlass";
+
+/// The same in which the roles have what they need and no more.
+pub(super) const GRANTED: &str = "template_windlass_granted";
 
 /// How long the server stays when no test uses it: some tests in between need none.
 const IDLE_MAX: Duration = Duration::from_secs(5);
@@ -103,7 +106,8 @@ fn migrations() -> Vec<String> {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+    let texts = files.iter().map(|file| std::fs::read_to_string(file).unwrap());
+    texts.chain(grants(&Roles::default())).collect()
 }
 
 fn open(path: &Path) -> File {
@@ -180,7 +184,8 @@ async fn keep() {
     let options = options.setting("autovacuum", "off");
     let postgres = options.start().await.unwrap();
     let admin = connect(&postgres.url()).await;
-    make_template(&admin, &postgres.url()).await;
+    make_template(&admin, &postgres.url(), TEMPLATE).await;
+    make_template(&admin, &postgres.url(), GRANTED).await;
     writeln!(url, "{}", postgres.url()).unwrap();
     let users = open(&place.join("users"));
     let mut used_at = Instant::now();
@@ -201,20 +206,27 @@ async fn keep() {
 }
 
 /// Makes the database that others are copies of, unless a keeper that was killed has.
-async fn make_template(admin: &Client, url: &str) {
+async fn make_template(admin: &Client, url: &str, name: &str) {
     let sql = "select 1 from pg_database where datname = $1";
-    if admin.query_opt(sql, &[&TEMPLATE]).await.unwrap().is_some() {
+    if admin.query_opt(sql, &[&name]).await.unwrap().is_some() {
         return;
     }
-    let building = format!("{TEMPLATE}_building");
+    let building = format!("{name}_building");
     admin.batch_execute(&format!("drop database if exists {building}")).await.unwrap();
     admin.batch_execute(&format!("create database {building}")).await.unwrap();
     migrate(&PostgresOptions::new(url_of(url, &building))).await.unwrap();
+    if name == GRANTED {
+        let grants = grants(&Roles::default()).unwrap();
+        let client = connect(&url_of(url, &building)).await;
+        client.batch_execute(&grants).await.unwrap();
+        // Once more: it changes nothing that is as it should be.
+        client.batch_execute(&grants).await.unwrap();
+    }
     let wait = "select count(*) from pg_stat_activity where datname = $1";
     while admin.query_one(wait, &[&building]).await.unwrap().get::<_, i64>(0) > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let rename = format!("alter database {building} rename to {TEMPLATE}");
+    let rename = format!("alter database {building} rename to {name}");
     admin.batch_execute(&rename).await.unwrap();
 }
 

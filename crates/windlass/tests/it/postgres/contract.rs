@@ -3,3 +3,4 @@
 use super::postgres;
 
 windlass::store_contract!(postgres);
+windlass::scoped_contract!(postgres);

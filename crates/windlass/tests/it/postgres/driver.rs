@@ -85,6 +85,7 @@ impl Worker {
             handlers: Arc::clone(&self.handlers),
             limit,
             is_poll: false,
+            tenant: None,
         }
     }
 

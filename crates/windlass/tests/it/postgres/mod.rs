@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass::clock::{Clock, VirtualClock};
 use windlass::store::Store;
 use windlass::store::postgres::{
-    AuditOptions, CheckResult, PostgresOptions, PostgresStore, Severity, audit,
+    AuditOptions, CheckResult, PostgresOptions, PostgresStore, Roles, Severity, audit,
 };
 use windlass::testing::contract::Subject;
 use windlass_core::Timestamp;
@@ -97,9 +97,12 @@ pub(crate) async fn postgres_with_one_connection() -> Postgres {
 }
 
 async fn connected(set: impl FnOnce(PostgresOptions) -> PostgresOptions) -> Postgres {
-    let database = TestDatabase::new().await;
+    let database = TestDatabase::granted().await;
     let clock = Arc::new(VirtualClock::new(Timestamp::from_micros(1_750_000_000_000_000)));
-    let options = set(PostgresOptions::new(database.url()));
+    // As it is installed: not as a superuser, and not as the owner of anything.
+    let Roles { engine, api, .. } = Roles::default();
+    let options = PostgresOptions::new(database.url_as(&engine)).api_role(api);
+    let options = set(options);
     let store = PostgresStore::connect(options).await.expect("the database is there");
     let store = Arc::new(store.with_clock(clock.clone()));
     Postgres { clock, store, database }

@@ -2,7 +2,7 @@
 -- that owns keys is heard of also while it has nothing to do.
 --
 -- $1 timestamptz: the time, null for that of the clock
-select w.id, w.queues, w.workflows, w.versions
+select w.id, w.queues, w.workflows, w.versions, w.metadata ->> 'windlass.tenant' as tenant
 from windlass.workers w
 cross join lateral (
     select x.lease_until
