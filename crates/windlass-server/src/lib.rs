@@ -19,6 +19,7 @@
 //! | `http` | the paths, what goes in and out, the document that describes them |
 //! | `grpc` | the same over gRPC, and the stream of workers |
 //! | `connections` | how clients are kept from harming each other |
+//! | `room` | places and memory, of which nobody takes all |
 
 mod connections;
 mod grpc;
@@ -26,6 +27,7 @@ mod http;
 pub mod identity;
 mod options;
 mod problem;
+mod room;
 mod server;
 
 pub use connections::Listener;

@@ -90,7 +90,7 @@ impl Server {
         let urls = listener.urls();
         let ending = CancellationToken::new();
         let options = self.options.clone();
-        let grpc = grpc::router(self.windlass.store(), &ending);
+        let grpc = grpc::router(self.windlass.store(), &options, &ending);
         let router = http::router(self.windlass, self.options, grpc, ending.clone());
         tracing::info!(%urls, "serving");
         connections::serve(listener, router, &options, ending, shutdown).await;

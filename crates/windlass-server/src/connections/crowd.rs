@@ -93,6 +93,11 @@ impl Crowd {
 }
 
 impl Member {
+    /// Where it comes from.
+    pub(super) fn origin(&self) -> Origin {
+        self.state.origin
+    }
+
     /// A request begins.
     pub(super) fn begin(self: &Arc<Self>) -> Busy {
         self.state.has_begun.store(true, Ordering::SeqCst);

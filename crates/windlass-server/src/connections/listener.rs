@@ -19,8 +19,8 @@ pub(super) type Stream = Either<TcpStream, tokio::net::UnixStream>;
 pub(super) type Stream = Either<TcpStream, TcpStream>;
 
 /// Where a connection comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
     /// A machine. One that has a network of IPv6 to itself has all its addresses.
     Machine(IpAddr),
     /// A process of this machine, by a socket.

@@ -35,6 +35,7 @@ use listener::Stream;
 use stall::StallGuard;
 
 pub use listener::Listener;
+pub(crate) use listener::Origin;
 
 /// The pause after a connection could not be accepted, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -102,8 +103,9 @@ impl Connection {
         let Connection { member, builder, router, ending, head_time_max, write_time_max } = self;
         let service = {
             let member = Arc::clone(&member);
-            service_fn(move |request: Request<Incoming>| {
+            service_fn(move |mut request: Request<Incoming>| {
                 let busy = member.begin();
+                request.extensions_mut().insert(member.origin());
                 let router = router.clone();
                 async move {
                     let response = router.oneshot(request.map(Body::new)).await?;

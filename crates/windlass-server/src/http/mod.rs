@@ -14,6 +14,7 @@ mod lists;
 mod live;
 mod model;
 mod operators;
+mod rooms;
 mod run_control;
 mod run_history;
 mod runs;
@@ -30,7 +31,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use windlass::store::{Action, NewLogEntry, RunRecord, Store};
 use windlass::{ActionId, Payload, PayloadLimit, RunId, Tenant, Windlass};
@@ -38,8 +38,8 @@ use windlass::{ActionId, Payload, PayloadLimit, RunId, Tenant, Windlass};
 use crate::identity::Identity;
 use crate::options::ServerOptions;
 use crate::problem::{self, Problem};
-use gate::BodyBudget;
 use live::Live;
+use rooms::Rooms;
 
 /// The most bytes of a body that has several items, besides one that fills the payload limit.
 const BATCH_BYTES_MAX: usize = 16 << 20;
@@ -55,33 +55,17 @@ struct Shared {
     windlass: Windlass,
     options: ServerOptions,
     live: Live,
-    requests: Arc<Semaphore>,
-    held: Arc<Semaphore>,
-    /// Calls of gRPC, which streams of others must not keep out.
-    calls: Arc<Semaphore>,
-    body_budget: BodyBudget,
+    rooms: Rooms,
     ending: CancellationToken,
 }
 
 impl App {
     fn new(windlass: Windlass, options: ServerOptions, ending: CancellationToken) -> Self {
         let live = Live::new(windlass.store());
-        let requests = Arc::new(Semaphore::new(options.requests_max));
-        let held = Arc::new(Semaphore::new(options.held_max));
-        let calls = Arc::new(Semaphore::new(options.held_max));
         let limit = windlass.store().payload_limit().get();
         let bytes_max = limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES;
-        let body_budget = BodyBudget::new(bytes_max, options.body_bytes_max);
-        App(Arc::new(Shared {
-            windlass,
-            options,
-            live,
-            requests,
-            held,
-            calls,
-            body_budget,
-            ending,
-        }))
+        let rooms = Rooms::new(&options, bytes_max);
+        App(Arc::new(Shared { windlass, options, live, rooms, ending }))
     }
 
     pub(crate) fn windlass(&self) -> &Windlass {
@@ -100,20 +84,8 @@ impl App {
         &self.0.live
     }
 
-    fn requests(&self) -> &Arc<Semaphore> {
-        &self.0.requests
-    }
-
-    fn held(&self) -> &Arc<Semaphore> {
-        &self.0.held
-    }
-
-    fn calls(&self) -> &Arc<Semaphore> {
-        &self.0.calls
-    }
-
-    fn body_budget(&self) -> &BodyBudget {
-        &self.0.body_budget
+    fn rooms(&self) -> &Rooms {
+        &self.0.rooms
     }
 
     /// Ends when the server does: what is held is to answer, and streams are to close.

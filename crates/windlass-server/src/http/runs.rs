@@ -15,12 +15,12 @@ use windlass::{RunId, Version, WorkflowName};
 use super::App;
 use super::cursor::Cursor as _;
 use super::extract::{Body, Id, Query};
-use super::gate::Held;
 use super::model::check_items;
 use super::model::run::{
     ArchivedBody, RunBody, RunPageBody, RunQuery, StartAnswer, StartRun, StartRuns, StartedBody,
     StartedRuns, WaitQuery,
 };
+use super::rooms::Held;
 use super::workflows;
 use crate::identity::Identity;
 use crate::problem::Problem;

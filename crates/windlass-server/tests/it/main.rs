@@ -18,6 +18,7 @@ mod refusals;
 mod runs;
 mod schedules;
 mod served;
+mod shares;
 #[cfg(unix)]
 mod sockets;
 mod streams;
