@@ -15,6 +15,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`identity`] | who makes a request, decided in one place |
+//! | `quotas` | what tenants may ask for, held against what they ask |
 //! | `problem` | what a caller is told when something cannot be done |
 //! | `http` | the paths, what goes in and out, the document that describes them |
 //! | `grpc` | the same over gRPC, and the stream of workers |
@@ -27,6 +28,7 @@ mod http;
 pub mod identity;
 mod options;
 mod problem;
+mod quotas;
 mod room;
 mod server;
 

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +12,7 @@ use windlass::remote::socket_path;
 
 use crate::connections::{self, Listener};
 use crate::options::ServerOptions;
+use crate::quotas::Quotas;
 use crate::{grpc, http};
 
 /// A server of an engine.
@@ -90,8 +92,9 @@ impl Server {
         let urls = listener.urls();
         let ending = CancellationToken::new();
         let options = self.options.clone();
-        let grpc = grpc::router(self.windlass.store(), &options, &ending);
-        let router = http::router(self.windlass, self.options, grpc, ending.clone());
+        let quotas = Arc::new(Quotas::new(Arc::clone(self.windlass.store())));
+        let grpc = grpc::router(self.windlass.store(), &quotas, &options, &ending);
+        let router = http::router(self.windlass, self.options, quotas, grpc, ending.clone());
         tracing::info!(%urls, "serving");
         connections::serve(listener, router, &options, ending, shutdown).await;
         tracing::info!(%urls, "served");

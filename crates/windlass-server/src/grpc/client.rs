@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+use windlass::Tenant;
 use windlass::remote::MESSAGE_BYTES_MAX;
 use windlass::store::Store;
 use windlass::wire::status_of_error;
@@ -20,10 +21,13 @@ use windlass_proto::v1;
 use windlass_proto::v1::client_service_server::{ClientService, ClientServiceServer};
 
 use super::Refused;
+use crate::identity::Identity;
+use crate::quotas::Quotas;
 
 /// What clients ask of a store.
 pub(super) struct ClientApi {
     store: Arc<dyn Store>,
+    quotas: Arc<Quotas>,
     waiters: waiting::Waiters,
     stopping: CancellationToken,
 }
@@ -31,6 +35,9 @@ pub(super) struct ClientApi {
 /// Someone who was let in.
 struct Caller {
     store: Arc<dyn Store>,
+    quotas: Arc<Quotas>,
+    /// Whose things they may see, if it is one tenant's.
+    tenant: Option<Tenant>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -38,8 +45,12 @@ type Answer<T> = Result<Response<T>, Status>;
 impl ClientApi {
     /// What clients ask of this store. Calls that wait come to their end when `stopping` is
     /// cancelled.
-    pub(super) fn new(store: Arc<dyn Store>, stopping: CancellationToken) -> Self {
-        ClientApi { store, waiters: waiting::Waiters::default(), stopping }
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        quotas: Arc<Quotas>,
+        stopping: CancellationToken,
+    ) -> Self {
+        ClientApi { store, quotas, waiters: waiting::Waiters::default(), stopping }
     }
 
     /// The service, with its limits.
@@ -52,7 +63,10 @@ impl ClientApi {
     /// Lets a call in, or not.
     fn admit<T>(&self, request: Request<T>) -> Result<(Caller, T), Status> {
         super::admit(&request)?;
-        Ok((Caller { store: Arc::clone(&self.store) }, request.into_inner()))
+        let identity = request.extensions().get::<Identity>();
+        let tenant = identity.and_then(Identity::tenant).cloned();
+        let (store, quotas) = (Arc::clone(&self.store), Arc::clone(&self.quotas));
+        Ok((Caller { store, quotas, tenant }, request.into_inner()))
     }
 }
 
@@ -228,6 +242,32 @@ impl ClientService for ClientApi {
     async fn set_weight(&self, request: Request<v1::SetWeightRequest>) -> Answer<v1::Done> {
         let (caller, message) = self.admit(request)?;
         answer(operators::set_weight(&caller, message).await)
+    }
+
+    async fn set_quota(&self, request: Request<v1::Quota>) -> Answer<v1::Done> {
+        let (caller, message) = self.admit(request)?;
+        answer(operators::set_quota(&caller, message).await)
+    }
+
+    async fn clear_quota(
+        &self,
+        request: Request<v1::ClearQuotaRequest>,
+    ) -> Answer<v1::ClearQuotaReply> {
+        let (caller, message) = self.admit(request)?;
+        answer(operators::clear_quota(&caller, message).await)
+    }
+
+    async fn list_quotas(
+        &self,
+        request: Request<v1::ListQuotasRequest>,
+    ) -> Answer<v1::ListQuotasReply> {
+        let (caller, message) = self.admit(request)?;
+        answer(operators::list_quotas(&caller, message).await)
+    }
+
+    async fn get_usage(&self, request: Request<v1::GetUsageRequest>) -> Answer<v1::GetUsageReply> {
+        let (caller, message) = self.admit(request)?;
+        answer(operators::get_usage(&caller, message).await)
     }
 
     async fn list_workflows(

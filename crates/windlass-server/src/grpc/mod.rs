@@ -26,15 +26,17 @@ use self::client::ClientApi;
 use self::worker::WorkerApi;
 use crate::identity::Identity;
 use crate::options::ServerOptions;
+use crate::quotas::{Excess, Quotas};
 
 /// The services of a store, until `ending`. Each request must have an [`Identity`] among its
 /// extensions.
 pub(crate) fn router(
     store: &Arc<dyn Store>,
+    quotas: &Arc<Quotas>,
     options: &ServerOptions,
     ending: &CancellationToken,
 ) -> Router {
-    let clients = ClientApi::new(Arc::clone(store), ending.clone());
+    let clients = ClientApi::new(Arc::clone(store), Arc::clone(quotas), ending.clone());
     let workers = WorkerApi::new(Arc::clone(store), options, ending.clone());
     Routes::new(clients.into_service()).add_service(workers.into_service()).into_axum_router()
 }
@@ -67,6 +69,12 @@ struct Refused(v1::Error);
 impl From<WireError> for Refused {
     fn from(error: WireError) -> Self {
         Refused(error.into())
+    }
+}
+
+impl From<Excess> for Refused {
+    fn from(excess: Excess) -> Self {
+        StoreError::from(excess).into()
     }
 }
 

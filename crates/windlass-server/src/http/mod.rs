@@ -14,6 +14,7 @@ mod lists;
 mod live;
 mod model;
 mod operators;
+mod quotas;
 mod rooms;
 mod run_control;
 mod run_history;
@@ -38,6 +39,7 @@ use windlass::{ActionId, Payload, PayloadLimit, RunId, Tenant, Windlass};
 use crate::identity::Identity;
 use crate::options::ServerOptions;
 use crate::problem::{self, Problem};
+use crate::quotas::Quotas;
 use live::Live;
 use rooms::Rooms;
 
@@ -56,16 +58,22 @@ struct Shared {
     options: ServerOptions,
     live: Live,
     rooms: Rooms,
+    quotas: Arc<Quotas>,
     ending: CancellationToken,
 }
 
 impl App {
-    fn new(windlass: Windlass, options: ServerOptions, ending: CancellationToken) -> Self {
+    fn new(
+        windlass: Windlass,
+        options: ServerOptions,
+        quotas: Arc<Quotas>,
+        ending: CancellationToken,
+    ) -> Self {
         let live = Live::new(windlass.store());
         let limit = windlass.store().payload_limit().get();
         let bytes_max = limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES;
         let rooms = Rooms::new(&options, bytes_max);
-        App(Arc::new(Shared { windlass, options, live, rooms, ending }))
+        App(Arc::new(Shared { windlass, options, live, rooms, quotas, ending }))
     }
 
     pub(crate) fn windlass(&self) -> &Windlass {
@@ -78,6 +86,11 @@ impl App {
 
     pub(crate) fn options(&self) -> &ServerOptions {
         &self.0.options
+    }
+
+    /// What tenants may ask for.
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.0.quotas
     }
 
     fn live(&self) -> &Live {
@@ -125,10 +138,11 @@ impl App {
 pub(crate) fn router(
     windlass: Windlass,
     options: ServerOptions,
+    quotas: Arc<Quotas>,
     grpc: Router,
     ending: CancellationToken,
 ) -> Router {
-    let app = App::new(windlass, options, ending);
+    let app = App::new(windlass, options, quotas, ending);
     let (router, document) = document::build();
     router
         .with_state(app.clone())

@@ -106,7 +106,8 @@ async fn signal_run(
     Body(body): Body<SendSignal>,
 ) -> Result<Json<SentSignal>, Problem> {
     let value = body.value.to_payload("value", app.payload_limit())?;
-    app.run(&identity, run).await?;
+    let tenant = app.run(&identity, run).await?.tenant;
+    app.quotas().admit_signal(&tenant, &value).await?;
     let id = body.id.unwrap_or_else(new_signal);
     app.store().signal(NewSignal { id, run, name: body.name, value }).await?;
     Ok(Json(SentSignal { id }))
@@ -124,6 +125,7 @@ async fn signal_key(
     let limit = app.payload_limit();
     let value = body.value.to_payload("value", limit)?;
     let tenant = identity.acts_for(body.tenant)?;
+    app.quotas().admit_signal(&tenant, &value).await?;
     let id = body.id.unwrap_or_else(new_signal);
     let to = Mailbox { tenant, key: body.key, name: body.name };
     let keep_for = body.keep_for_ms.map_or(SIGNAL_KEPT, Duration::from_millis);

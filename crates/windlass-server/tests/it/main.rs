@@ -14,6 +14,7 @@ mod grpc_worker;
 mod hostile;
 mod http2;
 mod operators;
+mod quotas;
 mod refusals;
 mod runs;
 mod schedules;

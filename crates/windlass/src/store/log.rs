@@ -40,11 +40,15 @@ pub enum Action {
     BackfillSchedule,
     /// Deletes a schedule.
     DeleteSchedule,
+    /// Sets a quota.
+    SetQuota,
+    /// Deletes a quota.
+    ClearQuota,
 }
 
 impl Action {
     /// Every action.
-    pub const ALL: [Action; 14] = [
+    pub const ALL: [Action; 16] = [
         Action::Redrive,
         Action::Discard,
         Action::RetryRun,
@@ -59,6 +63,8 @@ impl Action {
         Action::TriggerSchedule,
         Action::BackfillSchedule,
         Action::DeleteSchedule,
+        Action::SetQuota,
+        Action::ClearQuota,
     ];
 
     /// Its name in stored data and in what people see.
@@ -78,6 +84,8 @@ impl Action {
             Action::TriggerSchedule => "trigger_schedule",
             Action::BackfillSchedule => "backfill_schedule",
             Action::DeleteSchedule => "delete_schedule",
+            Action::SetQuota => "set_quota",
+            Action::ClearQuota => "clear_quota",
         }
     }
 }

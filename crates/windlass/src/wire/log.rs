@@ -27,6 +27,8 @@ impl Wire for Action {
             Action::TriggerSchedule => v1::Action::TriggerSchedule,
             Action::BackfillSchedule => v1::Action::BackfillSchedule,
             Action::DeleteSchedule => v1::Action::DeleteSchedule,
+            Action::SetQuota => v1::Action::SetQuota,
+            Action::ClearQuota => v1::Action::ClearQuota,
         };
         action.into()
     }
@@ -47,6 +49,8 @@ impl Wire for Action {
             Ok(v1::Action::TriggerSchedule) => Ok(Action::TriggerSchedule),
             Ok(v1::Action::BackfillSchedule) => Ok(Action::BackfillSchedule),
             Ok(v1::Action::DeleteSchedule) => Ok(Action::DeleteSchedule),
+            Ok(v1::Action::SetQuota) => Ok(Action::SetQuota),
+            Ok(v1::Action::ClearQuota) => Ok(Action::ClearQuota),
             Ok(v1::Action::Unspecified) | Err(_) => Err(unknown("action", number)),
         }
     }

@@ -1,7 +1,7 @@
 //! What operators look at and do.
 
 use windlass::store::{
-    DeadLetterFilter, Discard, LogFilter, NewLogEntry, PAGE_MAX, Redrive, RetentionRule,
+    DeadLetterFilter, Discard, LogFilter, NewLogEntry, PAGE_MAX, Quota, Redrive, RetentionRule,
     WorkerFilter, WorkflowFilter,
 };
 use windlass::wire::{Wire, WireError, name, name_some, parse, read_some, write_all};
@@ -108,6 +108,37 @@ pub(super) async fn set_weight(
     let wrong = || WireError::new("weight", format!("{} is not within 1 to 1000", message.weight));
     caller.store.set_weight(tenant, weight.ok_or_else(wrong)?).await?;
     Ok(v1::Done {})
+}
+
+pub(super) async fn set_quota(caller: &Caller, message: v1::Quota) -> Result<v1::Done, Refused> {
+    caller.store.set_quota(Quota::from_wire(message)?).await?;
+    caller.quotas.forget();
+    Ok(v1::Done {})
+}
+
+pub(super) async fn clear_quota(
+    caller: &Caller,
+    message: v1::ClearQuotaRequest,
+) -> Result<v1::ClearQuotaReply, Refused> {
+    let tenant = name_some("tenant", message.tenant, Tenant::new)?;
+    let was_there = caller.store.clear_quota(tenant).await?;
+    caller.quotas.forget();
+    Ok(v1::ClearQuotaReply { was_there })
+}
+
+pub(super) async fn list_quotas(
+    caller: &Caller,
+    v1::ListQuotasRequest {}: v1::ListQuotasRequest,
+) -> Result<v1::ListQuotasReply, Refused> {
+    Ok(v1::ListQuotasReply { quotas: write_all(&caller.store.list_quotas().await?) })
+}
+
+pub(super) async fn get_usage(
+    caller: &Caller,
+    message: v1::GetUsageRequest,
+) -> Result<v1::GetUsageReply, Refused> {
+    let tenant = name("tenant", Tenant::new(&message.tenant))?;
+    Ok(caller.store.get_usage(tenant, message.at_most).await?.to_wire())
 }
 
 pub(super) async fn list_workflows(

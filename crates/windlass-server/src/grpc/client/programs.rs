@@ -35,7 +35,9 @@ pub(super) async fn put_schedule(
     caller: &Caller,
     message: v1::Schedule,
 ) -> Result<v1::ScheduleRecord, Refused> {
-    Ok(caller.store.put_schedule(NewSchedule::from_wire(message)?).await?.to_wire())
+    let schedule = NewSchedule::from_wire(message)?;
+    let _turn = caller.quotas.admit_schedule(&schedule.key, &schedule.input).await?;
+    Ok(caller.store.put_schedule(schedule).await?.to_wire())
 }
 
 pub(super) async fn get_schedule(
@@ -101,7 +103,8 @@ pub(super) async fn trigger_schedule(
     caller: &Caller,
     message: v1::TriggerScheduleRequest,
 ) -> Result<v1::Started, Refused> {
-    let (key, run) = (read("key", message.key)?, parse("run", &message.run)?);
+    let (key, run): (ScheduleKey, _) = (read("key", message.key)?, parse("run", &message.run)?);
+    let _admitted = caller.quotas.admit_trigger(&key.tenant).await?;
     Ok(caller.store.trigger_schedule(key, run).await?.to_wire())
 }
 
@@ -110,7 +113,8 @@ pub(super) async fn backfill_schedule(
     message: v1::BackfillScheduleRequest,
 ) -> Result<v1::BackfillScheduleReply, Refused> {
     let (from, until) = (time(message.from_us), time(message.until_us));
-    let key = read("key", message.key)?;
+    let key: ScheduleKey = read("key", message.key)?;
+    let _admitted = caller.quotas.admit_trigger(&key.tenant).await?;
     Ok(caller.store.backfill_schedule(key, from, until).await?.to_wire())
 }
 

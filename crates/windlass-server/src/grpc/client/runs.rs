@@ -16,6 +16,7 @@ pub(super) async fn register_workflow(
     message: v1::RegisterWorkflowRequest,
 ) -> Result<v1::Done, Refused> {
     let definition: Arc<Definition> = read("definition", message.definition)?;
+    caller.quotas.admit_definition(caller.tenant.as_ref(), &definition).await?;
     caller.store.register(definition).await?;
     Ok(v1::Done {})
 }
@@ -29,7 +30,13 @@ pub(super) async fn start_runs(
         run.id = RunId::from_parts(now, fastrand::u128(..)).to_string();
     }
     let runs: Vec<NewRun> = read_all("runs", message.runs)?;
-    let answers = caller.store.start_runs(runs).await?;
+    let mut batch = caller.quotas.admit_starts(runs).await;
+    let started = match batch.take_runs() {
+        // Whoever is over its quota costs the store nothing.
+        runs if runs.is_empty() && batch.has_refused() => Vec::new(),
+        runs => caller.store.start_runs(runs).await?,
+    };
+    let answers = batch.answers(started);
     Ok(v1::StartRunsReply { answers: write_all(&answers) })
 }
 
@@ -131,7 +138,14 @@ pub(super) async fn signal_run(
     caller: &Caller,
     message: v1::SignalRunRequest,
 ) -> Result<v1::Done, Refused> {
-    caller.store.signal(NewSignal::from_wire(message)?).await?;
+    let signal = NewSignal::from_wire(message)?;
+    // Whose the run is must be looked up, if it matters.
+    if !caller.quotas.are_none().await?
+        && let Some(run) = caller.store.get_run(signal.run).await?
+    {
+        caller.quotas.admit_signal(&run.tenant, &signal.value).await?;
+    }
+    caller.store.signal(signal).await?;
     Ok(v1::Done {})
 }
 
@@ -139,6 +153,8 @@ pub(super) async fn signal_key(
     caller: &Caller,
     message: v1::SignalKeyRequest,
 ) -> Result<v1::Done, Refused> {
-    caller.store.signal_key(NewKeySignal::from_wire(message)?).await?;
+    let signal = NewKeySignal::from_wire(message)?;
+    caller.quotas.admit_signal(&signal.to.tenant, &signal.value).await?;
+    caller.store.signal_key(signal).await?;
     Ok(v1::Done {})
 }

@@ -12,6 +12,7 @@ use super::children::{Family, Notice};
 use super::dead::{DeadLetters, Log};
 use super::mailboxes::Mailboxes;
 use super::queue::ReadyQueues;
+use super::quotas::Quotas;
 use super::retention::Retention;
 use super::run::Run;
 use super::schedules::Schedules;
@@ -31,6 +32,7 @@ pub(super) struct State {
     /// What operators did.
     pub(super) log: Log,
     pub(super) retention: Retention,
+    pub(super) quotas: Quotas,
     pub(super) schedules: Schedules,
     pub(super) duties: BTreeMap<DutyName, DutyRecord>,
     pub(super) shared: Shared,
@@ -166,6 +168,7 @@ impl State {
             family: Family::default(),
             log: Log::default(),
             retention: Retention::default(),
+            quotas: Quotas::default(),
             schedules: Schedules::default(),
             duties: BTreeMap::new(),
             shared: Shared {

@@ -43,6 +43,7 @@ mod onward;
 mod owners;
 mod parties;
 mod queues;
+mod quotas;
 mod registers;
 mod releases;
 mod retention;
@@ -305,6 +306,12 @@ macro_rules! store_contract_cases {
                 dead_letters_of_a_run_that_goes_on_are_not_discarded
                 a_batch_of_dead_letters_has_a_limit
                 what_operators_do_is_written_down
+            }
+            quotas {
+                a_quota_is_of_a_tenant_or_of_all_that_have_none
+                quotas_have_limits
+                what_a_tenant_has_is_counted_up_to_a_limit
+                schedules_of_a_tenant_are_counted
             }
             retention {
                 nothing_goes_unless_a_rule_says_so
