@@ -8,8 +8,9 @@ use clap::Subcommand;
 use crate::serve;
 use crate::session::Session;
 use crate::{
-    audit, dead, doctor, duties, events, leaders, log, migrate, queues, retention, run, runs,
-    schedules, signal_run, start, steer, steps, tasks, tokens, top, undo, why, workers, workflows,
+    audit, dead, doctor, duties, events, leaders, log, migrate, queues, quotas, retention, run,
+    runs, schedules, signal_run, start, steer, steps, tasks, tokens, top, undo, why, workers,
+    workflows,
 };
 
 #[derive(Debug, Subcommand)]
@@ -87,6 +88,9 @@ pub(crate) enum Command {
     /// Show and set how long runs that are over are kept.
     Retention(retention::Arguments),
 
+    /// Show and set how much tenants may ask of the servers.
+    Quotas(quotas::Arguments),
+
     /// Show, make and steer what starts runs by itself, and explain when it does.
     Schedules(schedules::Arguments),
 
@@ -125,6 +129,7 @@ impl Command {
             Command::Tokens(arguments) => tokens::run(arguments, session).await?,
             Command::Log(arguments) => log::run(arguments, session).await?,
             Command::Retention(arguments) => retention::run(arguments, session).await?,
+            Command::Quotas(arguments) => quotas::run(arguments, session).await?,
             Command::Schedules(arguments) => schedules::run(arguments, session).await?,
             Command::Undo(arguments) => undo::run(arguments, session).await?,
             Command::Signal(arguments) => signal_run::run(arguments, session).await?,

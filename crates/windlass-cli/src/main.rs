@@ -20,6 +20,7 @@ mod log;
 mod migrate;
 mod operator;
 mod queues;
+mod quotas;
 mod retention;
 mod run;
 mod runs;

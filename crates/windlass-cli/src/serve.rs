@@ -47,6 +47,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..))]
     connections: u16,
 
+    /// How much of the places and the memory of the server one address may take, in percent: 100
+    /// if all come through one proxy.
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(1..=100))]
+    address_share: u8,
+
     /// Leave the background duties to other processes.
     #[arg(long)]
     no_duties: bool,
@@ -67,6 +72,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     };
     let mut options = ServerOptions::new(access);
     options.host_names = arguments.host_name;
+    options.address_share_percent = arguments.address_share;
     let server = Server::new(windlass.clone(), options);
     let listener = bind(&server, &arguments.listen).await?;
     let duties = match arguments.no_duties {

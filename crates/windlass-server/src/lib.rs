@@ -17,10 +17,12 @@
 //! | [`identity`] | who makes a request, decided in one place |
 //! | [`rights`] | what each operation needs |
 //! | [`token`], `passes` | how tokens are made, checked and remembered |
+//! | `quotas` | what tenants may ask for, held against what they ask |
 //! | `problem` | what a caller is told when something cannot be done |
 //! | `http` | the paths, what goes in and out, the document that describes them |
 //! | `grpc` | the same over gRPC, and the stream of workers |
 //! | `connections` | how clients are kept from harming each other |
+//! | `room` | places and memory, of which nobody takes all |
 
 mod connections;
 mod grpc;
@@ -29,7 +31,9 @@ pub mod identity;
 mod options;
 mod passes;
 mod problem;
+mod quotas;
 pub mod rights;
+mod room;
 mod server;
 pub mod token;
 

@@ -24,8 +24,18 @@ pub struct ServerOptions {
     /// The most requests that are held at once, for tasks, for ends of runs and as streams, and as
     /// many calls of gRPC; more are answered 503.
     pub held_max: usize,
+    /// The most streams of gRPC at once, of which a process with workers has one or two; more are
+    /// answered 503.
+    pub streams_max: usize,
+    /// How much of the requests, held requests, calls, streams and memory above and below one
+    /// address may take, or all who come by unix sockets, in percent: nobody takes the places of
+    /// everyone, and what is beyond is answered 503. 100 if all come through one proxy.
+    pub address_share_percent: u8,
     /// The most memory for bodies of requests that are being read, in bytes.
     pub body_bytes_max: usize,
+    /// The most memory for answers to workers that wait to be read, in bytes. Answers beyond wait
+    /// until others were read.
+    pub answer_bytes_max: usize,
     /// How long the head of a request may take to come, and how long a connection may say nothing.
     pub head_time_max: Duration,
     /// How long the answer to a request may take. Streams are not bound by it.
@@ -49,7 +59,10 @@ impl ServerOptions {
             connections_per_address_max: 2_048,
             requests_max: 256,
             held_max: 2_048,
+            streams_max: 8_192,
+            address_share_percent: 50,
             body_bytes_max: 256 << 20,
+            answer_bytes_max: 256 << 20,
             head_time_max: Duration::from_secs(10),
             request_time_max: Duration::from_secs(60),
             write_time_max: Duration::from_secs(30),

@@ -13,6 +13,7 @@ use windlass::remote::socket_path;
 use crate::connections::{self, Listener};
 use crate::identity::Door;
 use crate::options::ServerOptions;
+use crate::quotas::Quotas;
 use crate::{grpc, http};
 
 /// A server of an engine.
@@ -92,10 +93,11 @@ impl Server {
         let urls = listener.urls();
         let ending = CancellationToken::new();
         let options = self.options.clone();
-        let grpc = grpc::router(self.windlass.store(), &ending);
+        let quotas = Arc::new(Quotas::new(Arc::clone(self.windlass.store())));
+        let grpc = grpc::router(self.windlass.store(), &quotas, &options, &ending);
         let door = Arc::new(Door::new(options.access.clone(), Arc::clone(self.windlass.store())));
-        let router =
-            http::router(self.windlass, self.options, Arc::clone(&door), grpc, ending.clone());
+        let parts = http::Parts { door: Arc::clone(&door), quotas, grpc };
+        let router = http::router(self.windlass, self.options, parts, ending.clone());
         tracing::info!(%urls, "serving");
         tokio::select! {
             biased;

@@ -3,6 +3,7 @@
 mod duties;
 mod link;
 mod queues;
+mod quotas;
 mod schedules;
 mod tokens;
 

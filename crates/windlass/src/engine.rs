@@ -28,7 +28,7 @@ use crate::starter::Starter;
 use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::{
     Action, ArchivedRun, BATCH_MAX, DeadLetterFilter, LeaderRecord, LogFilter, LogPage,
-    MemoryStore, NewLogEntry, NewRun, RetentionRule, RunFilter, RunPage, Started, Store,
+    MemoryStore, NewLogEntry, NewRun, Quota, RetentionRule, RunFilter, RunPage, Started, Store,
     WorkerFilter, WorkerPage, batch_len,
 };
 use crate::worker::WorkerBuilder;
@@ -432,6 +432,34 @@ impl Windlass {
     /// [`ErrorKind::Unavailable`] if the store does not answer.
     pub async fn retention(&self) -> Result<Vec<RetentionRule>, Error> {
         Ok(self.store.list_retention().await?)
+    }
+
+    /// Sets how much a tenant may ask of the servers, or all that have no quota of their own;
+    /// nothing is limited if nothing is said.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] for a quota that makes no sense.
+    pub async fn set_quota(&self, quota: Quota) -> Result<(), Error> {
+        Ok(self.store.set_quota(quota).await?)
+    }
+
+    /// Deletes a quota; answers whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store does not answer.
+    pub async fn clear_quota(&self, tenant: Option<Tenant>) -> Result<bool, Error> {
+        Ok(self.store.clear_quota(tenant).await?)
+    }
+
+    /// All quotas: first that of all tenants that have none of their own.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store does not answer.
+    pub async fn quotas(&self) -> Result<Vec<Quota>, Error> {
+        Ok(self.store.list_quotas().await?)
     }
 
     /// What is known of a run that is gone, if it was archived.

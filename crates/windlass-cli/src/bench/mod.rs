@@ -10,6 +10,7 @@ mod latency;
 mod limits;
 mod meter;
 mod progress;
+mod quotas;
 mod raw;
 mod recovery;
 mod replay;
@@ -84,6 +85,9 @@ enum Benchmark {
 
     /// What a server costs: tasks and starts through it, and workers that have nothing to do.
     Server(server::Arguments),
+
+    /// What one tenant far over its quota costs the others.
+    Quotas(quotas::Arguments),
 }
 
 /// Makes the database, measures, audits, prints and removes the database.
@@ -116,6 +120,7 @@ async fn measure(arguments: &Arguments, ground: &Ground) -> anyhow::Result<ExitC
         Benchmark::Recovery(arguments) => recovery::run(arguments, ground).await?,
         Benchmark::Scale(arguments) => scale::run(arguments, ground).await?,
         Benchmark::Server(arguments) => server::run(arguments, ground).await?,
+        Benchmark::Quotas(arguments) => quotas::run(arguments, ground).await?,
     };
     let auditing = ground.progress.phase("auditing", 1);
     let audit = ground.audit().await?;

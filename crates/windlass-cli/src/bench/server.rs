@@ -79,13 +79,14 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
 }
 
 /// A server as a process of its own.
-struct Serving {
-    child: Child,
-    url: String,
+pub(super) struct Serving {
+    pub(super) child: Child,
+    pub(super) url: String,
 }
 
 impl Serving {
-    async fn start(ground: &Ground) -> anyhow::Result<Serving> {
+    /// One for the database of a benchmark.
+    pub(super) async fn start(ground: &Ground) -> anyhow::Result<Serving> {
         let program = std::env::current_exe().context("this program cannot be found")?;
         let mut command = Command::new(program);
         command.args(["serve", "--insecure-dev", "--listen", "127.0.0.1:0"]);

@@ -111,6 +111,7 @@ async fn every_command_works_against_a_database_and_against_a_server() {
         &["dead", "list"],
         &["log"],
         &["retention", "list"],
+        &["quotas", "list"],
         &["schedules", "list"],
         &["schedules", "show", "monthly"],
         &["workers", "--all"],

@@ -2868,6 +2868,75 @@ pub struct ListRetentionReply {
     #[prost(message, repeated, tag = "1")]
     pub rules: ::prost::alloc::vec::Vec<RetentionRule>,
 }
+/// How much a tenant may ask of servers. What is not said is not limited.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Quota {
+    /// Whose it is; of all tenants that have none of their own if none.
+    #[prost(string, optional, tag = "1")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// The most starts of runs in a second.
+    #[prost(uint32, optional, tag = "2")]
+    pub starts_per_second: ::core::option::Option<u32>,
+    /// The most tasks that are ready and wait for a worker: beyond that, nothing is started.
+    #[prost(uint32, optional, tag = "3")]
+    pub backlog_max: ::core::option::Option<u32>,
+    /// The most bytes of an input or a signal.
+    #[prost(uint32, optional, tag = "4")]
+    pub payload_bytes_max: ::core::option::Option<u32>,
+    /// The most bytes of inputs and signals in a second.
+    #[prost(uint32, optional, tag = "5")]
+    pub payload_bytes_per_second: ::core::option::Option<u32>,
+    /// The most schedules.
+    #[prost(uint32, optional, tag = "6")]
+    pub schedules_max: ::core::option::Option<u32>,
+    /// The most tasks of a workflow.
+    #[prost(uint32, optional, tag = "7")]
+    pub tasks_max: ::core::option::Option<u32>,
+}
+/// Deletes a quota.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClearQuotaRequest {
+    /// Whose; that of all who have none of their own if none.
+    #[prost(string, optional, tag = "1")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// A quota is not there any more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClearQuotaReply {
+    /// Whether there was one.
+    #[prost(bool, tag = "1")]
+    pub was_there: bool,
+}
+/// Asks for the quotas.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListQuotasRequest {}
+/// The quotas.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListQuotasReply {
+    /// All of them.
+    #[prost(message, repeated, tag = "1")]
+    pub quotas: ::prost::alloc::vec::Vec<Quota>,
+}
+/// Asks how much a tenant has of what quotas count.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetUsageRequest {
+    /// The tenant.
+    #[prost(string, tag = "1")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Up to how many things of a kind are counted.
+    #[prost(uint32, tag = "2")]
+    pub at_most: u32,
+}
+/// How much a tenant has, each counted up to what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetUsageReply {
+    /// Its tasks that are ready.
+    #[prost(uint32, tag = "1")]
+    pub ready_tasks: u32,
+    /// Its schedules.
+    #[prost(uint32, tag = "2")]
+    pub schedules: u32,
+}
 /// Asks for a run that is gone.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetArchivedRunRequest {
@@ -3713,6 +3782,7 @@ pub enum Action {
     BackfillSchedule = 13,
     /// Deletes a schedule.
     DeleteSchedule = 14,
+<<<<<<< HEAD
     /// Makes a workflow known, or another of it.
     RegisterWorkflow = 15,
     /// Sends a signal to a run.
@@ -3731,6 +3801,12 @@ pub enum Action {
     SetQuota = 22,
     /// Lets a tenant have what all others may have.
     ClearQuota = 23,
+=======
+    /// Sets a quota.
+    SetQuota = 30,
+    /// Deletes a quota.
+    ClearQuota = 31,
+>>>>>>> shares
 }
 impl Action {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -3754,6 +3830,7 @@ impl Action {
             Self::TriggerSchedule => "ACTION_TRIGGER_SCHEDULE",
             Self::BackfillSchedule => "ACTION_BACKFILL_SCHEDULE",
             Self::DeleteSchedule => "ACTION_DELETE_SCHEDULE",
+<<<<<<< HEAD
             Self::RegisterWorkflow => "ACTION_REGISTER_WORKFLOW",
             Self::SignalRun => "ACTION_SIGNAL_RUN",
             Self::SignalKey => "ACTION_SIGNAL_KEY",
@@ -3761,6 +3838,8 @@ impl Action {
             Self::ForgetDuty => "ACTION_FORGET_DUTY",
             Self::CreateToken => "ACTION_CREATE_TOKEN",
             Self::RevokeToken => "ACTION_REVOKE_TOKEN",
+=======
+>>>>>>> shares
             Self::SetQuota => "ACTION_SET_QUOTA",
             Self::ClearQuota => "ACTION_CLEAR_QUOTA",
         }
@@ -3783,6 +3862,7 @@ impl Action {
             "ACTION_TRIGGER_SCHEDULE" => Some(Self::TriggerSchedule),
             "ACTION_BACKFILL_SCHEDULE" => Some(Self::BackfillSchedule),
             "ACTION_DELETE_SCHEDULE" => Some(Self::DeleteSchedule),
+<<<<<<< HEAD
             "ACTION_REGISTER_WORKFLOW" => Some(Self::RegisterWorkflow),
             "ACTION_SIGNAL_RUN" => Some(Self::SignalRun),
             "ACTION_SIGNAL_KEY" => Some(Self::SignalKey),
@@ -3833,6 +3913,10 @@ impl Role {
             "ROLE_WORKER" => Some(Self::Worker),
             "ROLE_OPERATOR" => Some(Self::Operator),
             "ROLE_ADMIN" => Some(Self::Admin),
+=======
+            "ACTION_SET_QUOTA" => Some(Self::SetQuota),
+            "ACTION_CLEAR_QUOTA" => Some(Self::ClearQuota),
+>>>>>>> shares
             _ => None,
         }
     }
@@ -4797,6 +4881,100 @@ pub mod client_service_client {
                 .insert(GrpcMethod::new("windlass.v1.ClientService", "SetWeight"));
             self.inner.unary(req, path, codec).await
         }
+        /// Sets the quota of a tenant, or that of all that have none, in the place of the one there is.
+        pub async fn set_quota(
+            &mut self,
+            request: impl tonic::IntoRequest<super::Quota>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/SetQuota",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "SetQuota"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Deletes a quota.
+        pub async fn clear_quota(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ClearQuotaRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ClearQuotaReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ClearQuota",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ClearQuota"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// All quotas: first that of all tenants that have none of their own, then by tenant.
+        pub async fn list_quotas(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListQuotasRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListQuotasReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/ListQuotas",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "ListQuotas"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// How much a tenant has of what quotas count.
+        pub async fn get_usage(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetUsageRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetUsageReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.ClientService/GetUsage",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.ClientService", "GetUsage"));
+            self.inner.unary(req, path, codec).await
+        }
         /// A page of the workflows that are known: by name, and the newest version of each first.
         pub async fn list_workflows(
             &mut self,
@@ -5450,6 +5628,26 @@ pub mod client_service_server {
             &self,
             request: tonic::Request<super::SetWeightRequest>,
         ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Sets the quota of a tenant, or that of all that have none, in the place of the one there is.
+        async fn set_quota(
+            &self,
+            request: tonic::Request<super::Quota>,
+        ) -> std::result::Result<tonic::Response<super::Done>, tonic::Status>;
+        /// Deletes a quota.
+        async fn clear_quota(
+            &self,
+            request: tonic::Request<super::ClearQuotaRequest>,
+        ) -> std::result::Result<tonic::Response<super::ClearQuotaReply>, tonic::Status>;
+        /// All quotas: first that of all tenants that have none of their own, then by tenant.
+        async fn list_quotas(
+            &self,
+            request: tonic::Request<super::ListQuotasRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListQuotasReply>, tonic::Status>;
+        /// How much a tenant has of what quotas count.
+        async fn get_usage(
+            &self,
+            request: tonic::Request<super::GetUsageRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetUsageReply>, tonic::Status>;
         /// A page of the workflows that are known: by name, and the newest version of each first.
         async fn list_workflows(
             &self,
@@ -6940,6 +7138,184 @@ pub mod client_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetWeightSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/SetQuota" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetQuotaSvc<T: ClientService>(pub Arc<T>);
+                    impl<T: ClientService> tonic::server::UnaryService<super::Quota>
+                    for SetQuotaSvc<T> {
+                        type Response = super::Done;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::Quota>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::set_quota(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetQuotaSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ClearQuota" => {
+                    #[allow(non_camel_case_types)]
+                    struct ClearQuotaSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ClearQuotaRequest>
+                    for ClearQuotaSvc<T> {
+                        type Response = super::ClearQuotaReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ClearQuotaRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::clear_quota(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ClearQuotaSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/ListQuotas" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListQuotasSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::ListQuotasRequest>
+                    for ListQuotasSvc<T> {
+                        type Response = super::ListQuotasReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListQuotasRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::list_quotas(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListQuotasSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.ClientService/GetUsage" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetUsageSvc<T: ClientService>(pub Arc<T>);
+                    impl<
+                        T: ClientService,
+                    > tonic::server::UnaryService<super::GetUsageRequest>
+                    for GetUsageSvc<T> {
+                        type Response = super::GetUsageReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetUsageRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ClientService>::get_usage(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetUsageSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

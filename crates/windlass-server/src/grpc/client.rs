@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+use windlass::Tenant;
 use windlass::remote::MESSAGE_BYTES_MAX;
 use windlass::store::{Action, NewLogEntry, Store, StoreError};
 use windlass::wire::{WireError, status_of_error};
@@ -24,9 +25,11 @@ use windlass_proto::v1::client_service_server::{ClientService, ClientServiceServ
 
 use super::Refused;
 use crate::identity::Identity;
+use crate::quotas::Quotas;
 
 /// What clients ask of a store.
 pub(super) struct ClientApi {
+    quotas: Arc<Quotas>,
     waiters: waiting::Waiters,
     stopping: CancellationToken,
 }
@@ -34,6 +37,7 @@ pub(super) struct ClientApi {
 /// Someone who was let in.
 struct Caller {
     store: Arc<dyn Store>,
+    quotas: Arc<Quotas>,
     identity: Identity,
 }
 
@@ -79,8 +83,8 @@ type Answer<T> = Result<Response<T>, Status>;
 impl ClientApi {
     /// What clients ask, each of the store that it may use. Calls that wait come to their end when
     /// `stopping` is cancelled.
-    pub(super) fn new(stopping: CancellationToken) -> Self {
-        ClientApi { waiters: waiting::Waiters::default(), stopping }
+    pub(super) fn new(quotas: Arc<Quotas>, stopping: CancellationToken) -> Self {
+        ClientApi { quotas, waiters: waiting::Waiters::default(), stopping }
     }
 
     /// The service, with its limits.
@@ -93,8 +97,8 @@ impl ClientApi {
     /// Lets a call in, or not.
     fn admit<T>(&self, request: Request<T>) -> Result<(Caller, T), Status> {
         let identity = super::admit(&request)?;
-        let store = Arc::clone(identity.store());
-        Ok((Caller { store, identity }, request.into_inner()))
+        let (store, quotas) = (Arc::clone(identity.store()), Arc::clone(&self.quotas));
+        Ok((Caller { store, quotas, identity }, request.into_inner()))
     }
 }
 
@@ -289,6 +293,32 @@ impl ClientService for ClientApi {
     async fn set_weight(&self, request: Request<v1::SetWeightRequest>) -> Answer<v1::Done> {
         let (caller, message) = self.admit(request)?;
         answer(operators::set_weight(&caller, message).await)
+    }
+
+    async fn set_quota(&self, request: Request<v1::Quota>) -> Answer<v1::Done> {
+        let (caller, message) = self.admit(request)?;
+        answer(operators::set_quota(&caller, message).await)
+    }
+
+    async fn clear_quota(
+        &self,
+        request: Request<v1::ClearQuotaRequest>,
+    ) -> Answer<v1::ClearQuotaReply> {
+        let (caller, message) = self.admit(request)?;
+        answer(operators::clear_quota(&caller, message).await)
+    }
+
+    async fn list_quotas(
+        &self,
+        request: Request<v1::ListQuotasRequest>,
+    ) -> Answer<v1::ListQuotasReply> {
+        let (caller, message) = self.admit(request)?;
+        answer(operators::list_quotas(&caller, message).await)
+    }
+
+    async fn get_usage(&self, request: Request<v1::GetUsageRequest>) -> Answer<v1::GetUsageReply> {
+        let (caller, message) = self.admit(request)?;
+        answer(operators::get_usage(&caller, message).await)
     }
 
     async fn list_workflows(

@@ -4,6 +4,7 @@
 //! written. What many workers say is said to the store together ([`gather`]), and workers that
 //! have nothing to do are watched for ([`idle`]) instead of asking again and again.
 
+mod budget;
 mod client;
 mod gather;
 mod idle;
@@ -26,15 +27,32 @@ use windlass_proto::v1;
 use self::client::ClientApi;
 use self::worker::WorkerApi;
 use crate::identity::Identity;
+use crate::options::ServerOptions;
 use crate::passes;
 use crate::problem::Problem;
+use crate::quotas::{Excess, Quotas};
 
 /// The services of a store, until `ending`. Each request must have an [`Identity`] among its
 /// extensions.
-pub(crate) fn router(store: &Arc<dyn Store>, ending: &CancellationToken) -> Router {
-    let clients = ClientApi::new(ending.clone());
-    let workers = WorkerApi::new(Arc::clone(store), ending.clone());
+pub(crate) fn router(
+    store: &Arc<dyn Store>,
+    quotas: &Arc<Quotas>,
+    options: &ServerOptions,
+    ending: &CancellationToken,
+) -> Router {
+    let clients = ClientApi::new(Arc::clone(quotas), ending.clone());
+    let workers = WorkerApi::new(Arc::clone(store), options, ending.clone());
     Routes::new(clients.into_service()).add_service(workers.into_service()).into_axum_router()
+}
+
+/// The methods whose answers do not end by themselves: each takes a place for as long as whoever
+/// called it stays.
+const STREAMS: [&str; 2] =
+    ["/windlass.v1.WorkerService/Work", "/windlass.v1.ClientService/WatchRuns"];
+
+/// Whether a path is that of a stream.
+pub(crate) fn is_stream(path: &str) -> bool {
+    STREAMS.contains(&path)
 }
 
 /// Who makes a call: whom the layer before this one recognised.
@@ -75,8 +93,34 @@ impl From<Problem> for Refused {
     }
 }
 
+impl From<Excess> for Refused {
+    fn from(excess: Excess) -> Self {
+        StoreError::from(excess).into()
+    }
+}
+
 impl From<StoreError> for Refused {
     fn from(error: StoreError) -> Self {
         Refused(error.to_wire())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost_reflect::DescriptorPool;
+
+    #[test]
+    fn every_method_that_streams_has_its_place_among_the_streams() {
+        let pool = DescriptorPool::decode(v1::DESCRIPTORS).expect("our descriptors");
+        let mut streams = 0;
+        for service in pool.services() {
+            for method in service.methods() {
+                let path = format!("/{}/{}", service.full_name(), method.name());
+                assert_eq!(is_stream(&path), method.is_server_streaming(), "{path}");
+                streams += usize::from(method.is_server_streaming());
+            }
+        }
+        assert_eq!(streams, STREAMS.len());
     }
 }

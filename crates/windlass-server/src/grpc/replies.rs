@@ -1,39 +1,37 @@
 //! What is said to a process with workers.
 //!
-//! Answers may be large, and whoever reads them slow: they wait within a budget, and what a lease
-//! may depend on does not wait behind them.
+//! Answers may be large, and whoever reads them slow: they wait within a budget, with all of their
+//! parts, and what a lease may depend on does not wait behind them.
 
-use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::{Stream, stream};
 use prost::Message as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use windlass::remote::MESSAGE_BYTES_MAX;
 use windlass::store::StoreError;
 use windlass::wire::{Wire as _, split_reply, v1};
 use windlass_core::WorkerId;
 use windlass_proto::v1::worker_reply::Reply;
 
+use super::budget::{Memory, StreamBudget};
+
 /// The most replies of each urgency that wait to be read.
 const REPLIES_MAX: usize = 256;
 
-/// The most bytes of them, but for one that is larger alone.
-const REPLY_BYTES_MAX: usize = 32 << 20;
-
-/// A reply that waits, and the room that it takes.
-type Waiting = (v1::WorkerReply, Option<OwnedSemaphorePermit>);
+/// A reply that waits, and the memory that it takes.
+type Waiting = (v1::WorkerReply, Memory);
 
 /// Where replies are said.
 pub(super) struct Replies {
     urgent: mpsc::Sender<Waiting>,
     bulk: mpsc::Sender<Waiting>,
-    room: Arc<Semaphore>,
+    budget: StreamBudget,
 }
 
 impl Replies {
     /// And where they are read.
-    pub(super) fn new() -> (Self, impl Stream<Item = v1::WorkerReply>) {
+    pub(super) fn new(budget: StreamBudget) -> (Self, impl Stream<Item = v1::WorkerReply>) {
         let (urgent, mut first) = mpsc::channel(REPLIES_MAX);
         let (bulk, mut second) = mpsc::channel(REPLIES_MAX);
         let outbound = stream::poll_fn(move |context| {
@@ -41,10 +39,9 @@ impl Replies {
                 ready @ Poll::Ready(Some(_)) => ready,
                 Poll::Ready(None) | Poll::Pending => second.poll_recv(context),
             };
-            waiting.map(|waiting| waiting.map(|(reply, _room)| reply))
+            waiting.map(|waiting| waiting.map(|(reply, _memory)| reply))
         });
-        let room = Arc::new(Semaphore::new(REPLY_BYTES_MAX));
-        (Replies { urgent, bulk, room }, outbound)
+        (Replies { urgent, bulk, budget }, outbound)
     }
 
     /// For whoever must know whether someone reads still.
@@ -62,39 +59,50 @@ impl Replies {
         Hinter(self.urgent.clone())
     }
 
+    /// The memory for answers of this stream.
+    pub(super) fn budget(&self) -> &StreamBudget {
+        &self.budget
+    }
+
     /// Says something that nobody asked for.
     pub(super) async fn say(&self, reply: Reply) {
-        self.send(0, reply, false).await;
+        let message = v1::WorkerReply { id: 0, reply: Some(reply), has_more: false };
+        // Who has gone is told nothing.
+        let _ = self.urgent.send((message, Memory::default())).await;
     }
 
-    /// Answers a request.
-    pub(super) async fn answer(&self, id: u64, reply: Reply, takes_parts: bool) {
+    /// Answers a request, for whose answer this memory was taken.
+    pub(super) async fn answer(&self, id: u64, reply: Reply, takes_parts: bool, memory: Memory) {
+        let is_bulk = is_bulk(&reply);
         let parts = if takes_parts { split_reply(reply) } else { vec![reply] };
         let last = parts.len() - 1;
-        for (place, part) in parts.into_iter().enumerate() {
-            self.send(id, part, place < last).await;
-        }
-    }
-
-    async fn send(&self, id: u64, reply: Reply, has_more: bool) {
-        let queue = if is_bulk(&reply) { &self.bulk } else { &self.urgent };
-        let mut message = v1::WorkerReply { id, reply: Some(reply), has_more };
-        let bytes = message.encoded_len();
-        if bytes > MESSAGE_BYTES_MAX {
-            let text = format!("the answer has {bytes} bytes, more than {MESSAGE_BYTES_MAX}");
-            let error = StoreError::Conflict(text).to_wire();
-            message = v1::WorkerReply { id, reply: Some(Reply::Error(error)), has_more: false };
-        }
-        let room = match std::ptr::eq(queue, &self.bulk) {
+        let message = |(place, part)| message(id, part, place < last);
+        let messages: Vec<_> = parts.into_iter().enumerate().map(message).collect();
+        let (queue, mut memory) = match is_bulk {
             true => {
-                let bytes = message.encoded_len().min(REPLY_BYTES_MAX) as u32;
-                Arc::clone(&self.room).acquire_many_owned(bytes).await.ok()
+                let bytes = messages.iter().map(|one| one.encoded_len()).sum();
+                (&self.bulk, self.budget.fit(memory, bytes).await)
             }
-            false => None,
+            false => (&self.urgent, memory),
         };
-        // Who has gone is told nothing.
-        let _ = queue.send((message, room)).await;
+        for message in messages {
+            let memory = memory.split(message.encoded_len());
+            // Who has gone is told nothing.
+            let _ = queue.send((message, memory)).await;
+        }
     }
+}
+
+/// What is said of an answer, or that it cannot be said.
+fn message(id: u64, reply: Reply, has_more: bool) -> v1::WorkerReply {
+    let message = v1::WorkerReply { id, reply: Some(reply), has_more };
+    let bytes = message.encoded_len();
+    if bytes <= MESSAGE_BYTES_MAX {
+        return message;
+    }
+    let text = format!("the answer has {bytes} bytes, more than {MESSAGE_BYTES_MAX}");
+    let error = StoreError::Conflict(text).to_wire();
+    v1::WorkerReply { id, reply: Some(Reply::Error(error)), has_more: false }
 }
 
 /// Whether a reply may be large.
@@ -134,15 +142,25 @@ impl Hinter {
     pub(super) fn hint(&self, worker: WorkerId) -> bool {
         let reply = Some(Reply::Hint(v1::Hint { worker: worker.to_string() }));
         // One that does not read what it is told is not one that works.
-        self.0.try_send((v1::WorkerReply { id: 0, reply, has_more: false }, None)).is_ok()
+        let message = v1::WorkerReply { id: 0, reply, has_more: false };
+        self.0.try_send((message, Memory::default())).is_ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connections::Origin;
+    use crate::grpc::budget::{Budget, STREAM_ANSWER_BYTES_MAX};
+    use crate::identity::Access;
+    use crate::options::ServerOptions;
     use futures_util::{FutureExt as _, StreamExt as _};
     use windlass::wire::PART_BYTES_MAX;
+
+    fn replies() -> (Replies, impl Stream<Item = v1::WorkerReply>) {
+        let budget = Budget::new(&ServerOptions::new(Access::insecure_dev()));
+        Replies::new(budget.stream(Origin::Socket))
+    }
 
     fn tasks(count: usize, bytes: usize) -> Reply {
         let task = v1::ClaimedTask { input: "x".repeat(bytes), ..Default::default() };
@@ -151,9 +169,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_answer_to_a_heartbeat_comes_before_tasks() {
-        let (replies, mut outbound) = Replies::new();
-        replies.answer(1, tasks(3, PART_BYTES_MAX), true).await;
-        replies.answer(2, Reply::Beat(v1::Beat::default()), true).await;
+        let (replies, mut outbound) = replies();
+        replies.answer(1, tasks(3, PART_BYTES_MAX), true, Memory::default()).await;
+        let beat = Reply::Beat(v1::Beat::default());
+        replies.answer(2, beat, true, Memory::default()).await;
         let read: Vec<_> =
             outbound.by_ref().take(4).map(|one| (one.id, one.has_more)).collect().await;
         assert_eq!(read, [(2, false), (1, true), (1, true), (1, false)]);
@@ -161,26 +180,31 @@ mod tests {
 
     #[tokio::test]
     async fn who_does_not_read_is_sent_no_more_than_there_is_room_for() {
-        let (replies, mut outbound) = Replies::new();
-        let parts = REPLY_BYTES_MAX / PART_BYTES_MAX;
-        let answering = replies.answer(1, tasks(parts + 2, PART_BYTES_MAX), true);
-        tokio::pin!(answering);
-        assert!(answering.as_mut().now_or_never().is_none(), "it waits for room");
-        assert!(outbound.next().await.is_some());
-        let mut read = 1;
-        while answering.as_mut().now_or_never().is_none() {
-            assert!(outbound.next().await.is_some());
-            read += 1;
-        }
-        assert!(read <= 4, "{read} were read before there was room");
+        let (replies, mut outbound) = replies();
+        let parts = STREAM_ANSWER_BYTES_MAX / PART_BYTES_MAX + 2;
+        // Its parts are in memory, whether they wait here or there.
+        replies.answer(1, tasks(parts, PART_BYTES_MAX), true, Memory::default()).await;
+        assert!(replies.budget().try_take(1).is_none(), "all of it is taken");
+        let next = replies.answer(2, tasks(1, PART_BYTES_MAX), true, Memory::default());
+        tokio::pin!(next);
+        assert!(next.as_mut().now_or_never().is_none(), "it waits for room");
+        let beat = Reply::Beat(v1::Beat::default());
+        assert!(replies.answer(3, beat, true, Memory::default()).now_or_never().is_some());
+        assert_eq!(outbound.next().await.map(|one| one.id), Some(3));
+        assert!(next.as_mut().now_or_never().is_none(), "there is no room yet");
+        assert_eq!(outbound.next().await.map(|one| one.id), Some(1));
+        next.now_or_never().expect("there is room");
+        let rest: Vec<_> = outbound.by_ref().take(parts).map(|one| one.id).collect().await;
+        assert_eq!(rest.last(), Some(&2));
+        assert!(replies.budget().try_take(usize::MAX).is_some(), "all is given back");
     }
 
     #[tokio::test]
     async fn an_answer_too_large_for_a_message_is_an_error_and_the_next_is_answered() {
-        let (replies, mut outbound) = Replies::new();
-        replies.answer(1, tasks(1, MESSAGE_BYTES_MAX), true).await;
-        replies.answer(2, tasks(80, 1 << 20), false).await;
-        replies.answer(3, tasks(1, 1), false).await;
+        let (replies, mut outbound) = replies();
+        replies.answer(1, tasks(1, MESSAGE_BYTES_MAX), true, Memory::default()).await;
+        replies.answer(2, tasks(80, 1 << 20), false, Memory::default()).await;
+        replies.answer(3, tasks(1, 1), false, Memory::default()).await;
         let replies: Vec<_> = outbound.by_ref().take(3).collect().await;
         for (id, reply) in [1, 2].into_iter().zip(&replies) {
             let Some(Reply::Error(error)) = &reply.reply else { panic!("no error") };

@@ -26,11 +26,14 @@ use windlass_proto::v1::worker_request::Request as Asked;
 use windlass_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
 
 use super::Refused;
+use super::budget::{Budget, Memory};
 use super::gather::{Gather, WAYS};
 use super::idle::{Idle, Kind, Wake};
 use super::replies::{Listener, Replies};
-use super::sizes::tell_tasks;
+use super::sizes::{Sizes, Told, tell_tasks};
+use crate::connections::Origin;
 use crate::identity::Identity;
+use crate::options::ServerOptions;
 
 /// The most requests of one stream that are under way: who says more is not read until some are
 /// answered.
@@ -38,6 +41,9 @@ const UNDER_WAY_MAX: usize = 1_024;
 
 /// The most bytes of requests of one stream that are under way, but for one that is larger alone.
 const STREAM_BYTES_MAX: usize = 32 << 20;
+
+/// How much memory is taken for an answer that may be large before it is there.
+const ANSWER_BYTES_EXPECTED: usize = 64 << 10;
 
 /// The most workers of one stream.
 const WORKERS_MAX: usize = 1_000;
@@ -65,6 +71,7 @@ struct Shared {
     recordings: Arc<Gather<Recording, Answer>>,
     checkpoints: Arc<Gather<Checkpoint, Answer>>,
     takes: Arc<Gather<TakeSignal, Taken>>,
+    budget: Arc<Budget>,
     ending: CancellationToken,
     /// Nobody watches for those who are gone.
     _watching: DropGuard,
@@ -72,8 +79,13 @@ struct Shared {
 
 impl WorkerApi {
     /// A door to a store, until `ending`.
-    pub(super) fn new(store: Arc<dyn Store>, ending: CancellationToken) -> Self {
-        WorkerApi { shared: Shared::new(store, ending), scoped: Mutex::default() }
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        options: &ServerOptions,
+        ending: CancellationToken,
+    ) -> Self {
+        let budget = Arc::new(Budget::new(options));
+        WorkerApi { shared: Shared::new(store, budget, ending), scoped: Mutex::default() }
     }
 
     /// What those share who may do the same as this one.
@@ -82,7 +94,10 @@ impl WorkerApi {
         let mut scoped = self.scoped.lock().unwrap_or_else(PoisonError::into_inner);
         // Kept while someone of the tenant is there.
         scoped.retain(|of, shared| of == tenant || Arc::strong_count(shared) > 1);
-        let new = || Shared::new(Arc::clone(identity.store()), self.shared.ending.clone());
+        let new = || {
+            let Shared { budget, ending, .. } = &*self.shared;
+            Shared::new(Arc::clone(identity.store()), Arc::clone(budget), ending.clone())
+        };
         Arc::clone(scoped.entry(tenant.clone()).or_insert_with(new))
     }
 
@@ -95,7 +110,7 @@ impl WorkerApi {
 }
 
 impl Shared {
-    fn new(store: Arc<dyn Store>, ending: CancellationToken) -> Arc<Self> {
+    fn new(store: Arc<dyn Store>, budget: Arc<Budget>, ending: CancellationToken) -> Arc<Self> {
         let idle = Arc::new(Idle::new(store.work_hints()));
         let watching = Arc::clone(&idle).watch();
         let watched = ending.child_token();
@@ -128,6 +143,7 @@ impl Shared {
                 let store = Arc::clone(&four);
                 Box::pin(async move { store.take_signals(batch).await })
             }),
+            budget,
             ending,
             _watching: watched.drop_guard(),
         })
@@ -143,11 +159,13 @@ impl WorkerService for WorkerApi {
         request: Request<Streaming<v1::WorkerRequest>>,
     ) -> Result<Response<Self::WorkStream>, Status> {
         let identity = super::admit(&request)?;
-        let (replies, outbound) = Replies::new();
+        let origin = request.extensions().get::<Origin>().copied().unwrap_or(Origin::Socket);
+        let (replies, outbound) = Replies::new(self.shared.budget.stream(origin));
         let session = Arc::new(Session {
             shared: self.shared_by(&identity),
             replies,
             workers: Mutex::default(),
+            sizes: Sizes::default(),
         });
         tokio::spawn(identity.over().run_until_cancelled_owned(session.read(request.into_inner())));
         Ok(Response::new(super::until_over(identity, outbound.map(Ok))))
@@ -159,6 +177,7 @@ struct Session {
     shared: Arc<Shared>,
     replies: Replies,
     workers: Mutex<HashMap<WorkerId, Known>>,
+    sizes: Sizes,
 }
 
 /// A request that may be under way.
@@ -243,17 +262,26 @@ impl Session {
 
     async fn answer(self: Arc<Self>, request: v1::WorkerRequest, permit: Permit) {
         let (id, takes_parts) = (request.id, request.takes_parts);
-        let reply = match self.reply(request).await {
+        let mut memory = match request.request.as_ref().is_some_and(may_bring_much) {
+            true => self.replies.budget().take(ANSWER_BYTES_EXPECTED).await,
+            false => Memory::default(),
+        };
+        let reply = match self.reply(request, &mut memory).await {
             Ok(reply) => reply,
             Err(Refused(error)) => Reply::Error(error),
         };
         let Permit { request: _request, bytes } = permit;
         // What was asked is not kept while the answer waits to be read.
         drop(bytes);
-        self.replies.answer(id, reply, takes_parts).await;
+        self.replies.answer(id, reply, takes_parts, memory).await;
     }
 
-    async fn reply(&self, request: v1::WorkerRequest) -> Result<Reply, Refused> {
+    /// What is answered, and in `memory` what was taken for it beforehand.
+    async fn reply(
+        &self,
+        request: v1::WorkerRequest,
+        memory: &mut Memory,
+    ) -> Result<Reply, Refused> {
         if request.id == 0 {
             return Err(WireError::new("id", "is 0").into());
         }
@@ -261,8 +289,8 @@ impl Session {
         let store = &shared.store;
         Ok(match required("request", request.request)? {
             Asked::Hello(hello) => Reply::Welcome(self.hello(hello).await?),
-            Asked::Claim(claim) => Reply::Tasks(self.claim(claim).await?),
-            Asked::Results(results) => Reply::Answers(self.finish(results).await?),
+            Asked::Claim(claim) => Reply::Tasks(self.claim(claim, memory).await?),
+            Asked::Results(results) => Reply::Answers(self.finish(results, memory).await?),
             Asked::Releases(releases) => {
                 let releases = read_all("releases", releases.releases)?;
                 Reply::Answers(write_answers(&store.release(releases).await?))
@@ -392,17 +420,21 @@ impl Session {
         })
     }
 
-    async fn claim(&self, claim: v1::Claim) -> Result<v1::Tasks, Refused> {
+    async fn claim(&self, claim: v1::Claim, memory: &mut Memory) -> Result<v1::Tasks, Refused> {
         let wait = Duration::from_micros(claim.wait_us).min(WAIT_MAX);
-        let (request, kind) = self.claim_request(claim)?;
-        let (worker, limit) = (request.worker, request.limit);
-        let Shared { store, idle, claims, ending, .. } = &*self.shared;
+        let (mut request, kind) = self.claim_request(claim)?;
+        let (worker, asked) = (request.worker, request.limit);
+        let limit = self.sizes.limit(asked);
+        request.limit = limit;
+        let Shared { idle, claims, ending, .. } = &*self.shared;
         let mut began = idle.begin(&kind, worker, self.is_next(worker, request.seq, &kind));
         // Whoever holds its answer back looks whenever it asks.
         let tasks = if request.is_poll && wait.is_zero() && idle.is_dry(&kind) {
             began = began.blind();
             Vec::new()
         } else {
+            // Nothing is leased to a worker that does not read what it was told before.
+            *memory = self.replies.budget().take(self.sizes.expected(limit)).await;
             let (kind, listener) = (kind.clone(), self.replies.listener());
             let asking = Asking { request, kind, listener };
             claims.tell(vec![asking], 0).await?.pop().unwrap_or(Ok(Vec::new()))?
@@ -418,6 +450,7 @@ impl Session {
             began = began.blind();
             self.note_found(&kind, &tasks, limit);
         } else if !wait.is_zero() {
+            *memory = Memory::default();
             let (wake, woken) = oneshot::channel();
             idle.fall_idle(&kind, worker, began, Wake::Answer(wake));
             tokio::select! {
@@ -429,7 +462,24 @@ impl Session {
         if tasks.len() < limit {
             idle.fall_idle(&kind, worker, began, Wake::Hint(self.replies.hinter()));
         }
-        Ok(tell_tasks(store, &tasks).await)
+        let is_short = limit < asked && tasks.len() >= limit;
+        Ok(self.tell(&tasks, (worker, is_short), memory).await)
+    }
+
+    /// What a worker is told of its tasks. One whose claim was cut short, and not for want of
+    /// tasks, is to claim again.
+    async fn tell(
+        &self,
+        tasks: &[Claimed],
+        (worker, is_short): (WorkerId, bool),
+        memory: &mut Memory,
+    ) -> v1::Tasks {
+        let stream = (&self.sizes, self.replies.budget());
+        let Told { tasks, is_cut } = tell_tasks(&self.shared.store, tasks, stream, memory).await;
+        if is_short || is_cut {
+            self.replies.hinter().hint(worker);
+        }
+        tasks
     }
 
     fn note_found(&self, kind: &Kind, tasks: &[Claimed], limit: usize) {
@@ -440,24 +490,54 @@ impl Session {
 
     /// Says results to the store: with the claim that follows if the store has time for it,
     /// otherwise with the results of others.
-    async fn finish(&self, results: v1::Results) -> Result<v1::Answers, Refused> {
+    async fn finish(
+        &self,
+        results: v1::Results,
+        memory: &mut Memory,
+    ) -> Result<v1::Answers, Refused> {
         let completions: Vec<Completion> = read_all("results", results.results)?;
         let Shared { store, finishes, .. } = &*self.shared;
         // A claim that makes no sense must not cost what was done.
         let next = results.next.and_then(|next| self.claim_request(next).ok());
-        if let Some((request, kind)) = next
+        // Nor must the memory for tasks that wait to be read: whoever was told of none asks.
+        if let Some((mut request, kind)) = next
+            && let (worker, asked) = (request.worker, request.limit)
+            && let limit = self.sizes.limit(asked)
+            && let Some(taken) = self.replies.budget().try_take(self.sizes.expected(limit))
             && let Some(_way) =
                 finishes.way(if completions.len() < RESULTS_MANY { 0 } else { WAYS })
         {
-            let limit = request.limit;
+            (request.limit, *memory) = (limit, taken);
             let Finished { answers, claimed } =
                 store.finish_and_claim(completions, request).await?;
             self.note_found(&kind, &claimed, limit);
-            let claimed = Some(tell_tasks(store, &claimed).await);
-            return Ok(v1::Answers { answers: write_all(&answers), claimed });
+            let is_short = limit < asked && claimed.len() >= limit;
+            let told = self.tell(&claimed, (worker, is_short), memory).await;
+            return Ok(v1::Answers { answers: write_all(&answers), claimed: Some(told) });
         }
         let bytes = completions.iter().map(Completion::bytes).sum();
         Ok(write_answers(&finishes.tell(completions, bytes).await?))
+    }
+}
+
+/// Whether the answer to a request may be large, other than to a claim, which takes memory for what
+/// it asks for.
+fn may_bring_much(asked: &Asked) -> bool {
+    match asked {
+        Asked::TakeSignals(_)
+        | Asked::StartChildren(_)
+        | Asked::ListChildren(_)
+        | Asked::ReadUndo(_) => true,
+        Asked::Hello(_)
+        | Asked::Claim(_)
+        | Asked::Results(_)
+        | Asked::Releases(_)
+        | Asked::Checkpoints(_)
+        | Asked::Steps(_)
+        | Asked::CountChildren(_)
+        | Asked::Heartbeat(_)
+        | Asked::Drain(_)
+        | Asked::Leave(_) => false,
     }
 }
 

@@ -13,7 +13,8 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::model::PRINTABLE;
 use super::{
-    App, cron, dead, duties, lists, operators, run_control, run_history, runs, schedules, streams,
+    App, cron, dead, duties, lists, operators, quotas, run_control, run_history, runs, schedules,
+    streams,
 };
 use super::{system, tokens, worker_functions, worker_tasks, workers, workflows};
 use crate::problem::{PROBLEM_JSON, ProblemBody};
@@ -56,6 +57,7 @@ pub(super) fn build() -> (Router<App>, Arc<str>) {
         .merge(dead::routes())
         .merge(operators::routes())
         .merge(tokens::routes())
+        .merge(quotas::routes())
         .merge(workers::routes())
         .merge(worker_tasks::routes())
         .merge(worker_functions::routes())

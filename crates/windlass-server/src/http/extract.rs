@@ -10,19 +10,20 @@ use axum::http::request::Parts;
 use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
-use tokio::sync::SemaphorePermit;
 use windlass::ErrorKind;
 
 use super::App;
 use super::cursor::from_hex;
-use super::gate::BodyBudget;
+use super::rooms::{BodyBudget, origin_of};
+use crate::connections::Origin;
 use crate::problem::Problem;
+use crate::room::Place;
 
 /// How long a body may take to come.
 const BODY_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// For how many bytes memory is taken at once, of a body that does not say how many it has.
-const PIECE_BYTES: usize = 64 << 10;
+pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// The body of a request, as JSON.
 pub(crate) struct Body<T>(pub(crate) T);
@@ -44,7 +45,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         check_content_type(&request)?;
-        let read = read(request, app.body_budget()).await?;
+        let read = read(request, app.rooms().bodies()).await?;
         parse(&read.bytes).map(Body)
     }
 }
@@ -54,7 +55,7 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for MaybeBody<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         let typed = check_content_type(&request);
-        let read = read(request, app.body_budget()).await?;
+        let read = read(request, app.rooms().bodies()).await?;
         if read.bytes.is_empty() {
             return Ok(MaybeBody(T::default()));
         }
@@ -81,24 +82,25 @@ fn check_content_type(request: &Request) -> Result<(), Problem> {
 /// What has come of a body, and the memory that was taken for it.
 struct Taken<'a> {
     budget: &'a BodyBudget,
-    permit: SemaphorePermit<'a>,
+    memory: Place,
     bytes: Vec<u8>,
 }
 
 impl<'a> Taken<'a> {
     /// No memory for a body of which nothing has come: what it says of its length costs whoever
     /// says it nothing.
-    fn new(budget: &'a BodyBudget) -> Result<Self, Problem> {
-        Ok(Taken { budget, permit: budget.take(0)?, bytes: Vec::new() })
+    fn new(budget: &'a BodyBudget, origin: Origin) -> Result<Self, Problem> {
+        Ok(Taken { budget, memory: budget.begin(origin)?, bytes: Vec::new() })
     }
 
     /// Adds a piece, and takes the memory for it.
     fn add(&mut self, piece: &[u8]) -> Result<(), Problem> {
         let bytes = self.bytes.len() + piece.len();
-        let taken = self.permit.num_permits() * 1024;
+        let taken = self.memory.count() * 1024;
         if bytes > taken {
             self.budget.check(bytes)?;
-            self.permit.merge(self.budget.take((bytes - taken).next_multiple_of(PIECE_BYTES))?);
+            let more = (bytes - taken).next_multiple_of(PIECE_BYTES);
+            BodyBudget::take(&mut self.memory, more)?;
         }
         self.bytes.extend_from_slice(piece);
         Ok(())
@@ -113,7 +115,7 @@ async fn read(request: Request, budget: &BodyBudget) -> Result<Taken<'_>, Proble
     };
     let length = said_length(&request);
     budget.check(usize::try_from(length).unwrap_or(usize::MAX))?;
-    let mut taken = Taken::new(budget)?;
+    let mut taken = Taken::new(budget, origin_of(request.extensions()))?;
     let mut pieces = request.into_body().into_data_stream();
     let reading = async {
         while let Some(piece) = pieces.next().await {

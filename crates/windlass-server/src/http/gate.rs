@@ -3,19 +3,17 @@
 //! In this order: is it meant for this server (`Host`), does it come from a web page of someone
 //! else's (`Origin`), is there room for it, who makes it, and may that one. Nothing behind this asks again.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
-use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use windlass::ErrorKind;
 
 use super::App;
+use super::rooms::Slot;
 use crate::identity::Identity;
 use crate::passes;
 use crate::problem::Problem;
@@ -25,49 +23,19 @@ use crate::rights::{self, Need, Reach, Right};
 /// does not send what it began to say must not keep its place.
 const GRPC_TIME_MAX: Duration = Duration::from_secs(90);
 
-/// The place of a request among those that are under way. One that is held gives it up.
-#[derive(Clone)]
-struct Slot(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
-
-/// How much memory there is for bodies.
-pub(super) struct BodyBudget {
-    /// For all that are being read, in KiB.
-    kib: Semaphore,
-    /// For one of them, in bytes.
-    bytes_max: usize,
-}
-
-impl BodyBudget {
-    /// So many bytes for one body, and so many for all that are being read.
-    pub(super) fn new(bytes_max: usize, together_max: usize) -> Self {
-        BodyBudget { kib: Semaphore::new(together_max / 1024), bytes_max }
-    }
-
-    /// Refuses a body that has too many bytes.
-    pub(super) fn check(&self, bytes: usize) -> Result<(), Problem> {
-        if bytes <= self.bytes_max {
-            return Ok(());
-        }
-        let detail = format!("body: {bytes} bytes are over the limit of {}", self.bytes_max);
-        Err(Problem::with_status(StatusCode::PAYLOAD_TOO_LARGE, ErrorKind::Payload, detail))
-    }
-
-    /// Takes memory for so many bytes until the permit is dropped.
-    pub(super) fn take(&self, bytes: usize) -> Result<SemaphorePermit<'_>, Problem> {
-        let needed = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-        let taken = self.kib.try_acquire_many(needed);
-        taken.map_err(|_| Problem::busy("too many bytes of bodies are being read"))
-    }
-}
-
 /// The gate.
 pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -> Response {
     let is_grpc = is_grpc(request.headers());
     let response = match admit(&app, request).await {
         Ok(request) => {
             // Whoever reads the body forgets the rest of the request.
-            let _slot = request.extensions().get::<Slot>().cloned();
-            answer(&app, request, next, is_grpc).await
+            let slot = request.extensions().get::<Slot>().cloned();
+            let response = answer(&app, request, next, is_grpc).await;
+            match slot {
+                // The head of a stream is where it begins.
+                Some(slot) if is_grpc => response.map(|body| slot.during(body)),
+                Some(_) | None => response,
+            }
         }
         Err(problem) => problem.into_response(),
     };
@@ -104,10 +72,8 @@ async fn admit(app: &App, request: Request) -> Result<Request, Problem> {
     check_origin(&parts.method, &parts.headers, host)?;
     // Whoever asks whether the server lives must be told so however much it has to do.
     if parts.uri.path() != "/healthz" {
-        let room = if is_grpc(&parts.headers) { app.calls() } else { app.requests() };
-        let slot = Arc::clone(room).try_acquire_owned();
-        let slot = slot.map_err(|_| Problem::busy("too many requests are under way"))?;
-        parts.extensions.insert(Slot(Arc::new(Mutex::new(Some(slot)))));
+        let place = app.rooms().place(&parts, is_grpc(&parts.headers))?;
+        parts.extensions.insert(Slot::new(place));
     }
     let identity = app.door().identify(&parts, need_of(&parts)?).await?;
     parts.extensions.insert(identity);
@@ -137,24 +103,6 @@ fn need_of(parts: &Parts) -> Result<Need, Problem> {
 fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
     kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
-}
-
-/// A request that is held: it gives its place among the others up, for one of its own kind.
-pub(crate) struct Held {
-    _permit: OwnedSemaphorePermit,
-}
-
-impl FromRequestParts<App> for Held {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let permit = Arc::clone(app.held()).try_acquire_owned();
-        let permit = permit.map_err(|_| Problem::busy("too many requests are held"))?;
-        if let Some(Slot(slot)) = parts.extensions.get::<Slot>() {
-            drop(slot.lock().unwrap_or_else(PoisonError::into_inner).take());
-        }
-        Ok(Held { _permit: permit })
-    }
 }
 
 /// Whom a request is meant for.

@@ -17,12 +17,12 @@ use windlass::{RunId, RunState, Tenant, WorkflowName};
 
 use super::App;
 use super::extract::Query;
-use super::gate::Held;
 use super::live::Newest;
 use super::model::dead::{LetterBody, LetterPageBody};
 use super::model::queue::QueueListBody;
 use super::model::run::{RunBody, StateWord};
 use super::model::worker::{WorkerBody, WorkerPageBody};
+use super::rooms::Held;
 use super::streams::{StreamedEvent, answer, event};
 use crate::identity::Identity;
 use crate::problem::Problem;

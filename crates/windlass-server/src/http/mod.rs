@@ -14,6 +14,8 @@ mod lists;
 mod live;
 mod model;
 mod operators;
+mod quotas;
+mod rooms;
 mod run_control;
 mod run_history;
 mod runs;
@@ -32,7 +34,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::routing::get;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use windlass::store::{Action, NewLogEntry, RunRecord, Store};
 use windlass::{ActionId, Payload, PayloadLimit, RunId, Tenant, Windlass};
@@ -40,8 +41,9 @@ use windlass::{ActionId, Payload, PayloadLimit, RunId, Tenant, Windlass};
 use crate::identity::{Door, Identity};
 use crate::options::ServerOptions;
 use crate::problem::{self, Problem};
-use gate::BodyBudget;
+use crate::quotas::Quotas;
 use live::Live;
+use rooms::Rooms;
 
 /// The most bytes of a body that has several items, besides one that fills the payload limit.
 const BATCH_BYTES_MAX: usize = 16 << 20;
@@ -60,11 +62,8 @@ struct Shared {
     /// Lists that are watched: of all tenants, and of one each.
     live: Arc<Live>,
     scoped_live: Mutex<HashMap<Tenant, Arc<Live>>>,
-    requests: Arc<Semaphore>,
-    held: Arc<Semaphore>,
-    /// Calls of gRPC, which streams of others must not keep out.
-    calls: Arc<Semaphore>,
-    body_budget: BodyBudget,
+    rooms: Rooms,
+    quotas: Arc<Quotas>,
     ending: CancellationToken,
 }
 
@@ -72,26 +71,22 @@ impl App {
     fn new(
         windlass: Windlass,
         options: ServerOptions,
-        door: Arc<Door>,
+        (door, quotas): (Arc<Door>, Arc<Quotas>),
         ending: CancellationToken,
     ) -> Self {
         let live = Arc::new(Live::new(windlass.store()));
-        let requests = Arc::new(Semaphore::new(options.requests_max));
-        let held = Arc::new(Semaphore::new(options.held_max));
-        let calls = Arc::new(Semaphore::new(options.held_max));
         let limit = windlass.store().payload_limit().get();
         let bytes_max = limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES;
-        let body_budget = BodyBudget::new(bytes_max, options.body_bytes_max);
+        let rooms = Rooms::new(&options, bytes_max);
+        let scoped_live = Mutex::default();
         App(Arc::new(Shared {
             windlass,
             options,
             door,
             live,
-            scoped_live: Mutex::default(),
-            requests,
-            held,
-            calls,
-            body_budget,
+            scoped_live,
+            rooms,
+            quotas,
             ending,
         }))
     }
@@ -117,6 +112,11 @@ impl App {
         &self.0.options
     }
 
+    /// What tenants may ask for.
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.0.quotas
+    }
+
     fn door(&self) -> &Door {
         &self.0.door
     }
@@ -131,20 +131,8 @@ impl App {
         Arc::clone(scoped.entry(tenant.clone()).or_insert_with(new))
     }
 
-    fn requests(&self) -> &Arc<Semaphore> {
-        &self.0.requests
-    }
-
-    fn held(&self) -> &Arc<Semaphore> {
-        &self.0.held
-    }
-
-    fn calls(&self) -> &Arc<Semaphore> {
-        &self.0.calls
-    }
-
-    fn body_budget(&self) -> &BodyBudget {
-        &self.0.body_budget
+    fn rooms(&self) -> &Rooms {
+        &self.0.rooms
     }
 
     /// Ends when the server does: what is held is to answer, and streams are to close.
@@ -179,15 +167,21 @@ impl App {
     }
 }
 
+/// What a server is made of besides its paths.
+pub(crate) struct Parts {
+    pub(crate) door: Arc<Door>,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) grpc: Router,
+}
+
 /// All paths of the server and the services of gRPC, behind the gate.
 pub(crate) fn router(
     windlass: Windlass,
     options: ServerOptions,
-    door: Arc<Door>,
-    grpc: Router,
+    Parts { door, quotas, grpc }: Parts,
     ending: CancellationToken,
 ) -> Router {
-    let app = App::new(windlass, options, door, ending);
+    let app = App::new(windlass, options, (door, quotas), ending);
     let (router, document) = document::build();
     router
         .with_state(app.clone())

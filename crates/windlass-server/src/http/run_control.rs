@@ -107,6 +107,7 @@ async fn signal_run(
 ) -> Result<Json<SentSignal>, Problem> {
     let value = body.value.to_payload("value", app.payload_limit())?;
     let tenant = app.run(&identity, run).await?.tenant;
+    app.quotas().admit_signal(&tenant, &value).await?;
     let id = body.id.unwrap_or_else(new_signal);
     let detail = serde_json::json!({ "signal": id.to_string(), "name": &body.name });
     app.note(&identity, Action::SignalRun, (Some(tenant), Some(run)), Some(detail)).await?;
@@ -126,6 +127,7 @@ async fn signal_key(
     let limit = app.payload_limit();
     let value = body.value.to_payload("value", limit)?;
     let tenant = identity.acts_for(body.tenant)?;
+    app.quotas().admit_signal(&tenant, &value).await?;
     let id = body.id.unwrap_or_else(new_signal);
     let to = Mailbox { tenant, key: body.key, name: body.name };
     let keep_for = body.keep_for_ms.map_or(SIGNAL_KEPT, Duration::from_millis);

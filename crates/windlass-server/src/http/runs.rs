@@ -15,12 +15,12 @@ use windlass::{RunId, Version, WorkflowName};
 use super::App;
 use super::cursor::Cursor as _;
 use super::extract::{Body, Id, Query};
-use super::gate::Held;
 use super::model::check_items;
 use super::model::run::{
     ArchivedBody, RunBody, RunPageBody, RunQuery, StartAnswer, StartRun, StartRuns, StartedBody,
     StartedRuns, WaitQuery,
 };
+use super::rooms::Held;
 use super::workflows;
 use crate::identity::Identity;
 use crate::problem::Problem;
@@ -83,9 +83,11 @@ async fn start_run(
     Body(start): Body<StartRun>,
 ) -> Result<(StatusCode, Json<StartedBody>), Problem> {
     let is_fresh = start.id.is_none();
+    app.quotas().check(&identity.acts_for(start.tenant.clone())?).await?;
     let id = || app.windlass().new_run_id();
     let version = Newest::default().version_of(&identity, &start).await?;
     let run = start.into_new_run(&identity, app.payload_limit(), version, id)?;
+    let _admitted = app.quotas().admit_start(&run).await?;
     let started = app.windlass_of(&identity).start_new(run, is_fresh).await?;
     let status = if started.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(started.into())))
@@ -105,16 +107,25 @@ async fn start_runs(
     let mut answers = Vec::with_capacity(runs.len());
     let mut batch = Vec::with_capacity(runs.len());
     let mut newest = Newest::default();
+    let mut admitted = Vec::new();
     for start in runs {
         let run = newest.version_of(&identity, &start).await.and_then(|version| {
             start.into_new_run(&identity, limit, version, || app.windlass().new_run_id())
         });
+        let run = match run {
+            Ok(run) => app.quotas().admit_start(&run).await.map(|one| (one, run)),
+            Err(problem) => {
+                answers.push(Some(problem));
+                continue;
+            }
+        };
         match run {
-            Ok(run) => {
+            Ok((one, run)) => {
                 answers.push(None);
+                admitted.extend(one);
                 batch.push(run);
             }
-            Err(problem) => answers.push(Some(problem)),
+            Err(excess) => answers.push(Some(excess.into())),
         }
     }
     let mut started = app.windlass_of(&identity).start_all_new(batch).await?.into_iter();

@@ -123,6 +123,7 @@ async fn put_schedule(
 ) -> Result<Json<ScheduleBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
     let schedule = body.build(key.clone(), app.payload_limit())?;
+    let _turn = app.quotas().admit_schedule(&key, &schedule.input).await?;
     note(&app, &identity, Action::PutSchedule, &key).await?;
     Ok(Json(identity.store().put_schedule(schedule).await?.into()))
 }
@@ -192,6 +193,7 @@ async fn trigger_schedule(
     Query(query): Query<TenantQuery>,
 ) -> Result<Json<StartedBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
+    let _admitted = app.quotas().admit_trigger(&key.tenant).await?;
     about_to(&app, &identity, Action::TriggerSchedule, &key).await?;
     let run = app.windlass().new_run_id();
     Ok(Json(identity.store().trigger_schedule(key, run).await?.into()))
@@ -210,6 +212,7 @@ async fn backfill_schedule(
     Body(BackfillSchedule { from, until }): Body<BackfillSchedule>,
 ) -> Result<Json<BackfilledBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
+    let _admitted = app.quotas().admit_trigger(&key.tenant).await?;
     about_to(&app, &identity, Action::BackfillSchedule, &key).await?;
     let Backfilled { started, existing } =
         identity.store().backfill_schedule(key, from.0, until.0).await?;

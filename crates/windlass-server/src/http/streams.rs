@@ -18,9 +18,9 @@ use windlass::{Event, EventId, RunId};
 
 use super::App;
 use super::extract::{Id, Query};
-use super::gate::Held;
 use super::model::PAGE_MAX;
 use super::model::event::EventLine;
+use super::rooms::Held;
 use super::runs::RunPath;
 use crate::identity::Identity;
 use crate::problem::Problem;

@@ -20,13 +20,13 @@ use windlass_core::{ClaimSeq, decide};
 
 use super::App;
 use super::extract::{Body, Id};
-use super::gate::Held;
 use super::model::claim::{
     CLAIM_MAX, CheckpointTasks, ClaimTasks, ClaimedBody, ClaimedTasks, FinishTasks,
     HeartbeatAnswerBody, HeartbeatBody, LostTask, RecordSteps, ReleaseTasks, TaskAnswers,
     WAIT_MS_MAX,
 };
 use super::model::{ITEMS_MAX, check_items};
+use super::rooms::Held;
 use super::token::Token;
 use super::workers::WorkerPath;
 use crate::identity::Identity;

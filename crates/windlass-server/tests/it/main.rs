@@ -14,11 +14,13 @@ mod grpc_worker;
 mod hostile;
 mod http2;
 mod operators;
+mod quotas;
 mod refusals;
 mod rights;
 mod runs;
 mod schedules;
 mod served;
+mod shares;
 #[cfg(unix)]
 mod sockets;
 mod streams;

@@ -1,16 +1,16 @@
-//! The verbs of schedules, queues and duties of programs, said to a server.
+//! The verbs of schedules, queues, quotas and duties of programs, said to a server.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_core::{DutyName, RunId, ScheduleOwner, Timestamp};
+use windlass_core::{DutyName, RunId, ScheduleOwner, Tenant, Timestamp};
 use windlass_proto::v1;
 
 use super::{RemoteStore, ask};
 use crate::store::{
     Backfilled, DutyClaim, DutyEnd, DutyMandate, DutyRecord, DutyStanding, DutyStore, Fire,
-    NewSchedule, QueueList, QueueStore, ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord,
-    ScheduleStore, Started, StoreError, Sweep,
+    NewSchedule, QueueList, QueueStore, Quota, QuotaStore, ScheduleFilter, ScheduleKey,
+    SchedulePage, ScheduleRecord, ScheduleStore, Started, StoreError, Sweep, Usage,
 };
 use crate::wire::{Wire, limit as most, micros, name, read, read_all, read_some, time, write_all};
 
@@ -96,6 +96,28 @@ impl QueueStore for RemoteStore {
 
     async fn list_queues(&self) -> Result<QueueList, StoreError> {
         Ok(Wire::from_wire(ask!(self, list_queues, v1::ListQueuesRequest {})?)?)
+    }
+}
+
+#[async_trait]
+impl QuotaStore for RemoteStore {
+    async fn set_quota(&self, quota: Quota) -> Result<(), StoreError> {
+        let v1::Done {} = ask!(self, set_quota, quota.to_wire())?;
+        Ok(())
+    }
+
+    async fn clear_quota(&self, tenant: Option<Tenant>) -> Result<bool, StoreError> {
+        let request = v1::ClearQuotaRequest { tenant: tenant.map(|tenant| tenant.to_string()) };
+        Ok(ask!(self, clear_quota, request)?.was_there)
+    }
+
+    async fn list_quotas(&self) -> Result<Vec<Quota>, StoreError> {
+        Ok(read_all("quotas", ask!(self, list_quotas, v1::ListQuotasRequest {})?.quotas)?)
+    }
+
+    async fn get_usage(&self, tenant: Tenant, at_most: u32) -> Result<Usage, StoreError> {
+        let request = v1::GetUsageRequest { tenant: tenant.to_string(), at_most };
+        Ok(Wire::from_wire(ask!(self, get_usage, request)?)?)
     }
 }
 

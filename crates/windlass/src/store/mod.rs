@@ -19,6 +19,7 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod queues;
+pub(crate) mod quotas;
 mod records;
 pub(crate) mod retention;
 mod ring;
@@ -65,6 +66,7 @@ pub use link::{
 pub use log::{Action, Author, LogEntry, LogFilter, LogPage, NewLogEntry};
 pub use memory::MemoryStore;
 pub use queues::{Connections, QUEUES_LISTED_MAX, QueueList, QueueRecord, QueueStore};
+pub use quotas::{QUOTA_MAX, QUOTAS_MAX, Quota, QuotaStore, Usage};
 pub use records::{
     AUTHOR_METADATA, METADATA_BYTES_MAX, METADATA_PAIRS_MAX, Mailbox, NewKeySignal, NewRun,
     NewSignal, RunCursor, RunFilter, RunPage, RunRecord, Started, TaskRecord,
@@ -182,7 +184,9 @@ pub struct Sweep {
 ///
 /// Every verb is atomic, and safe to repeat when its answer was lost.
 #[async_trait]
-pub trait Store: WorkerLink + ScheduleStore + QueueStore + DutyStore + TokenStore {
+pub trait Store:
+    WorkerLink + ScheduleStore + QueueStore + DutyStore + TokenStore + QuotaStore
+{
     /// Makes a definition known, so that runs of it can be started.
     ///
     /// A definition of the same name and version may be registered again with

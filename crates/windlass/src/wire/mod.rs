@@ -10,6 +10,7 @@ mod errors;
 mod events;
 mod log;
 mod parts;
+mod quotas;
 mod records;
 mod retention;
 mod schedules;

@@ -271,6 +271,21 @@ fn dead_letters_and_what_is_done_about_them_survive_the_wire() {
 }
 
 #[test]
+fn quotas_survive_the_wire() {
+    survives(&Quota::default());
+    survives(&Quota {
+        tenant: Some(named("acme")),
+        starts_per_second: Some(1),
+        backlog_max: Some(2),
+        payload_bytes_max: Some(3),
+        payload_bytes_per_second: Some(4),
+        schedules_max: Some(5),
+        tasks_max: Some(6),
+    });
+    survives(&Usage { ready_tasks: 7, schedules: 8 });
+}
+
+#[test]
 fn retention_survives_the_wire() {
     for state in [RunState::Succeeded, RunState::Failed, RunState::Cancelled] {
         survives(&RetentionRule {

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use windlass::store::{
-    Action, DeadLetterFilter, Discard, LogFilter, NewLogEntry, PAGE_MAX, Redrive, RetentionRule,
+    Action, DeadLetterFilter, Discard, LogFilter, NewLogEntry, PAGE_MAX, Quota, Redrive,
+    RetentionRule,
     WorkerFilter, WorkflowFilter,
 };
 use windlass::wire::{Wire, WireError, name, name_some, parse, read_some, write_all};
@@ -121,6 +122,42 @@ pub(super) async fn set_weight(
     caller.note(Action::SetWeight, tenant.clone().into(), Some(detail)).await?;
     caller.store.set_weight(tenant, weight).await?;
     Ok(v1::Done {})
+}
+
+pub(super) async fn set_quota(caller: &Caller, message: v1::Quota) -> Result<v1::Done, Refused> {
+    let quota = Quota::from_wire(message)?;
+    let about = About { tenant: quota.tenant.clone(), run: None };
+    caller.note(Action::SetQuota, about, None).await?;
+    caller.store.set_quota(quota).await?;
+    caller.quotas.forget();
+    Ok(v1::Done {})
+}
+
+pub(super) async fn clear_quota(
+    caller: &Caller,
+    message: v1::ClearQuotaRequest,
+) -> Result<v1::ClearQuotaReply, Refused> {
+    let tenant = name_some("tenant", message.tenant, Tenant::new)?;
+    let about = About { tenant: tenant.clone(), run: None };
+    caller.note(Action::ClearQuota, about, None).await?;
+    let was_there = caller.store.clear_quota(tenant).await?;
+    caller.quotas.forget();
+    Ok(v1::ClearQuotaReply { was_there })
+}
+
+pub(super) async fn list_quotas(
+    caller: &Caller,
+    v1::ListQuotasRequest {}: v1::ListQuotasRequest,
+) -> Result<v1::ListQuotasReply, Refused> {
+    Ok(v1::ListQuotasReply { quotas: write_all(&caller.store.list_quotas().await?) })
+}
+
+pub(super) async fn get_usage(
+    caller: &Caller,
+    message: v1::GetUsageRequest,
+) -> Result<v1::GetUsageReply, Refused> {
+    let tenant = name("tenant", Tenant::new(&message.tenant))?;
+    Ok(caller.store.get_usage(tenant, message.at_most).await?.to_wire())
 }
 
 pub(super) async fn list_workflows(

@@ -43,6 +43,7 @@ pub(super) async fn put_schedule(
     message: v1::Schedule,
 ) -> Result<v1::ScheduleRecord, Refused> {
     let schedule = NewSchedule::from_wire(message)?;
+    let _turn = caller.quotas.admit_schedule(&schedule.key, &schedule.input).await?;
     let is_same = caller.store.get_schedule(schedule.key.clone()).await?;
     let is_same = is_same.is_some_and(|there| there.schedule == schedule);
     // Programs declare theirs whenever they start.
@@ -126,7 +127,8 @@ pub(super) async fn trigger_schedule(
     caller: &Caller,
     message: v1::TriggerScheduleRequest,
 ) -> Result<v1::Started, Refused> {
-    let (key, run) = (read("key", message.key)?, parse("run", &message.run)?);
+    let (key, run): (ScheduleKey, _) = (read("key", message.key)?, parse("run", &message.run)?);
+    let _admitted = caller.quotas.admit_trigger(&key.tenant).await?;
     note(caller, Action::TriggerSchedule, &key).await?;
     Ok(caller.store.trigger_schedule(key, run).await?.to_wire())
 }
@@ -136,7 +138,8 @@ pub(super) async fn backfill_schedule(
     message: v1::BackfillScheduleRequest,
 ) -> Result<v1::BackfillScheduleReply, Refused> {
     let (from, until) = (time(message.from_us), time(message.until_us));
-    let key = read("key", message.key)?;
+    let key: ScheduleKey = read("key", message.key)?;
+    let _admitted = caller.quotas.admit_trigger(&key.tenant).await?;
     note(caller, Action::BackfillSchedule, &key).await?;
     Ok(caller.store.backfill_schedule(key, from, until).await?.to_wire())
 }

@@ -17,6 +17,7 @@ pub(super) async fn register_workflow(
     message: v1::RegisterWorkflowRequest,
 ) -> Result<v1::Done, Refused> {
     let definition: Arc<Definition> = read("definition", message.definition)?;
+    caller.quotas.admit_definition(caller.identity.tenant(), &definition).await?;
     caller.store.register(definition).await?;
     Ok(v1::Done {})
 }
@@ -31,7 +32,13 @@ pub(super) async fn start_runs(
     }
     let mut runs: Vec<NewRun> = read_all("runs", message.runs)?;
     runs.iter_mut().try_for_each(|run| caller.identity.sign(run))?;
-    let answers = caller.store.start_runs(runs).await?;
+    let mut batch = caller.quotas.admit_starts(runs).await;
+    let started = match batch.take_runs() {
+        // Whoever is over its quota costs the store nothing.
+        runs if runs.is_empty() && batch.has_refused() => Vec::new(),
+        runs => caller.store.start_runs(runs).await?,
+    };
+    let answers = batch.answers(started);
     Ok(v1::StartRunsReply { answers: write_all(&answers) })
 }
 
@@ -144,8 +151,11 @@ pub(super) async fn signal_run(
     message: v1::SignalRunRequest,
 ) -> Result<v1::Done, Refused> {
     let signal = NewSignal::from_wire(message)?;
-    let detail = json!({ "signal": signal.id.to_string(), "name": &signal.name });
     let about = caller.about_run(signal.run).await?;
+    if let Some(tenant) = &about.tenant {
+        caller.quotas.admit_signal(tenant, &signal.value).await?;
+    }
+    let detail = json!({ "signal": signal.id.to_string(), "name": &signal.name });
     caller.note(Action::SignalRun, about, Some(detail)).await?;
     caller.store.signal(signal).await?;
     Ok(v1::Done {})
@@ -156,6 +166,7 @@ pub(super) async fn signal_key(
     message: v1::SignalKeyRequest,
 ) -> Result<v1::Done, Refused> {
     let signal = NewKeySignal::from_wire(message)?;
+    caller.quotas.admit_signal(&signal.to.tenant, &signal.value).await?;
     let Mailbox { tenant, key, name } = &signal.to;
     let detail = json!({ "signal": signal.id.to_string(), "key": key, "name": name });
     caller.note(Action::SignalKey, tenant.clone().into(), Some(detail)).await?;

@@ -13,6 +13,7 @@ pub(crate) mod function;
 pub(crate) mod limit;
 pub(crate) mod operator;
 pub(crate) mod queue;
+pub(crate) mod quota;
 mod reserved;
 pub(crate) mod run;
 pub(crate) mod schedule;

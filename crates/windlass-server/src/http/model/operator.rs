@@ -21,7 +21,7 @@ pub(crate) struct LogQuery {
     /// Only those of this action, such as `redrive` or `cancel_run`.
     #[param(
         max_length = 40,
-        pattern = "^(redrive|discard|retry_run|cancel_run|undo_run|set_weight|set_retention|clear_retention|put_schedule|pause_schedule|resume_schedule|trigger_schedule|backfill_schedule|delete_schedule)$"
+        pattern = "^(redrive|discard|retry_run|cancel_run|undo_run|set_weight|set_retention|clear_retention|put_schedule|pause_schedule|resume_schedule|trigger_schedule|backfill_schedule|delete_schedule|set_quota|clear_quota)$"
     )]
     action: Option<String>,
     /// Only those of this operator.

@@ -18,6 +18,7 @@ mod mistakes_in_time;
 mod queries;
 mod queue;
 mod queues;
+mod quotas;
 mod retention;
 mod run;
 mod schedules;

@@ -129,6 +129,12 @@ impl ReadyQueues {
         all.take(QUEUES_LISTED_MAX).collect()
     }
 
+    /// How many tasks of a tenant are ready.
+    pub(super) fn count_of(&self, tenant: &Tenant) -> usize {
+        let routes = self.routes.values().flat_map(BTreeMap::values);
+        routes.filter_map(|route| route.tenants.get(tenant)).map(BTreeSet::len).sum()
+    }
+
     /// Takes a task off its queue without having served it.
     pub(super) fn withdraw(&mut self, place: &Place) {
         let routes = self.routes.get_mut(&place.queue);

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use async_trait::async_trait;
 use windlass_core::schedule::Cadence;
-use windlass_core::{LaneKeys, Overlap, RunId, RunState, ScheduleId, ScheduleOwner, Timestamp};
+use windlass_core::{
+    LaneKeys, Overlap, RunId, RunState, ScheduleId, ScheduleOwner, Tenant, Timestamp,
+};
 
 use super::state::State;
 use super::{MISTAKE_GAP, MemoryStore};
@@ -63,6 +65,11 @@ impl Kept {
 }
 
 impl Schedules {
+    /// How many a tenant has.
+    pub(super) fn count_of(&self, tenant: &Tenant) -> usize {
+        self.all.keys().filter(|key| key.tenant == *tenant).count()
+    }
+
     fn get_mut(&mut self, key: &ScheduleKey) -> Result<&mut Kept, StoreError> {
         self.all.get_mut(key).ok_or_else(|| key.not_found())
     }

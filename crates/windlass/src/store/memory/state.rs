@@ -12,6 +12,7 @@ use super::children::{Family, Notice};
 use super::dead::{DeadLetters, Log};
 use super::mailboxes::Mailboxes;
 use super::queue::ReadyQueues;
+use super::quotas::Quotas;
 use super::retention::Retention;
 use super::run::Run;
 use super::schedules::Schedules;
@@ -32,6 +33,7 @@ pub(super) struct State {
     /// What operators did.
     pub(super) log: Log,
     pub(super) retention: Retention,
+    pub(super) quotas: Quotas,
     pub(super) schedules: Schedules,
     pub(super) duties: BTreeMap<DutyName, DutyRecord>,
     pub(super) tokens: Tokens,
@@ -168,6 +170,7 @@ impl State {
             family: Family::default(),
             log: Log::default(),
             retention: Retention::default(),
+            quotas: Quotas::default(),
             schedules: Schedules::default(),
             duties: BTreeMap::new(),
             tokens: Tokens::default(),

@@ -68,6 +68,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "tokens",
         sql: include_str!("migrations/0004_tokens.sql"),
     },
+    Migration {
+        version: 5,
+        works_from: 2,
+        name: "quotas",
+        sql: include_str!("migrations/0005_quotas.sql"),
+    },
 ];
 
 /// What a migration did.
@@ -410,6 +416,7 @@ mod tests {
         "d3b0b6f003a38e01056b50b90efa0963c4bdae17596cb17fafb4894d653feadd",
         "b878037e8e288ed42f550132a8ad4ab7daafadad54b8139df82f909ed24b8a8f",
         "64859905670949671f89844b9ac47fda6c08582927bd54879daf957f873d7cdf",
+        "61ab160fc8d6367b63c7d0b3218bb9b673a3b857279a3d21ff6fd579b9ee2396",
     ];
 
     #[test]

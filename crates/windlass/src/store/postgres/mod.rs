@@ -47,6 +47,7 @@ mod plan;
 mod pool;
 mod queries;
 mod queues;
+mod quotas;
 mod repeat;
 mod retention;
 mod ring;

@@ -507,6 +507,10 @@ sql!(LIST_LOG_OF_RUN, "list_log_of_run.sql", [UUID, TEXT, TEXT, INT8, INT8, TEXT
 sql!(LIST_RETENTION, "list_retention.sql", []);
 sql!(SET_RETENTION, "set_retention.sql", [TEXT, TEXT, INT8, INT8, BOOL, BOOL, INT8]);
 sql!(CLEAR_RETENTION, "clear_retention.sql", [TEXT, TEXT]);
+sql!(LIST_QUOTAS, "list_quotas.sql", []);
+sql!(SET_QUOTA, "set_quota.sql", [TEXT, INT4, INT4, INT4, INT4, INT4, INT4, INT8]);
+sql!(CLEAR_QUOTA, "clear_quota.sql", [TEXT]);
+sql!(GET_USAGE, "get_usage.sql", [TEXT, INT8]);
 sql!(OLDEST_RUNS, "oldest_runs.sql", [TIMESTAMPTZ, UUID, TIMESTAMPTZ, INT8]);
 sql!(LOCK_OLD_RUNS, "lock_old_runs.sql", [UUID_ARRAY]);
 sql!(NEEDED_RUNS, "needed_runs.sql", [UUID_ARRAY]);

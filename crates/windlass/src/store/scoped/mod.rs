@@ -14,6 +14,7 @@ mod ids;
 mod link;
 mod owned;
 mod programs;
+mod quotas;
 mod scopes;
 mod tokens;
 mod verbs;

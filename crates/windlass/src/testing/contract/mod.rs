@@ -43,6 +43,7 @@ mod onward;
 mod owners;
 mod parties;
 mod queues;
+mod quotas;
 mod registers;
 mod releases;
 mod retention;
@@ -319,6 +320,12 @@ macro_rules! store_contract_cases {
                 tokens_are_listed_newest_first_and_by_tenant
                 tokens_that_held_no_more_for_long_go
                 what_was_changed_is_logged_with_token_and_origin
+            }
+            quotas {
+                a_quota_is_of_a_tenant_or_of_all_that_have_none
+                quotas_have_limits
+                what_a_tenant_has_is_counted_up_to_a_limit
+                schedules_of_a_tenant_are_counted
             }
             retention {
                 nothing_goes_unless_a_rule_says_so

@@ -102,6 +102,13 @@ impl Bench<'_> {
         }
     }
 
+    /// Puts a schedule of a tenant.
+    pub(super) async fn put_for(&self, whose: &str, name: &str) {
+        let mut schedule = self.every_ten(name).await;
+        schedule.key.tenant = tenant(whose);
+        self.put(schedule).await;
+    }
+
     async fn put(&self, schedule: NewSchedule) -> ScheduleRecord {
         self.store.put_schedule(schedule).await.expect("the schedule makes sense")
     }
@@ -171,9 +178,7 @@ pub(crate) async fn a_schedule_is_recorded_as_it_was_asked_for(bench: &Bench<'_>
 pub(crate) async fn schedules_are_listed_by_tenant_and_name_in_pages(bench: &Bench<'_>) {
     bench.register("w", "a").await;
     for (whose, name) in [("b", "x"), ("a", "z"), ("a", "B"), ("b", "a"), ("a", "é")] {
-        let mut schedule = bench.every_ten(name).await;
-        schedule.key.tenant = tenant(whose);
-        bench.put(schedule).await;
+        bench.put_for(whose, name).await;
     }
     let list = async |filter: ScheduleFilter| {
         let page = bench.store.list_schedules(filter).await.expect("reading works");

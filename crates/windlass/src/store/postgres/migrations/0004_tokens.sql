@@ -29,15 +29,11 @@ alter table windlass.operator_log
     -- The address that a request came from, or `unix`; null if it came through no server.
     add column origin text check (octet_length(origin) between 1 and 200);
 
-alter table windlass.operator_log drop constraint operator_log_action_check;
-
-alter table windlass.operator_log add constraint operator_log_action_check check (action in (
-    'redrive', 'discard', 'retry_run', 'cancel_run', 'undo_run', 'set_weight', 'set_retention',
-    'clear_retention', 'put_schedule', 'pause_schedule', 'resume_schedule', 'trigger_schedule',
-    'backfill_schedule', 'delete_schedule', 'register_workflow', 'signal_run', 'signal_key',
-    'disable_schedules', 'forget_duty', 'create_token', 'revoke_token', 'set_quota',
-    'clear_quota'
-));
+-- What is done has more words than it had. Programs know which; here it is a word. Every row that is
+-- there has one of those before, so none is looked at.
+alter table windlass.operator_log
+    drop constraint operator_log_action_check,
+    add constraint operator_log_action_check check (action ~ '^[a-z_]{1,40}$') not valid;
 
 -- The log only grows: an entry is changed by the transaction that writes it, or by nobody.
 create function windlass.keep_log() returns trigger

@@ -1,0 +1,204 @@
+//! `windlass quotas`: how much tenants may ask of the servers.
+
+use std::io::Write as _;
+
+use anyhow::bail;
+use serde_json::{Value, json};
+use windlass::Tenant;
+use windlass::store::{Action, QUOTA_MAX, Quota};
+
+use crate::operator::OperatorArguments;
+use crate::session::Session;
+use crate::text::{listing, shown};
+
+/// What `windlass quotas` can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// Show the quotas. Tenants that none is about are not limited.
+    List,
+
+    /// Set the quota of a tenant, in the place of the one it has: what is not said is not limited.
+    Set(Set),
+
+    /// Delete a quota.
+    Clear(Clear),
+}
+
+/// Whose quota.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Whose {
+    /// The tenant.
+    tenant: Option<String>,
+
+    /// All tenants that have no quota of their own.
+    #[arg(long)]
+    all_others: bool,
+}
+
+impl Whose {
+    fn tenant(self) -> anyhow::Result<Option<Tenant>> {
+        Ok(self.tenant.map(Tenant::new).transpose()?)
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Set {
+    #[command(flatten)]
+    whose: Whose,
+
+    /// The most starts of runs in a second, at each server.
+    #[arg(long, value_name = "N", value_parser = within())]
+    starts_per_second: Option<u32>,
+
+    /// The most tasks that are ready and wait for a worker: beyond that, nothing is started.
+    #[arg(long, value_name = "N", value_parser = within())]
+    backlog: Option<u32>,
+
+    /// The most bytes of an input or a signal.
+    #[arg(long, value_name = "BYTES", value_parser = within())]
+    payload_bytes: Option<u32>,
+
+    /// The most bytes of inputs and signals in a second, at each server.
+    #[arg(long, value_name = "BYTES", value_parser = within())]
+    payload_bytes_per_second: Option<u32>,
+
+    /// The most schedules.
+    #[arg(long, value_name = "N", value_parser = within())]
+    schedules: Option<u32>,
+
+    /// The most tasks of a workflow.
+    #[arg(long, value_name = "N", value_parser = within())]
+    tasks: Option<u32>,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Clear {
+    #[command(flatten)]
+    whose: Whose,
+
+    #[command(flatten)]
+    operator: OperatorArguments,
+}
+
+fn within() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(QUOTA_MAX))
+}
+
+/// Does what the command says.
+pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    match arguments.command {
+        Command::List => list(session).await,
+        Command::Set(arguments) => set(arguments, session).await,
+        Command::Clear(arguments) => clear(arguments, session).await,
+    }
+}
+
+async fn list(session: &Session) -> anyhow::Result<()> {
+    let (windlass, _) = session.connect().await?;
+    let quotas = windlass.quotas().await?;
+    let text = if session.is_json() {
+        let quotas: Vec<Value> = quotas.iter().map(json).collect();
+        crate::text::document(&quotas)?
+    } else {
+        table(&quotas)
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+async fn set(arguments: Set, session: &Session) -> anyhow::Result<()> {
+    let Set { whose, operator, .. } = arguments;
+    let quota = Quota {
+        tenant: whose.tenant()?,
+        starts_per_second: arguments.starts_per_second,
+        backlog_max: arguments.backlog,
+        payload_bytes_max: arguments.payload_bytes,
+        payload_bytes_per_second: arguments.payload_bytes_per_second,
+        schedules_max: arguments.schedules,
+        tasks_max: arguments.tasks,
+    };
+    let (windlass, _) = session.connect().await?;
+    let detail = json(&quota);
+    operator.note(&windlass, Action::SetQuota, None, Some(&detail)).await?;
+    let text = format!("{} has this quota now\n{}", named(quota.tenant.as_ref()), row(&quota));
+    windlass.set_quota(quota).await?;
+    session.tell(|| detail.clone(), || text.clone())
+}
+
+async fn clear(arguments: Clear, session: &Session) -> anyhow::Result<()> {
+    let Clear { whose, operator } = arguments;
+    let tenant = whose.tenant()?;
+    let (windlass, _) = session.connect().await?;
+    let detail = json!({ "tenant": tenant });
+    operator.note(&windlass, Action::ClearQuota, None, Some(&detail)).await?;
+    let named = named(tenant.as_ref());
+    if !windlass.clear_quota(tenant).await? {
+        bail!("{named} has no quota");
+    }
+    session.tell(|| detail.clone(), || format!("{named} has no quota any more\n"))
+}
+
+fn named(tenant: Option<&Tenant>) -> String {
+    match tenant {
+        Some(tenant) => format!("tenant {}", shown(tenant.as_str())),
+        None => "every tenant without one of its own".to_owned(),
+    }
+}
+
+fn json(quota: &Quota) -> Value {
+    let mut value = json!({ "tenant": quota.tenant });
+    for (name, limit) in quota.limits() {
+        value[name] = json!(limit);
+    }
+    value
+}
+
+fn row(quota: &Quota) -> String {
+    table(std::slice::from_ref(quota))
+}
+
+fn table(quotas: &[Quota]) -> String {
+    if quotas.is_empty() {
+        return "nothing is limited\n".to_owned();
+    }
+    let header =
+        ["tenant", "starts/s", "backlog", "payload bytes", "payload bytes/s", "schedules", "tasks"];
+    let row = |quota: &Quota| {
+        let tenant = quota.tenant.as_ref();
+        let tenant = tenant.map_or_else(|| "all others".to_owned(), |it| shown(it.as_str()));
+        let limit =
+            |(_, limit): (_, Option<u32>)| limit.map_or("-".to_owned(), |it| it.to_string());
+        [tenant].into_iter().chain(quota.limits().map(limit)).collect()
+    };
+    listing(&header, &[1, 2, 3, 4, 5, 6], quotas.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_says_what_is_limited() {
+        let all = Quota { starts_per_second: Some(7), ..Quota::default() };
+        let tenant = Tenant::new("acme\u{202e}").expect("it is a name");
+        let own = Quota { tasks_max: Some(9), ..Quota::of(Some(tenant)) };
+        let text = table(&[all, own.clone()]);
+        let rows: Vec<Vec<&str>> =
+            text.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["all", "others", "7", "-", "-", "-", "-", "-"]);
+        assert_eq!(rows[1], [r"acme\u{202e}", "-", "-", "-", "-", "-", "9"]);
+        assert_eq!(table(&[]), "nothing is limited\n");
+        assert_eq!(json(&own)["tasks_max"], 9);
+        assert_eq!(json(&own)["backlog_max"], Value::Null);
+    }
+}

@@ -1,0 +1,243 @@
+//! Whoever asks for more than its quota is told when to come again, and nobody else notices.
+
+use std::time::Duration;
+
+use hyper::header::RETRY_AFTER;
+use serde_json::{Value, json};
+use windlass::remote::RemoteStore;
+use windlass::store::{
+    NewKeySignal, NewRun, QuotaStore as _, ScheduleStore as _, Started, Store as _, StoreError,
+};
+use windlass::{Payload, RunId, Tenant, Version, WorkflowName};
+use windlass_core::{Priority, SignalId, SignalKey, StepName};
+
+use crate::support::{Answer, TestServer, single};
+
+/// A server that knows `w`, of one task, and `dag`, of three.
+async fn server() -> TestServer {
+    let server = TestServer::start().await;
+    server.worker(single("w")).await;
+    let task = |name: &str| json!({ "name": name });
+    let dag = json!({ "name": "dag", "tasks": [task("a"), task("b"), task("c")] });
+    server.worker(dag).await;
+    server
+}
+
+impl TestServer {
+    async fn quota(&self, quota: Value) {
+        self.put("/v1/quotas", quota).await.ok(204);
+    }
+
+    async fn start_for(&self, tenant: &str, workflow: &str, input: Value) -> Answer {
+        let body = json!({ "workflow": workflow, "tenant": tenant, "input": input });
+        self.post("/v1/runs", body).await
+    }
+
+    fn remote(&self) -> RemoteStore {
+        RemoteStore::connect(format!("http://{}", self.address)).expect("it is an address")
+    }
+
+    async fn count_runs(&self, tenant: &str) -> usize {
+        let runs = self.get(&format!("/v1/runs?tenant={tenant}")).await.ok(200);
+        runs["runs"].as_array().expect("a list").len()
+    }
+}
+
+fn tenant(name: &str) -> Tenant {
+    Tenant::new(name).expect("it is a name")
+}
+
+fn new_run(whose: &str) -> NewRun {
+    NewRun {
+        id: RunId::from_parts(std::time::SystemTime::now().into(), fastrand::u128(..)),
+        workflow: WorkflowName::new("w").expect("it is a name"),
+        version: Version::FIRST,
+        tenant: tenant(whose),
+        input: Payload::default(),
+        key: None,
+        delay: Duration::ZERO,
+        priority: Priority::default(),
+        metadata: Default::default(),
+    }
+}
+
+/// What one says that is refused for a quota, and in how many seconds to come again.
+fn limited(answer: &Answer) -> (String, u64) {
+    let detail = answer.problem(429, "WL-0016");
+    assert_eq!(answer.json()["is_retryable"], true);
+    let after = answer.headers[RETRY_AFTER].to_str().expect("it is text");
+    (detail, after.parse().expect("it is a number"))
+}
+
+#[tokio::test]
+async fn starts_beyond_a_rate_are_told_when_to_come_again_and_other_tenants_start() {
+    let server = server().await;
+    server.quota(json!({ "tenant": "acme", "starts_per_second": 3 })).await;
+    for _ in 0..3 {
+        server.start_for("acme", "w", Value::Null).await.ok(201);
+    }
+    let (detail, after) = limited(&server.start_for("acme", "w", Value::Null).await);
+    assert_eq!(detail, r#"tenant "acme" is over its quota of 3 starts per second"#);
+    assert_eq!(after, 1);
+    server.start_for("other", "w", Value::Null).await.ok(201);
+    assert_eq!(server.count_runs("acme").await, 3);
+}
+
+#[tokio::test]
+async fn starts_over_grpc_are_judged_one_by_one_with_the_same_rate() {
+    let server = server().await;
+    let remote = server.remote();
+    let quota = windlass::store::Quota {
+        starts_per_second: Some(3),
+        ..windlass::store::Quota::of(Some(tenant("acme")))
+    };
+    remote.set_quota(quota).await.expect("it makes sense");
+    server.start_for("acme", "w", Value::Null).await.ok(201);
+    let whose = ["acme", "acme", "other", "acme", "acme", "other"];
+    let answers = remote.start_runs(whose.map(new_run).to_vec()).await.expect("it is answered");
+    let is_started = |one: &Result<Started, StoreError>| one.is_ok();
+    let started: Vec<bool> = answers.iter().map(is_started).collect();
+    assert_eq!(started, [true, true, true, false, false, true]);
+    let Err(StoreError::Limited { why, retry_after }) = &answers[3] else { panic!("{answers:?}") };
+    assert!(why.contains("3 starts per second"), "{why}");
+    assert!(*retry_after > Duration::ZERO && *retry_after <= Duration::from_secs(1));
+    let answers = remote.start_runs(vec![new_run("acme")]).await.expect("it is answered");
+    assert!(matches!(answers[..], [Err(StoreError::Limited { .. })]), "{answers:?}");
+}
+
+#[tokio::test]
+async fn batches_over_http_are_judged_one_by_one() {
+    let server = server().await;
+    server.quota(json!({ "starts_per_second": 2 })).await;
+    let start = json!({ "workflow": "w", "tenant": "acme" });
+    let answer = server.post("/v1/run-batches", json!({ "runs": vec![start; 3] })).await.ok(200);
+    let codes: Vec<&Value> =
+        answer["runs"].as_array().unwrap().iter().map(|one| &one["code"]).collect();
+    assert_eq!(codes, [&Value::Null, &Value::Null, &json!("WL-0016")]);
+}
+
+#[tokio::test]
+async fn nothing_is_started_beyond_a_backlog_until_some_of_it_is_done() {
+    let server = server().await;
+    server.quota(json!({ "tenant": "acme", "backlog_max": 2 })).await;
+    for _ in 0..2 {
+        server.start_for("acme", "w", Value::Null).await.ok(201);
+    }
+    let (detail, _) = limited(&server.start_for("acme", "w", Value::Null).await);
+    assert_eq!(detail, r#"tenant "acme" has 2 tasks that wait, its quota is 2"#);
+    server.start_for("other", "w", Value::Null).await.ok(201);
+    let mut worker = server.worker(single("w")).await;
+    assert_eq!(worker.claim().await.len(), 3);
+    let started = async { while server.start_for("acme", "w", Value::Null).await.status != 201 {} };
+    crate::support::soon("there is room when some are claimed", started).await;
+}
+
+#[tokio::test]
+async fn a_value_beyond_a_quota_is_too_large_whoever_sends_it() {
+    let server = server().await;
+    server.quota(json!({ "tenant": "acme", "payload_bytes_max": 10 })).await;
+    let fits = json!("x".repeat(8));
+    server.start_for("acme", "w", fits.clone()).await.ok(201);
+    let answer = server.start_for("acme", "w", json!("x".repeat(9))).await;
+    let detail = answer.problem(413, "WL-0003");
+    assert_eq!(detail, r#"the input has 11 bytes, the quota of tenant "acme" is 10"#);
+    server.start_for("other", "w", json!("x".repeat(9))).await.ok(201);
+    let signal =
+        |value: Value| json!({ "key": "k", "name": "n", "tenant": "acme", "value": value });
+    server.post("/v1/signals", signal(fits)).await.ok(200);
+    server.post("/v1/signals", signal(json!("x".repeat(9)))).await.problem(413, "WL-0003");
+    let run = server.start_for("acme", "w", Value::Null).await.ok(201);
+    let path = format!("/v1/runs/{}/signals", run["id"].as_str().unwrap());
+    let body = json!({ "name": "n", "value": "x".repeat(9) });
+    server.post(&path, body).await.problem(413, "WL-0003");
+    let cadence = json!({ "every": { "interval_ms": 60_000 } });
+    let schedule = json!({ "workflow": "w", "cadence": cadence, "input": "x".repeat(9) });
+    let answer = server.put("/v1/schedules/s?tenant=acme", schedule).await;
+    assert!(answer.status == 413, "{answer:?}");
+    let signal = NewKeySignal {
+        id: SignalId::from_random(1),
+        to: windlass::store::Mailbox {
+            tenant: tenant("acme"),
+            key: SignalKey::new("k").unwrap(),
+            name: StepName::new("n").unwrap(),
+        },
+        value: Payload::encode(&"x".repeat(9)).unwrap(),
+        keep_for: Duration::from_secs(60),
+    };
+    let refused = server.remote().signal_key(signal).await;
+    assert!(matches!(refused, Err(StoreError::Conflict(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn bytes_beyond_a_rate_are_told_when_to_come_again() {
+    let server = server().await;
+    server.quota(json!({ "tenant": "acme", "payload_bytes_per_second": 100 })).await;
+    // Larger than a second's: let through, and paid for.
+    server.start_for("acme", "w", json!("x".repeat(998))).await.ok(201);
+    let (detail, after) = limited(&server.start_for("acme", "w", json!("x")).await);
+    let quota = "100 bytes of inputs and signals per second";
+    assert_eq!(detail, format!("tenant \"acme\" is over its quota of {quota}"));
+    assert!((8..=10).contains(&after), "{after}");
+    let signal = json!({ "key": "k", "name": "n", "tenant": "acme", "value": 1 });
+    limited(&server.post("/v1/signals", signal).await);
+}
+
+#[tokio::test]
+async fn one_schedule_too_many_is_refused_and_those_there_may_be_changed() {
+    let server = server().await;
+    server.quota(json!({ "tenant": "acme", "schedules_max": 2 })).await;
+    let schedule = |every: u64| json!({ "workflow": "w", "cadence": { "every": { "interval_ms": every } } });
+    for name in ["one", "two"] {
+        server.put(&format!("/v1/schedules/{name}?tenant=acme"), schedule(60_000)).await.ok(200);
+    }
+    let (detail, after) =
+        limited(&server.put("/v1/schedules/three?tenant=acme", schedule(60_000)).await);
+    assert_eq!(detail, r#"tenant "acme" has 2 schedules, its quota is 2"#);
+    assert_eq!(after, 60);
+    server.put("/v1/schedules/two?tenant=acme", schedule(70_000)).await.ok(200);
+    server.put("/v1/schedules/three?tenant=other", schedule(60_000)).await.ok(200);
+    let remote = server.remote();
+    let record = remote.get_schedule(windlass::store::ScheduleKey {
+        tenant: tenant("acme"),
+        name: windlass_core::ScheduleName::new("two").unwrap(),
+    });
+    let mut schedule_four = record.await.unwrap().unwrap().schedule;
+    schedule_four.key.name = windlass_core::ScheduleName::new("four").unwrap();
+    let refused = remote.put_schedule(schedule_four).await;
+    assert!(matches!(refused, Err(StoreError::Limited { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_workflow_of_more_tasks_than_a_quota_has_cannot_be_started() {
+    let server = server().await;
+    server.quota(json!({ "tenant": "acme", "tasks_max": 2 })).await;
+    server.start_for("acme", "w", Value::Null).await.ok(201);
+    let detail = server.start_for("acme", "dag", Value::Null).await.problem(422, "WL-0001");
+    assert_eq!(detail, r#"workflow "dag" has 3 tasks, the quota of tenant "acme" is 2"#);
+    server.start_for("other", "dag", Value::Null).await.ok(201);
+}
+
+#[tokio::test]
+async fn a_quota_of_ones_own_takes_the_place_of_that_of_all_and_goes_when_it_is_cleared() {
+    let server = server().await;
+    server.quota(json!({ "starts_per_second": 1 })).await;
+    server.quota(json!({ "tenant": "free" })).await;
+    for _ in 0..5 {
+        server.start_for("free", "w", Value::Null).await.ok(201);
+    }
+    server.start_for("acme", "w", Value::Null).await.ok(201);
+    limited(&server.start_for("acme", "w", Value::Null).await);
+    let listed = server.get("/v1/quotas").await.ok(200);
+    assert_eq!(listed["quotas"][0]["starts_per_second"], 1);
+    assert_eq!(listed["quotas"][1]["tenant"], "free");
+    server.delete("/v1/quotas").await.ok(204);
+    server.delete("/v1/quotas").await.problem(404, "WL-0004");
+    for _ in 0..5 {
+        server.start_for("acme", "w", Value::Null).await.ok(201);
+    }
+    let log = server.get("/v1/log").await.ok(200);
+    let actions: Vec<&Value> =
+        log["entries"].as_array().unwrap().iter().map(|one| &one["action"]).collect();
+    assert_eq!(actions.iter().filter(|action| **action == "set_quota").count(), 2);
+    server.put("/v1/quotas", json!({ "tasks_max": 0 })).await.problem(422, "WL-0002");
+}
