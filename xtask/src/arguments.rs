@@ -1,6 +1,6 @@
 //! What a command line asks for.
 //!
-//! Read by hand: five commands with six options between them do not earn a
+//! Read by hand: eight commands with seven options between them do not earn a
 //! dependency that everyone compiles before the first test.
 
 use crate::Failure;
@@ -13,8 +13,8 @@ Usage: cargo xtask <command>
 Commands:
   test [--quick] [--install]
                      everything a change must pass: format, lints, tests, doc tests,
-                     examples, docs, tidy, the long tests, a rolling upgrade, 4,000 seeds
-                     simulated and the planted bugs; --quick leaves the last four out;
+                     examples, docs, tidy, supply chain, the long tests, a rolling upgrade,
+                     4,000 seeds simulated and the planted bugs; --quick leaves the last four out;
                      --install installs PostgreSQL through sudo if none is found, as
                      root does without it
   upgrade            build the version before (xtask/previous) and try it beside this one
@@ -25,7 +25,10 @@ Commands:
   simulate --bugs [--seeds N]
                      show that the simulation catches every planted bug
   tidy               check what no compiler does: file lengths, spaces, error pages, links,
-                     the README's program
+                     the README's program, lints of each crate
+  supply             check the dependencies against deny.toml: bans, licences, sources; installs
+                     cargo-deny into target/tools if it is not there
+  sbom [--target T]  write what the binary is made of to target/sbom/windlass.cdx.json
   readme             copy crates/windlass/examples/readme.rs into README.md
   help               print this
 
@@ -50,6 +53,13 @@ pub(crate) enum Command {
     Simulate(Simulation),
     /// Check the texts of the workspace.
     Tidy,
+    /// Check the dependencies.
+    Supply,
+    /// Write what the binary is made of.
+    Sbom {
+        /// The target that the binary is for; this machine if not said.
+        target: Option<String>,
+    },
     /// Copy the example into the README.
     Readme,
 }
@@ -101,6 +111,8 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Failure> {
         "simulate" => parse_simulate(options).map(Command::Simulate),
         "upgrade" => without_options(command, options, Command::Upgrade),
         "tidy" => without_options(command, options, Command::Tidy),
+        "supply" => without_options(command, options, Command::Supply),
+        "sbom" => parse_sbom(options),
         "readme" => without_options(command, options, Command::Readme),
         "help" | "--help" | "-h" => Ok(Command::Help),
         unknown => Err(Failure::Usage(format!("unknown command {unknown:?}"))),
@@ -124,6 +136,20 @@ fn parse_test(options: &[String]) -> Result<Command, Failure> {
         }
     }
     Ok(Command::Test { is_quick, may_install })
+}
+
+fn parse_sbom(options: &[String]) -> Result<Command, Failure> {
+    match options {
+        [] => Ok(Command::Sbom { target: None }),
+        [option, target] if option == "--target" => {
+            Ok(Command::Sbom { target: Some(target.clone()) })
+        }
+        [option] if option == "--target" => Err(Failure::Usage("--target needs a target".into())),
+        [option, third] | [option, _, third, ..] => {
+            Err(unknown_option("sbom", if option == "--target" { third } else { option }))
+        }
+        [option] => Err(unknown_option("sbom", option)),
+    }
 }
 
 fn parse_simulate(options: &[String]) -> Result<Simulation, Failure> {
@@ -182,6 +208,8 @@ mod tests {
             | Command::Test { .. }
             | Command::Upgrade
             | Command::Tidy
+            | Command::Supply
+            | Command::Sbom { .. }
             | Command::Readme) => {
                 panic!("{other:?}")
             }
@@ -198,6 +226,10 @@ mod tests {
         assert_eq!(read("upgrade"), Ok(Command::Upgrade));
         assert_eq!(read("tidy"), Ok(Command::Tidy));
         assert_eq!(read("readme"), Ok(Command::Readme));
+        assert_eq!(read("supply"), Ok(Command::Supply));
+        assert_eq!(read("sbom"), Ok(Command::Sbom { target: None }));
+        let target = Some("x86_64-unknown-linux-musl".to_owned());
+        assert_eq!(read("sbom --target x86_64-unknown-linux-musl"), Ok(Command::Sbom { target }));
         for line in ["help", "--help", "-h"] {
             assert_eq!(read(line), Ok(Command::Help));
         }
@@ -220,6 +252,9 @@ mod tests {
             ("tests", "unknown command \"tests\""),
             ("test --fast", "test has no option \"--fast\""),
             ("tidy now", "tidy has no option \"now\""),
+            ("sbom --target", "--target needs a target"),
+            ("sbom all", "sbom has no option \"all\""),
+            ("sbom --target a b", "sbom has no option \"b\""),
             ("simulate", "simulate needs --seeds, --seconds or --bugs"),
             ("simulate --seeds", "--seeds needs a number"),
             ("simulate --seeds many", "--seeds needs a number, not \"many\""),

@@ -7,7 +7,9 @@ mod arguments;
 mod clusters;
 mod markdown;
 mod previous;
+mod sbom;
 mod steps;
+mod supply;
 mod tidy;
 mod workspace;
 
@@ -71,6 +73,8 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Simulate(simulation) => steps::simulate(&root, &simulation),
         Command::Tidy => tidy::tidy(&root),
+        Command::Supply => supply::check(&root),
+        Command::Sbom { target } => sbom::write(&root, target.as_deref()),
         Command::Readme => tidy::write_readme(&root),
     }
 }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use crate::Failure;
 use crate::arguments::Simulation;
 use crate::clusters::Clusters;
-use crate::{previous, tidy};
+use crate::{previous, supply, tidy};
 
 /// How long an example may run. Each is a program of a README or a guide and takes
 /// seconds; the rest is room for a machine that is busy.
@@ -74,6 +74,8 @@ enum Work {
     Examples,
     /// The texts are checked.
     Tidy,
+    /// The dependencies are checked.
+    Supply,
 }
 
 /// Which steps a test has.
@@ -145,6 +147,7 @@ impl Suite {
                 work: Work::Rustdoc(words("doc --workspace --no-deps --all-features")),
             },
             Step { name: "tidy", work: Work::Tidy },
+            Step { name: "supply chain", work: Work::Supply },
         ];
         if !self.is_quick {
             let bugs = Simulation::Bugs { seeds: None };
@@ -213,6 +216,7 @@ impl Step {
             }
             Work::Examples => run_examples(root)?,
             Work::Tidy => tidy::tidy(root)?,
+            Work::Supply => supply::check(root)?,
         }
         println!("== {}: passed in {}", self.name, seconds(began));
         Ok(())
@@ -233,6 +237,7 @@ impl Work {
             Work::Upgrade(_) => "cargo xtask upgrade".to_owned(),
             Work::Examples => format!("every example in {EXAMPLES}"),
             Work::Tidy => "cargo xtask tidy".to_owned(),
+            Work::Supply => "cargo xtask supply".to_owned(),
         }
     }
 }
@@ -390,7 +395,8 @@ mod tests {
                     | Work::Rustdoc(_)
                     | Work::Upgrade(_)
                     | Work::Examples
-                    | Work::Tidy => {}
+                    | Work::Tidy
+                    | Work::Supply => {}
                 }
             }
         }

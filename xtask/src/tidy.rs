@@ -27,6 +27,7 @@ const README: &str = "README.md";
 const README_PROGRAM: &str = "crates/windlass/examples/readme.rs";
 const MISTAKES: &str = "docs/mistakes.md";
 const LOCK: &str = "Cargo.lock";
+const ROOT_MANIFEST: &str = "Cargo.toml";
 
 /// Something that is not as it should be.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,6 +89,7 @@ fn check(workspace: &Workspace) -> Vec<Problem> {
         problems.extend(check_length(file));
         problems.extend(check_lines(file));
         problems.extend(check_links(file, workspace));
+        problems.extend(check_manifest(file));
     }
     problems.extend(check_error_pages(workspace));
     problems.extend(check_named_tests(workspace));
@@ -130,6 +132,24 @@ fn check_length(file: &TextFile) -> Option<Problem> {
         let what = format!("has {lines} lines, the limit is {SOURCE_LINES_MAX}; split it");
         Problem::new(&file.path, what)
     })
+}
+
+/// Every crate has the lints of the workspace, which forbid `unsafe`.
+fn check_manifest(file: &TextFile) -> Option<Problem> {
+    let has = |wanted: &str| file.text.contains(wanted);
+    let what = match file.path.as_str() {
+        ROOT_MANIFEST if !has("[workspace.lints.rust]\nunsafe_code = \"forbid\"\n") => {
+            "does not begin its lints with unsafe_code = \"forbid\""
+        }
+        ROOT_MANIFEST => return None,
+        path if path.ends_with(&format!("/{ROOT_MANIFEST}"))
+            && !has("\n[lints]\nworkspace = true\n") =>
+        {
+            "does not have the lints of the workspace, which forbid unsafe code"
+        }
+        _ => return None,
+    };
+    Some(Problem::new(&file.path, what))
 }
 
 fn check_lines(file: &TextFile) -> Vec<Problem> {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
+use windlass::Secret;
 use windlass::store::postgres::{
     DoctorOptions, DoctorReport, Examined, Finding, FindingSeverity, doctor,
 };
@@ -27,7 +28,7 @@ const INDENT: usize = 10;
 pub(crate) struct Arguments {
     /// The direct address to listen on for hints, if the database is behind a pooler.
     #[arg(long, value_name = "URL", env = "WINDLASS_LISTEN_URL", hide_env_values = true)]
-    listen_url: Option<String>,
+    listen_url: Option<Secret>,
 
     /// How many connections a process of yours opens at most.
     #[arg(long, value_name = "N")]
@@ -66,7 +67,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> ExitCode {
 async fn report(arguments: &Arguments, session: &Session) -> anyhow::Result<bool> {
     let mut database = session.database("doctor")?;
     if let Some(url) = &arguments.listen_url {
-        database = database.listen_url(url);
+        database = database.listen_url(url.expose());
     }
     if let Some(connections) = arguments.pool {
         database = database.max_connections(connections);
@@ -146,7 +147,7 @@ fn word(check: &Examined) -> &'static str {
 fn render_check(text: &mut String, check: &Examined) {
     // Writing to a string cannot fail.
     let _ = write!(text, "{:<INDENT$}{:<24}", word(check), check.id);
-    let _ = writeln!(text, "{}", check.skipped.as_ref().unwrap_or(&check.title));
+    let _ = writeln!(text, "{}", shown(check.skipped.as_ref().unwrap_or(&check.title)));
     for finding in &check.findings {
         render_finding(text, finding);
     }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use windlass::store::StoreError;
 
+use crate::redact::scrubbed;
 use crate::text::{json_line, shown_lines};
 
 /// The exit code if something went wrong that no other code stands for.
@@ -39,9 +40,10 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(if error.is::<Usage>() { MISUSED } else { FAILED })
 }
 
-/// Prints an error to standard error, for people or for programs.
+/// Prints an error to standard error, for people or for programs. An address in it has no password,
+/// whoever put it there.
 pub(crate) fn print(error: &anyhow::Error, is_json: bool) {
-    let text = format!("{error:#}");
+    let text = scrubbed(&format!("{error:#}"));
     if is_json {
         eprintln!("{}", json_line(&document(code(error), &text)));
     } else {
@@ -51,7 +53,7 @@ pub(crate) fn print(error: &anyhow::Error, is_json: bool) {
 
 /// Prints what is wrong with arguments for programs.
 pub(crate) fn print_misuse(text: &str) {
-    eprintln!("{}", json_line(&document(Some(USAGE), text)));
+    eprintln!("{}", json_line(&document(Some(USAGE), &scrubbed(text))));
 }
 
 fn document(code: Option<&str>, text: &str) -> Value {

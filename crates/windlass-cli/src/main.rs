@@ -21,6 +21,7 @@ mod migrate;
 mod operator;
 mod queues;
 mod quotas;
+mod redact;
 mod retention;
 mod run;
 mod runs;
@@ -146,10 +147,11 @@ fn refused(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { failure::MISUSED } else { 0 })
 }
 
-/// Prints what is wrong with arguments, with colours unless it quotes what could steer a terminal.
+/// Prints what is wrong with arguments, with colours unless it quotes a password or what could steer
+/// a terminal.
 fn print_refusal(error: &clap::Error) {
     let text = error.to_string();
-    let safe = text.lines().map(text::shown).collect::<Vec<_>>().join("\n");
+    let safe = redact::scrubbed(&text).lines().map(text::shown).collect::<Vec<_>>().join("\n");
     if safe == text.trim_end_matches('\n') {
         // Nobody is left to be told that it cannot be told.
         let _ = error.print();

@@ -59,7 +59,7 @@ impl Session {
             Target::Server(url) => Err(usage(format!(
                 "windlass {command} needs the database itself, not the server {}: give \
                  --database-url <URL>",
-                crate::settings::redacted(url)
+                crate::redact::redacted(url)
             ))),
         }
     }

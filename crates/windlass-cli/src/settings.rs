@@ -15,19 +15,22 @@ use serde_json::{Value, json};
 
 use self::file::{File, Places};
 use crate::failure::usage;
+use crate::redact::redacted;
 use crate::text::{listing, shown};
 
 /// The variables that are read.
 pub(crate) const PROFILE_VARIABLE: &str = "WINDLASS_PROFILE";
 const SERVER_VARIABLE: &str = "WINDLASS_SERVER";
 const DATABASE_VARIABLE: &str = "DATABASE_URL";
+const DATABASE_FILE_VARIABLE: &str = "DATABASE_URL_FILE";
 
 const HEADING: &str = "Options of all commands";
 
 /// What every command can be told.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct GlobalArguments {
-    /// The address of the database, such as postgres://user@host/name; or set DATABASE_URL.
+    /// The address of the database, such as postgres://user@host/name; or set DATABASE_URL, or
+    /// DATABASE_URL_FILE to a file that holds it.
     #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
     database_url: Option<String>,
 
@@ -188,13 +191,10 @@ impl Settings {
             server: arguments.server.clone(),
             pooled: arguments.pooled.then_some(true),
         };
-        let environment = Places {
-            database_url: variable(DATABASE_VARIABLE)?,
-            server: variable(SERVER_VARIABLE)?,
-            pooled: None,
-        };
+        let (database_url, database_variable) = database_of(&variable)?;
+        let environment = Places { database_url, server: variable(SERVER_VARIABLE)?, pooled: None };
         let of_variable = |word: &str| {
-            Source::Variable(if word == "server" { SERVER_VARIABLE } else { DATABASE_VARIABLE })
+            Source::Variable(if word == "server" { SERVER_VARIABLE } else { database_variable })
         };
         let layers = [
             Some(Layer::of(flags, Source::Flag("database-url"), |word| match word {
@@ -203,7 +203,7 @@ impl Settings {
                 _ => Source::Flag("database-url"),
             })),
             before,
-            Some(Layer::of(environment, Source::Variable(DATABASE_VARIABLE), of_variable)),
+            Some(Layer::of(environment, Source::Variable(database_variable), of_variable)),
             behind,
             Some(Layer::of(file.places, Source::File, |_| Source::File)),
         ];
@@ -227,7 +227,7 @@ impl Settings {
         let missing = || {
             usage(
                 "nothing says which database or server: give --database-url <URL> or --server \
-                 <URL>, set DATABASE_URL or WINDLASS_SERVER, or name a profile of the config file",
+                 <URL>, set DATABASE_URL, DATABASE_URL_FILE or WINDLASS_SERVER, or name a profile of the config file",
             )
         };
         self.target.as_ref().map(|(target, _)| target).ok_or_else(missing)
@@ -319,6 +319,24 @@ impl Layer {
     }
 }
 
+/// The address of the database that the environment names, itself or by a file, and the variable
+/// that does.
+fn database_of(
+    variable: &impl Fn(&'static str) -> anyhow::Result<Option<String>>,
+) -> anyhow::Result<(Option<String>, &'static str)> {
+    match (variable(DATABASE_VARIABLE)?, variable(DATABASE_FILE_VARIABLE)?) {
+        (Some(_), Some(_)) => Err(usage(format!(
+            "{DATABASE_VARIABLE} and {DATABASE_FILE_VARIABLE} are both set; leave one of them out"
+        ))),
+        (url, None) => Ok((url, DATABASE_VARIABLE)),
+        (None, Some(path)) => {
+            let url = windlass::secrets::from_file(path)
+                .map_err(|error| usage(format!("{DATABASE_FILE_VARIABLE}: {error}")))?;
+            Ok((Some(url.expose().to_owned()), DATABASE_FILE_VARIABLE))
+        }
+    }
+}
+
 /// What to say if there is no such profile.
 fn no_profile(name: &str, from: &Source, file: &File, path: Option<&Path>) -> String {
     let name = shown(name);
@@ -328,44 +346,6 @@ fn no_profile(name: &str, from: &Source, file: &File, path: Option<&Path>) -> St
     let all: Vec<String> = file.profiles.keys().map(|name| shown(name)).collect();
     let has = if all.is_empty() { "no profiles".to_owned() } else { all.join(", ") };
     format!("profile {name} ({from}) is not in {}, which has {has}", shown(&path.to_string_lossy()))
-}
-
-/// An address without its passwords: neither in front of the host, nor among the parameters, nor
-/// in the form of words with values.
-pub(crate) fn redacted(url: &str) -> String {
-    const HIDDEN: &str = "***";
-    let Some((scheme, rest)) = url.split_once("://") else {
-        let word = |word: &str| match word.split_once('=') {
-            Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN}"),
-            Some(_) | None => word.to_owned(),
-        };
-        // A value in quotes may have spaces: what is behind such a word is not told.
-        if url.contains('\'') || url.contains('\\') {
-            return HIDDEN.to_owned();
-        }
-        return url.split(' ').map(word).collect::<Vec<_>>().join(" ");
-    };
-    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, it)| (rest, Some(it)));
-    // The last one: a password that is not escaped may have others.
-    let rest = match rest.rsplit_once('@') {
-        Some((user, host)) => match user.split_once(':') {
-            Some((user, _)) => format!("{user}:{HIDDEN}@{host}"),
-            None => format!("{user}@{host}"),
-        },
-        None => rest.to_owned(),
-    };
-    let pair = |pair: &str| match pair.split_once('=') {
-        Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN}"),
-        Some(_) | None => pair.to_owned(),
-    };
-    let query = query.map(|query| query.split('&').map(pair).collect::<Vec<_>>().join("&"));
-    let query = query.map_or_else(String::new, |query| format!("?{query}"));
-    format!("{scheme}://{rest}{query}")
-}
-
-fn is_secret(name: &str) -> bool {
-    let name = name.to_lowercase();
-    ["password", "passwd", "token", "secret", "key"].iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! What the environment says a program talks to.
 
+use windlass_core::Secret;
+
 use crate::engine::Windlass;
 use crate::error::{Error, ErrorKind};
+use crate::secrets;
 
 /// The variables that are read, by programs as by the command line.
 const SERVER_VARIABLE: &str = "WINDLASS_SERVER";
@@ -10,7 +13,8 @@ const DATABASE_VARIABLE: &str = "DATABASE_URL";
 impl Windlass {
     /// An engine where the environment says: behind the server of `WINDLASS_SERVER` (feature
     /// `remote`), or on the database of `DATABASE_URL` (feature `postgres`), whose schema is
-    /// there. None if neither is set, or only to nothing.
+    /// there. None if neither is set, or only to nothing. `DATABASE_URL_FILE` names a file that
+    /// holds the address of the database, so that no password need be in the environment.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
@@ -22,40 +26,32 @@ impl Windlass {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Argument`] if both are set, if one is not UTF-8, or if this program was built
-    /// without the feature; otherwise as `Windlass::connect_server` and `Windlass::connect`.
+    /// [`ErrorKind::Argument`] if both are set, if one is not UTF-8 or names a file that holds no
+    /// address, or if this program was built without the feature; otherwise as
+    /// `Windlass::connect_server` and `Windlass::connect`.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub async fn from_env() -> Result<Option<Self>, Error> {
-        match choose(variable(SERVER_VARIABLE)?, variable(DATABASE_VARIABLE)?)? {
-            Some(Target::Server(url)) => through_server(&url).map(Some),
-            Some(Target::Database(url)) => on_database(&url).await.map(Some),
+        let server = secrets::variable(SERVER_VARIABLE)?.map(Secret::from);
+        match choose(server, secrets::from_env(DATABASE_VARIABLE)?)? {
+            Some(Target::Server(url)) => through_server(url.expose()).map(Some),
+            Some(Target::Database(url)) => on_database(url.expose()).await.map(Some),
             None => Ok(None),
         }
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
+/// Addresses, which may hold passwords.
+#[derive(Debug)]
 enum Target {
-    Server(String),
-    Database(String),
+    Server(Secret),
+    Database(Secret),
 }
 
-fn variable(name: &str) -> Result<Option<String>, Error> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => {
-            Err(Error::new(ErrorKind::Argument, format!("the variable {name} is not UTF-8")))
-        }
-    }
-}
-
-fn choose(server: Option<String>, database: Option<String>) -> Result<Option<Target>, Error> {
-    let said = |value: Option<String>| value.filter(|value| !value.is_empty());
-    match (said(server), said(database)) {
+fn choose(server: Option<Secret>, database: Option<Secret>) -> Result<Option<Target>, Error> {
+    match (server, database) {
         (Some(_), Some(_)) => {
             let text = format!(
                 "{SERVER_VARIABLE} and {DATABASE_VARIABLE} name both a server and a database; \
@@ -103,12 +99,12 @@ mod tests {
 
     #[test]
     fn one_of_the_two_is_talked_to_and_never_both() {
-        let (url, nothing) = (|| Some("a".to_owned()), || Some(String::new()));
+        let url = || Some(Secret::new("a"));
         let of = |server, database| choose(server, database).expect("it is clear");
-        assert_eq!(of(None, None), None);
-        assert_eq!(of(nothing(), nothing()), None);
-        assert_eq!(of(url(), None), Some(Target::Server("a".to_owned())));
-        assert_eq!(of(nothing(), url()), Some(Target::Database("a".to_owned())));
+        assert!(of(None, None).is_none());
+        assert!(matches!(of(url(), None), Some(Target::Server(url)) if url.expose() == "a"));
+        assert!(matches!(of(None, url()), Some(Target::Database(url)) if url.expose() == "a"));
+        assert_eq!(format!("{:?}", of(None, url())), "Some(Database(***))");
         let error = choose(url(), url()).expect_err("it is not clear");
         assert_eq!(error.kind(), ErrorKind::Argument);
         assert!(error.to_string().contains("WINDLASS_SERVER and DATABASE_URL"), "{error}");

@@ -69,6 +69,7 @@ mod process;
 pub mod remote;
 mod run;
 pub mod schedule;
+pub mod secrets;
 mod signal;
 mod spans;
 mod start_new;

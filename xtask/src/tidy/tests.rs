@@ -209,3 +209,19 @@ fn a_test_that_the_list_of_mistakes_names_must_be_there() {
     let problems = with(&[tests, (MISTAKES, "| `x` | `a_start_is_kept`, `a_start` |\n")]);
     assert_eq!(problems, ["docs/mistakes.md:1: names the test a_start, which is not there"]);
 }
+
+#[test]
+fn a_crate_without_the_lints_that_forbid_unsafe_code_is_found() {
+    let own = "[package]\nname = \"a\"\n\n[lints]\nworkspace = true\n";
+    assert_eq!(check_manifest(&file("crates/a/Cargo.toml", own)), None);
+    let what = "does not have the lints of the workspace, which forbid unsafe code";
+    for text in ["[package]\nname = \"a\"\n", "[package]\n\n[lints]\nworkspace = false\n"] {
+        let problems = shown(check_manifest(&file("crates/a/Cargo.toml", text)));
+        assert_eq!(problems, [format!("crates/a/Cargo.toml: {what}")]);
+    }
+    let root = "[workspace.lints.rust]\nunsafe_code = \"forbid\"\n";
+    assert_eq!(check_manifest(&file("Cargo.toml", root)), None);
+    let problems = shown(check_manifest(&file("Cargo.toml", &root.replace("forbid", "deny"))));
+    assert_eq!(problems, ["Cargo.toml: does not begin its lints with unsafe_code = \"forbid\""]);
+    assert_eq!(check_manifest(&file("docs/Cargo.md", "")), None);
+}

@@ -1,6 +1,7 @@
 //! The config file.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use crate::text::shown;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What a config file says.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     profile: Option<String>,
@@ -36,12 +37,19 @@ pub(super) struct File {
 }
 
 /// The settings that each place can have.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct Places {
     pub(super) database_url: Option<String>,
     pub(super) server: Option<String>,
     pub(super) pooled: Option<bool>,
+}
+
+impl fmt::Debug for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The addresses may hold passwords.
+        f.debug_struct("Places").field("pooled", &self.pooled).finish_non_exhaustive()
+    }
 }
 
 /// Where the file is if nobody says so.

@@ -263,4 +263,12 @@ mod tests {
         assert_eq!(page.text(3).lines().count(), 3);
         assert_eq!(page.json()["queues"][0]["ready"], 1_250);
     }
+    #[test]
+    fn the_name_of_a_queue_cannot_steer_a_terminal() {
+        let queues = list(0, &[("mail\u{202e}\u{2066}\u{200b}", 2, 1, 0)]);
+        let snapshot =
+            Snapshot { queues, workers: Vec::new(), has_more: false, leaders: Vec::new() };
+        let text = Page { snapshot: &snapshot, rates: &Rates::default() }.text(usize::MAX);
+        assert!(text.contains(r"mail\u{202e}\u{2066}\u{200b}"), "{text}");
+    }
 }

@@ -49,7 +49,7 @@ fn settings_are_printed_with_where_they_come_from_and_without_passwords() {
     assert_eq!(printed["profile"]["value"], Value::Null);
     let printed =
         file.printed(&["workers", "--profile", "prod"], &[("DATABASE_URL", "postgres://b")]);
-    assert_eq!(printed["server"]["value"], "https://anna:***@prod.example.com");
+    assert_eq!(printed["server"]["value"], "https://***@prod.example.com");
     assert_eq!(printed["server"]["from"], "profile prod");
     assert_eq!(printed["database_url"]["value"], Value::Null);
     let printed = file.printed(&[], &[("DATABASE_URL", "postgres://b")]);

@@ -34,6 +34,8 @@ mod retention;
 mod runs;
 mod schedules;
 #[cfg(unix)]
+mod secrets;
+#[cfg(unix)]
 mod serve;
 #[cfg(unix)]
 mod server;
@@ -48,7 +50,7 @@ use std::process::{Command, Output};
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(arguments).env("XDG_CONFIG_HOME", "/nowhere");
-    for name in ["DATABASE_URL", "WINDLASS_SERVER", "WINDLASS_PROFILE"] {
+    for name in ["DATABASE_URL", "DATABASE_URL_FILE", "WINDLASS_SERVER", "WINDLASS_PROFILE"] {
         command.env_remove(name);
     }
     command

@@ -9,6 +9,7 @@ use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use windlass::embedded::EmbeddedOptions;
+use windlass::schedule::{Cadence, Schedule};
 use windlass::store::postgres::PostgresOptions;
 use windlass::{Ctx, RetryPolicy, TaskError, Windlass, Workflow};
 
@@ -54,33 +55,43 @@ fn uncoloured(text: &str) -> String {
     for code in COLOURS {
         plain = plain.replace(&format!("\u{1b}[{code}m"), "");
     }
-    let raw = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{200f}' | '\u{202e}'));
+    let unseen = ['\u{ad}', '\u{61c}', '\u{200b}', '\u{200f}', '\u{feff}', '\u{e0041}'];
+    let turns = |c: char| matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
+    let raw = |c: char| c != '\n' && (c.is_control() || turns(c) || unseen.contains(&c));
     assert!(!plain.contains(raw), "{plain:?}");
     plain
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_texts_reach_no_terminal_and_tables_fit_it() {
-    const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;gotcha\u{7}\u{9b}31m\u{202e}\u{200f}\r\nend";
+    const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;gotcha\u{7}\u{9b}31m\u{9d}\u{85}\u{202a}\u{202e}\u{200f}\u{2028}\
+        \u{2029}\u{2066}\u{2069}\u{200b}\u{feff}\u{ad}\u{61c}\u{e0041}\u{7f}\u{8}\r\nend";
+    /// In names, where control characters are refused.
+    const TURNED: &str = "\u{202e}\u{2067}\u{200b}x";
     let place = Place::new();
     let options = EmbeddedOptions::new(place.directory()).durable(false).temporary(true);
     let server = options.start().await.expect("PostgreSQL is installed");
     let url = server.url();
     let windlass = Windlass::connect(PostgresOptions::new(&url).migrate(true)).await.unwrap();
-    let mut mail = Workflow::<String>::builder("mail");
-    mail.task("send").retry(RetryPolicy::none()).run(async |ctx: Ctx<String>| {
-        Err::<(), _>(TaskError::new(ctx.input().clone()).permanent())
-    });
+    let mut mail = Workflow::<String>::builder(format!("mail{TURNED}"));
+    mail.task(format!("send{TURNED}")).queue(format!("q{TURNED}")).retry(RetryPolicy::none()).run(
+        async |ctx: Ctx<String>| Err::<(), _>(TaskError::new(ctx.input().clone()).permanent()),
+    );
     let mail = mail.build().unwrap();
     let worker = windlass.worker().register(&mail).name("mail-\u{202e}").host("h\u{202e}");
     let worker = worker.metadata("hostile", HOSTILE).spawn().unwrap();
     let run =
         windlass.start(&mail, HOSTILE.to_owned()).key("k\u{200f}").metadata("m\u{1b}", HOSTILE);
-    let run = run.await.unwrap();
+    let tenant = format!("t{TURNED}");
+    let run = run.tenant(&tenant).await.unwrap();
+    let monthly = Cadence::cron("0 3 1 * *", "UTC").unwrap();
+    let schedule = Schedule::new(format!("s{TURNED}"), &mail, HOSTILE.to_owned(), monthly);
+    windlass.schedule(schedule).await.unwrap();
     run.wait().await.unwrap();
     let id = run.id().to_string();
 
-    let looks: [&[&str]; 17] = [
+    let (name, schedule) = (format!("mail{TURNED}"), format!("s{TURNED}"));
+    let looks: [&[&str]; 42] = [
         &["runs"],
         &["runs", "--json"],
         &["run", &id],
@@ -98,6 +109,31 @@ async fn hostile_texts_reach_no_terminal_and_tables_fit_it() {
         &["leaders"],
         &["workflows", HOSTILE],
         &["run", HOSTILE],
+        &["runs", "--tenant", &tenant],
+        &["runs", "--tenant", HOSTILE],
+        &["runs", "--tenant", HOSTILE, "--json"],
+        &["runs", "--workflow", &name, "--metadata", "m=\u{202e}"],
+        &["steps", &id],
+        &["dead", "list", "--json"],
+        &["leaders", "--json"],
+        &["workflows"],
+        &["workflows", &name],
+        &["workflows", "--json"],
+        &["workflows", "mail\u{202e}"],
+        &["top", "--once"],
+        &["top", "--once", "--json"],
+        &["schedules", "list"],
+        &["schedules", "list", "--json"],
+        &["schedules", "show", &schedule],
+        &["schedules", "show", HOSTILE],
+        &["duties"],
+        &["doctor"],
+        &["audit"],
+        &["start", "mail\u{202e}", "--input", "\"\u{202e}\""],
+        &["cancel", &id, "--reason", HOSTILE, "--by", "o\u{202e}"],
+        &["dead", "discard", &id, "--by", "o\u{202e}", "--yes"],
+        &["log"],
+        &["log", "--json"],
     ];
     for arguments in looks {
         let plain = uncoloured(&sent(&url, arguments, &[]));

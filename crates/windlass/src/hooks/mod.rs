@@ -11,6 +11,7 @@
 mod address;
 mod command;
 mod delivery;
+mod host;
 mod notice;
 mod watch;
 mod webhook;
@@ -20,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::RetryPolicy;
+use windlass_core::{RetryPolicy, Secret};
 
 use self::command::Command;
 use self::watch::Watch;
@@ -111,7 +112,7 @@ pub struct Hook {
     target: Target,
     troubles: Vec<Trouble>,
     timeout: Duration,
-    secret: Option<String>,
+    secret: Option<Secret>,
     authority: Option<String>,
     allows_internal: bool,
 }
@@ -168,8 +169,9 @@ impl Hook {
         self
     }
 
-    /// What a webhook's requests are signed with; they are not signed if not said.
-    pub fn secret(mut self, secret: impl Into<String>) -> Self {
+    /// What a webhook's requests are signed with; they are not signed if not said. Take it from a
+    /// file or the environment with [`secrets`](crate::secrets).
+    pub fn secret(mut self, secret: impl Into<Secret>) -> Self {
         self.secret = Some(secret.into());
         self
     }
@@ -182,7 +184,8 @@ impl Hook {
     }
 
     /// Lets a webhook go to addresses that are not of the open internet, such as `127.0.0.1` and
-    /// `10.0.0.1`: for tests and private networks, where nobody else chooses the URL.
+    /// `10.0.0.1`: for tests and private networks, where nobody else chooses the URL. The addresses
+    /// where clouds tell a machine its keys are refused all the same.
     pub fn allow_internal(mut self) -> Self {
         self.allows_internal = true;
         self

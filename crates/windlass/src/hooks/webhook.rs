@@ -2,6 +2,7 @@
 //!
 //! The host is resolved once per attempt, all its addresses are judged, and the connection is made
 //! to one of those: nobody asks a second time, so that a name cannot mean another address by then.
+//! What is connected to comes from one future, which can be awaited once.
 
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
@@ -24,10 +25,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use windlass_core::RunId;
+use windlass_core::{RunId, Secret};
 
-use super::address::internal;
+use super::address::{internal, metadata};
 use super::delivery::Undelivered;
+use super::host::{self, Host};
 use super::notice::cut;
 
 /// The most bytes that are read of an answer.
@@ -43,6 +45,8 @@ pub(super) struct Webhook {
     is_encrypted: bool,
     /// Without the brackets of an address of IPv6.
     host: String,
+    /// What the host says before anybody is asked.
+    said: Host,
     port: u16,
     /// As the URL has it, for the server.
     authority: String,
@@ -59,7 +63,7 @@ impl Webhook {
     /// Checks a URL. The errors say nothing of its path, which may be a secret.
     pub(super) fn new(
         url: &str,
-        secret: Option<String>,
+        secret: Option<Secret>,
         trusted: Option<String>,
         allows_internal: bool,
     ) -> Result<Self, String> {
@@ -81,23 +85,27 @@ impl Webhook {
         let host = bare.unwrap_or(host).to_owned();
         let port = match authority.rsplit_once(':') {
             // Of an address in brackets, or of a host and a port.
-            Some((_, port)) if !port.ends_with(']') => port.parse().ok().filter(|port| *port != 0),
+            Some((_, port)) if !port.ends_with(']') => port_of(port),
             Some(_) | None => Some(default_port),
         };
         let Some(port) = port else { return Err("has a URL with a port that is none".to_owned()) };
         if host.is_empty() {
             return Err("has a URL without a host".to_owned());
         }
-        if secret.as_ref().is_some_and(String::is_empty) {
+        let said = host::read(&host, bare.is_some())
+            .ok_or_else(|| format!("has a URL whose host {host:?} is neither address nor name"))?;
+        if secret.as_ref().is_some_and(|secret| secret.expose().is_empty()) {
             return Err("has an empty secret".to_owned());
         }
-        let key = secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()));
+        let key = |secret: Secret| hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
+        let key = secret.map(key);
         let trusted = trusted.map(|pem| certificates(&pem)).transpose()?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let tls = OnceLock::new();
         Ok(Webhook {
             is_encrypted,
             host,
+            said,
             port,
             authority,
             path,
@@ -115,8 +123,19 @@ impl Webhook {
         body: String,
         limit: Duration,
     ) -> Result<(), Undelivered> {
+        self.send_to(self.resolve(), id, body, limit).await
+    }
+
+    /// The same, to the addresses that the host is found to have.
+    async fn send_to(
+        &self,
+        found: impl Future<Output = io::Result<Vec<SocketAddr>>>,
+        id: RunId,
+        body: String,
+        limit: Duration,
+    ) -> Result<(), Undelivered> {
         let request = self.request(id, body).map_err(Undelivered::ForGood)?;
-        let stream = self.connect(limit).await?;
+        let stream = self.connect(found, limit).await?;
         let for_now = |what: &str, error: &dyn std::fmt::Display| {
             Undelivered::ForNow(format!("{what} {}: {error}", self.authority))
         };
@@ -151,14 +170,29 @@ impl Webhook {
         request.body(body).map_err(|error| format!("has a request that cannot be sent: {error}"))
     }
 
-    /// Connects to an address of the host that may be reached.
-    async fn connect(&self, limit: Duration) -> Result<TcpStream, Undelivered> {
+    /// The addresses of the host. An address needs no resolver, which may know other spellings.
+    async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         let Webhook { host, port, .. } = self;
-        let found = lookup_host((host.as_str(), *port)).await;
-        let found = found.map_err(|error| {
+        match self.said {
+            Host::Address(address) => Ok(vec![SocketAddr::new(address, *port)]),
+            Host::Inside | Host::Name => Ok(lookup_host((host.as_str(), *port)).await?.collect()),
+        }
+    }
+
+    /// Connects to one of the addresses that the host is found to have, if it may be reached.
+    async fn connect(
+        &self,
+        found: impl Future<Output = io::Result<Vec<SocketAddr>>>,
+        limit: Duration,
+    ) -> Result<TcpStream, Undelivered> {
+        let host = &self.host;
+        if self.said == Host::Inside && !self.allows_internal {
+            let why = format!("may not go to {host:?}: it is a name of the inside");
+            return Err(Undelivered::ForGood(why));
+        }
+        let addresses = found.await.map_err(|error| {
             Undelivered::ForNow(format!("has a host {host:?} that cannot be resolved: {error}"))
         })?;
-        let addresses: Vec<SocketAddr> = found.collect();
         self.admit(&addresses).map_err(Undelivered::ForGood)?;
         let mut last = format!("has a host {host:?} without addresses");
         let tried = addresses.len().clamp(1, ADDRESSES_MAX);
@@ -174,13 +208,14 @@ impl Webhook {
         Err(Undelivered::ForNow(last))
     }
 
-    /// Refuses a host one of whose addresses is not of the open internet.
+    /// Refuses a host one of whose addresses is not of the open internet. The metadata of a cloud
+    /// is refused to those as well that may go to the inside.
     fn admit(&self, addresses: &[SocketAddr]) -> Result<(), String> {
-        if self.allows_internal {
-            return Ok(());
-        }
         let refused = addresses.iter().map(SocketAddr::ip).find_map(|address| {
-            let what = internal(address)?;
+            let what = match self.allows_internal {
+                true => metadata(address)?,
+                false => internal(address)?,
+            };
             let host = &self.host;
             Some(format!("may not go to {host:?}: its address {address} is {what}"))
         });
@@ -210,6 +245,12 @@ impl Webhook {
             .with_no_client_auth();
         Ok(Arc::clone(self.tls.get_or_init(|| Arc::new(config))))
     }
+}
+
+/// A port, which has no sign.
+fn port_of(text: &str) -> Option<u16> {
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_digits.then(|| text.parse().ok()).flatten().filter(|port| *port != 0)
 }
 
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -2,7 +2,8 @@
 //!
 //! A line has what its event says and what the spans around it say, so that each line within an
 //! attempt has its run, task, attempt and fence. Whatever users' data hold, it stays one line:
-//! control characters, and those that turn the direction of writing, are escaped.
+//! control characters, those that turn the direction of writing and those that nobody sees are
+//! escaped.
 
 use std::fmt::{self, Write as _};
 use std::io::Write;
@@ -228,9 +229,15 @@ impl Line<'_> {
         let object = format!("{{{}}}", pairs.join(","));
         let mut text = String::new();
         // JSON escapes what is below a space, and leaves what else may end a line or turn it.
+        let mut units = [0; 2];
         for character in object.chars() {
             match is_steering(character) {
-                true => drop(write!(text, "\\u{:04x}", u32::from(character))),
+                true => {
+                    for unit in character.encode_utf16(&mut units) {
+                        // Writing to a string cannot fail.
+                        let _ = write!(text, "\\u{unit:04x}");
+                    }
+                }
                 false => text.push(character),
             }
         }
@@ -244,13 +251,18 @@ fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_plain)
 }
 
-/// Whether a character may end a line, steer a terminal or turn the direction of writing.
+/// Whether a character may end a line, steer a terminal, turn the direction of writing, or be there
+/// without being seen.
 fn is_steering(character: char) -> bool {
-    let turns = matches!(
-        character,
-        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    );
-    character.is_control() || turns
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 fn escape(text: &str, to: &mut String) {
@@ -259,5 +271,50 @@ fn escape(text: &str, to: &mut String) {
             true => to.extend(character.escape_default()),
             false => to.push(character),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every character that must not reach a terminal or a file as it is, with the ends of each range.
+    const HOSTILE: &str = "\0\u{7}\u{8}\t\n\u{b}\u{c}\r\u{1b}[2J\u{7f}\u{80}\u{85}\u{90}\u{9b}\u{9d}\u{9f}\
+        \u{ad}\u{61c}\u{180e}\u{200b}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\
+        \u{2060}\u{2066}\u{2067}\u{2068}\u{2069}\u{206f}\u{feff}\u{fff9}\u{e0001}\u{e0041}\u{e007f}";
+
+    fn line() -> Line<'static> {
+        let mut fields = Fields::default();
+        fields.put("tenant", Value::String(format!("a{HOSTILE}b")));
+        fields.put("level", Value::String(format!("c{HOSTILE}\" level=\"ERROR")));
+        let message = format!("card {HOSTILE} declined");
+        let at = Timestamp::from_micros(0);
+        Line { at, level: &tracing::Level::INFO, target: "shop", message, fields }
+    }
+
+    #[test]
+    fn no_hostile_character_of_a_user_is_in_a_line() {
+        for text in [line().text(), line().json()] {
+            let raw: Vec<char> = text.chars().filter(|it| is_steering(*it)).collect();
+            assert!(raw.is_empty(), "{raw:?} in {text:?}");
+            let kept = HOSTILE.chars().filter(|it| !is_steering(*it)).collect::<String>();
+            assert_eq!(kept, "[2J", "each of the others is escaped");
+            assert!(text.is_ascii(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_for_programs_says_what_was_said_and_fields_take_no_place_of_others() {
+        let read: Value = serde_json::from_str(&line().json()).expect("it is JSON");
+        assert_eq!(read["message"], format!("card {HOSTILE} declined"));
+        assert_eq!(read["tenant"], format!("a{HOSTILE}b"));
+        assert_eq!(read["level"], "INFO");
+        assert_eq!(read["field.level"], format!("c{HOSTILE}\" level=\"ERROR"));
+    }
+
+    #[test]
+    fn a_value_cannot_end_its_quotes() {
+        let text = line().text();
+        assert!(text.ends_with("\\\" level=\\\"ERROR\""), "{text}");
     }
 }

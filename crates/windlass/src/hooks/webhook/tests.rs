@@ -32,6 +32,8 @@ fn a_url_is_taken_apart_or_refused() {
         (false, text("2606:4700::1"), 8080, text("[2606:4700::1]:8080"), text("/a?b=c"))
     );
     assert_eq!(taken("http://[2606:4700::1]/").2, 80);
+    // What is behind a `#` is no part of the host.
+    assert_eq!(taken("https://example.com#@127.0.0.1:9/").1, "example.com");
     let refused = [
         ("example.com", "without http:// or https://"),
         ("/path", "without http:// or https://"),
@@ -45,6 +47,15 @@ fn a_url_is_taken_apart_or_refused() {
         ("https://example.com:99999/", "a URL"),
         ("https://exa mple.com/", "a URL that is none"),
         ("https:///path", "a URL"),
+        ("https://example.com:+80/", "a URL"),
+        ("https://1.2.3.4.5/", "neither address nor name"),
+        ("https://127.0.0.256/", "neither address nor name"),
+        ("https://[fe80::1%25eth0]/", "a URL"),
+        ("https://[127.0.0.1]/", "a URL"),
+        ("https://127.0.0.1%2e/", "a URL"),
+        ("https://\u{ff11}\u{ff12}\u{ff17}.0.0.1/", "a URL that is none"),
+        ("https://example.com\\@127.0.0.1/", "a URL"),
+        ("https://example.com\r\nHost: x/", "a URL that is none"),
     ];
     for (url, wanted) in refused {
         let why = webhook(url).map(drop).expect_err(url);
@@ -52,32 +63,186 @@ fn a_url_is_taken_apart_or_refused() {
     }
 }
 
+/// The SSRF list: every host that must not be reached, and why it is not. `-` stands for a host that
+/// is refused by its name, so that no resolver is asked.
+const SSRF: &[(&str, &str)] = &[
+    // Loopback, in the spellings of IPv4.
+    ("127.0.0.1", "127.0.0.1 is loopback"),
+    ("127.0.0.1.", "127.0.0.1 is loopback"),
+    ("127.255.255.254", "is loopback"),
+    ("2130706433", "127.0.0.1 is loopback"),
+    ("017700000001", "127.0.0.1 is loopback"),
+    ("0x7f000001", "127.0.0.1 is loopback"),
+    ("0x7f.1", "127.0.0.1 is loopback"),
+    ("0x7F.0X0.0x0.0x1", "127.0.0.1 is loopback"),
+    ("0177.0.0.1", "127.0.0.1 is loopback"),
+    ("0177.0000.0000.0001", "127.0.0.1 is loopback"),
+    ("127.1", "127.0.0.1 is loopback"),
+    ("127.0.1", "127.0.0.1 is loopback"),
+    ("0", "0.0.0.0 is unspecified"),
+    ("0x0", "0.0.0.0 is unspecified"),
+    ("0.0.0.0", "0.0.0.0 is unspecified"),
+    ("4294967295", "255.255.255.255 is reserved"),
+    // Private nets.
+    ("10.0.0.1", "10.0.0.1 is private"),
+    ("012.1", "10.0.0.1 is private"),
+    ("172.16.0.1", "is private"),
+    ("0xc0a80001", "192.168.0.1 is private"),
+    ("192.168.257", "192.168.1.1 is private"),
+    ("100.64.0.1", "is shared by a provider"),
+    // Metadata of clouds.
+    ("169.254.169.254", "is the metadata of a cloud"),
+    ("2852039166", "169.254.169.254 is the metadata of a cloud"),
+    ("0xa9fea9fe", "169.254.169.254 is the metadata of a cloud"),
+    ("0251.0376.0251.0376", "169.254.169.254 is the metadata of a cloud"),
+    ("169.254.43518", "169.254.169.254 is the metadata of a cloud"),
+    ("169.254.170.2", "is the metadata of a cloud"),
+    ("100.100.100.200", "is the metadata of a cloud"),
+    ("168.63.129.16", "is the metadata of a cloud"),
+    ("192.0.0.192", "is the metadata of a cloud"),
+    ("[fd00:ec2::254]", "is the metadata of a cloud"),
+    ("[fd20:ce::254]", "is the metadata of a cloud"),
+    ("[fe80::a9fe:a9fe]", "is the metadata of a cloud"),
+    ("[::ffff:169.254.169.254]", "is the metadata of a cloud"),
+    ("[::ffff:a9fe:a9fe]", "is the metadata of a cloud"),
+    ("[64:ff9b::169.254.169.254]", "is the metadata of a cloud"),
+    ("[2002:a9fe:a9fe::]", "is the metadata of a cloud"),
+    // IPv6, and IPv4 within it.
+    ("[::1]", "::1 is loopback"),
+    ("[0:0:0:0:0:0:0:1]", "::1 is loopback"),
+    ("[0000::0001]", "::1 is loopback"),
+    ("[::]", ":: is unspecified"),
+    ("[::ffff:127.0.0.1]", "is loopback"),
+    ("[::ffff:7f00:1]", "is loopback"),
+    ("[::ffff:0:127.0.0.1]", "is loopback"),
+    ("[::127.0.0.1]", "is reserved"),
+    ("[64:ff9b::7f00:1]", "is loopback"),
+    ("[64:ff9b:1::7f00:1]", "is reserved"),
+    ("[2002:7f00:1::]", "is loopback"),
+    ("[2002:c0a8:1::1]", "is private"),
+    ("[2001:0:7f00:1::]", "is reserved"),
+    ("[2606:4700::5efe:10.0.0.1]", "is private"),
+    ("[fc00::1]", "is private"),
+    ("[fe80::1]", "is link-local"),
+    ("[fec0::1]", "is reserved"),
+    ("[ff02::1]", "is multicast"),
+    // Names.
+    ("localhost", "-"),
+    ("LOCALHOST.", "-"),
+    ("a.localhost", "-"),
+    ("localhost.localdomain", "-"),
+    ("metadata", "-"),
+    ("instance-data", "-"),
+    ("metadata.google.internal", "-"),
+    ("Metadata.Google.Internal.", "-"),
+    ("kubernetes", "-"),
+    ("printer.local", "-"),
+    ("router.home.arpa", "-"),
+];
+
+fn why(undelivered: Undelivered) -> String {
+    match undelivered {
+        Undelivered::ForGood(why) => why,
+        Undelivered::ForNow(why) => panic!("it is tried again: {why}"),
+    }
+}
+
 #[tokio::test]
-async fn no_spelling_of_an_internal_address_is_connected_to() {
-    let hosts = [
-        ("127.0.0.1", "127.0.0.1 is loopback"),
-        ("localhost", "is loopback"),
-        ("2130706433", "127.0.0.1 is loopback"),
-        ("0x7f000001", "127.0.0.1 is loopback"),
-        ("0x7f.1", "127.0.0.1 is loopback"),
-        ("0177.0.0.1", "127.0.0.1 is loopback"),
-        ("127.1", "127.0.0.1 is loopback"),
-        ("0", "0.0.0.0 is unspecified"),
-        ("[::1]", "::1 is loopback"),
-        ("[::]", ":: is unspecified"),
-        ("[::ffff:127.0.0.1]", "is loopback"),
-        ("169.254.169.254", "169.254.169.254 is link-local"),
-        ("2852039166", "169.254.169.254 is link-local"),
-        ("10.0.0.1", "10.0.0.1 is private"),
-    ];
-    for (host, wanted) in hosts {
-        let webhook = webhook(&format!("http://{host}:9/")).expect("it is a URL");
-        let refused = webhook.connect(LIMIT).await.map(drop);
-        match refused.expect_err(host) {
-            Undelivered::ForGood(why) => assert!(why.contains(wanted), "{host}: {why}"),
-            Undelivered::ForNow(why) => panic!("{host} is not refused: {why}"),
+async fn no_host_of_the_ssrf_list_is_connected_to_nor_asked_for() {
+    for (host, wanted) in SSRF {
+        for scheme in ["http", "https"] {
+            let webhook = webhook(&format!("{scheme}://{host}:9/")).expect("it is a URL");
+            let found = async {
+                match webhook.said {
+                    Host::Address(_) => webhook.resolve().await,
+                    Host::Inside | Host::Name => panic!("{host} is asked for"),
+                }
+            };
+            let why = why(webhook.connect(found, LIMIT).await.map(drop).expect_err(host));
+            let wanted = if *wanted == "-" { "it is a name of the inside" } else { wanted };
+            assert!(why.starts_with("may not go to ") && why.ends_with(wanted), "{host}: {why}");
         }
     }
+}
+
+#[tokio::test]
+async fn the_metadata_of_a_cloud_is_refused_to_those_that_may_go_to_the_inside() {
+    for (host, wanted) in SSRF.iter().filter(|(_, why)| why.ends_with("a cloud")) {
+        let url = format!("http://{host}:9/");
+        let webhook = Webhook::new(&url, None, None, true).expect("it is a URL");
+        let refused = webhook.connect(webhook.resolve(), LIMIT).await.map(drop);
+        let why = why(refused.expect_err(host));
+        assert!(why.ends_with(wanted), "{host}: {why}");
+    }
+}
+
+/// A server that notes what it is sent and answers with success.
+async fn noting() -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it has an address");
+    let (note, noted) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            while !request.ends_with(b"{}") {
+                stream.read_buf(&mut request).await.expect("there is more");
+            }
+            note.send(String::from_utf8_lossy(&request).into_owned()).expect("the test is there");
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            stream.write_all(answer).await.expect("it is heard");
+        }
+    });
+    (address, noted)
+}
+
+/// What a resolver answers, one answer for each question.
+struct Resolver {
+    answers: std::sync::Mutex<Vec<Vec<SocketAddr>>>,
+    asked: std::sync::atomic::AtomicUsize,
+}
+
+impl Resolver {
+    fn answering(answers: &[&[SocketAddr]]) -> Self {
+        let answers = answers.iter().rev().map(|addresses| addresses.to_vec()).collect();
+        Resolver { answers: std::sync::Mutex::new(answers), asked: 0.into() }
+    }
+
+    async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let answer = self.answers.lock().expect("no test has failed with it").pop();
+        Ok(answer.expect("it has an answer"))
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_means_another_address_later_is_reached_where_it_was_judged() {
+    let ((first, mut at_first), (second, mut at_second)) = (noting().await, noting().await);
+    let url = format!("http://rebind.example:{}/", second.port());
+    let webhook = Webhook::new(&url, None, None, true).expect("it is a URL");
+    let resolver = Resolver::answering(&[&[first], &[second]]);
+    let id = RunId::from_parts(Timestamp::from_micros(0), 7);
+    let sent = webhook.send_to(resolver.resolve(), id, "{}".to_owned(), LIMIT).await;
+    sent.expect("it is delivered");
+    let request = at_first.try_recv().expect("it came here");
+    let host = format!("host: rebind.example:{}\r\n", second.port());
+    assert!(request.to_ascii_lowercase().contains(&host), "{request}");
+    assert!(at_second.try_recv().is_err(), "nobody went to where the name points by now");
+    assert_eq!(resolver.asked.into_inner(), 1);
+}
+
+#[tokio::test]
+async fn a_host_with_an_open_and_an_internal_address_is_not_connected_to() {
+    let (inner, mut noted) = noting().await;
+    let open: SocketAddr = "192.0.1.1:9".parse().expect("it is an address");
+    for addresses in [[open, inner], [inner, open]] {
+        let webhook = webhook("http://both.example/").expect("it is a URL");
+        let resolver = Resolver::answering(&[&addresses]);
+        let id = RunId::from_parts(Timestamp::from_micros(0), 7);
+        let sent = webhook.send_to(resolver.resolve(), id, "{}".to_owned(), LIMIT).await;
+        let why = why(sent.expect_err("one of them is internal"));
+        assert!(why.ends_with("its address 127.0.0.1 is loopback"), "{why}");
+    }
+    assert!(noted.try_recv().is_err());
 }
 
 #[test]
