@@ -9,7 +9,8 @@ const DATABASE_VARIABLE: &str = "DATABASE_URL";
 
 impl Windlass {
     /// An engine where the environment says: behind the server of `WINDLASS_SERVER` (feature
-    /// `remote`), or on the database of `DATABASE_URL` (feature `postgres`), whose schema is
+    /// `remote`), with what else the environment says of how to reach it
+    /// (`remote::RemoteOptions::from_env`), or on the database of `DATABASE_URL` (feature `postgres`), whose schema is
     /// there. None if neither is set, or only to nothing.
     ///
     /// ```no_run
@@ -71,7 +72,7 @@ fn choose(server: Option<String>, database: Option<String>) -> Result<Option<Tar
 
 #[cfg(feature = "remote")]
 fn through_server(url: &str) -> Result<Windlass, Error> {
-    Windlass::connect_server(url)
+    Windlass::connect_server(crate::remote::RemoteOptions::from_env(url)?)
 }
 
 #[cfg(not(feature = "remote"))]
