@@ -8,6 +8,7 @@ use windlass::Windlass;
 use windlass::telemetry::{LOG_VARIABLE, Telemetry, TelemetryGuard};
 use windlass_server::{Access, Listener, ServeError, Server, ServerOptions};
 
+use crate::certificates::{TlsArguments, ended};
 use crate::failure::usage;
 use crate::session::Session;
 use crate::signals::Signals;
@@ -35,6 +36,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     host_name: Vec<String>,
 
+    #[command(flatten)]
+    tls: TlsArguments,
+
     /// The most connections to the database.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..))]
     connections: u16,
@@ -54,10 +58,11 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     }
     let _telemetry = log_as("windlass-server")?;
     let mut signals = Signals::new()?;
-    let options = session.database("serve")?.max_connections(arguments.connections.into());
-    let windlass = Windlass::connect(options).await?;
+    let database = session.database("serve")?.max_connections(arguments.connections.into());
     let mut options = ServerOptions::new(Access::insecure_dev());
     options.host_names = arguments.host_name;
+    let tls = arguments.tls.apply(&mut options)?;
+    let windlass = Windlass::connect(database).await?;
     let server = Server::new(windlass.clone(), options);
     let listener = bind(&server, &arguments.listen).await?;
     let duties = match arguments.no_duties {
@@ -67,10 +72,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     let mut out = io::stdout();
     writeln!(out, "WINDLASS_SERVER={}", listener.urls())?;
     out.flush()?;
-    let shutdown = async {
-        signals.next().await;
-    };
-    server.serve(listener, shutdown).await?;
+    server.serve(listener, ended(&mut signals, tls.as_ref())).await?;
     if let Some(duties) = duties {
         duties.stop().await;
     }

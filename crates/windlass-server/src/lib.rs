@@ -19,6 +19,7 @@
 //! | `http` | the paths, what goes in and out, the document that describes them |
 //! | `grpc` | the same over gRPC, and the stream of workers |
 //! | `connections` | how clients are kept from harming each other |
+//! | `tls` | the certificate of the server, whom it lets in by theirs, and how both change |
 
 mod connections;
 mod grpc;
@@ -27,9 +28,11 @@ pub mod identity;
 mod options;
 mod problem;
 mod server;
+mod tls;
 
 pub use connections::Listener;
 pub use identity::{Access, Identity, Role};
 pub use options::ServerOptions;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use server::{ServeError, Server};
+pub use tls::{PeerCertificate, Tls, TlsError, TlsOptions};

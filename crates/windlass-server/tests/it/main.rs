@@ -1,6 +1,7 @@
 //! The server as clients and workers see it: over TCP and unix sockets.
 
 mod bodies;
+mod certificates;
 mod connections;
 mod contract;
 mod document;
@@ -22,5 +23,6 @@ mod served;
 mod sockets;
 mod streams;
 mod support;
+mod tls;
 mod words;
 mod workers;
