@@ -5,6 +5,8 @@
 mod audit;
 #[cfg(unix)]
 mod bench;
+#[cfg(unix)]
+mod certificates;
 mod commands;
 mod dead;
 #[cfg(unix)]

@@ -12,6 +12,7 @@ use windlass::{Operator, Role, Roles, Token, Windlass};
 use windlass_server::token::{mint, tag_of};
 use windlass_server::{Access, Listener, ServeError, Server, ServerOptions};
 
+use crate::certificates::{TlsArguments, ended};
 use crate::session::Session;
 use crate::signals::Signals;
 
@@ -43,6 +44,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     host_name: Vec<String>,
 
+    #[command(flatten)]
+    tls: TlsArguments,
+
     /// The most connections to the database.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..))]
     connections: u16,
@@ -61,18 +65,19 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<ExitCode> {
     let _telemetry = log_as("windlass-server")?;
     let mut signals = Signals::new()?;
-    let options = session.database("serve")?.max_connections(arguments.connections.into());
-    let windlass = Windlass::connect(options).await?;
+    let database = session.database("serve")?.max_connections(arguments.connections.into());
     let access = match arguments.insecure_dev {
         true => Access::insecure_dev(),
-        false => {
-            make_first_token(&windlass, arguments.admin_token_file.as_deref()).await?;
-            Access::tokens()
-        }
+        false => Access::tokens(),
     };
     let mut options = ServerOptions::new(access);
     options.host_names = arguments.host_name;
     options.address_share_percent = arguments.address_share;
+    let tls = arguments.tls.apply(&mut options)?;
+    let windlass = Windlass::connect(database).await?;
+    if !arguments.insecure_dev {
+        make_first_token(&windlass, arguments.admin_token_file.as_deref()).await?;
+    }
     let server = Server::new(windlass.clone(), options);
     let listener = bind(&server, &arguments.listen).await?;
     let duties = match arguments.no_duties {
@@ -82,10 +87,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     let mut out = io::stdout();
     writeln!(out, "WINDLASS_SERVER={}", listener.urls())?;
     out.flush()?;
-    let shutdown = async {
-        signals.next().await;
-    };
-    server.serve(listener, shutdown).await?;
+    server.serve(listener, ended(&mut signals, tls.as_ref())).await?;
     if let Some(duties) = duties {
         duties.stop().await;
     }

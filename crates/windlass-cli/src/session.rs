@@ -47,7 +47,7 @@ impl Session {
                 let options = self.options(url).max_connections(1).listen(listens);
                 Arc::new(PostgresStore::connect(options).await?)
             }
-            Target::Server(url) => Arc::new(RemoteStore::connect(url)?),
+            Target::Server(url) => Arc::new(RemoteStore::connect(self.settings.remote(url))?),
         };
         Ok((Windlass::with_store(Arc::clone(&store)), store))
     }

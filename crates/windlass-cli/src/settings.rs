@@ -6,13 +6,16 @@
 //! top of the file. A profile that is named by a flag goes before the environment, so that
 //! `--profile prod` never means the database of a variable that happens to be set.
 
+mod credentials;
 mod file;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use windlass::remote::RemoteOptions;
 
+use self::credentials::{CredentialArguments, Credentials, Said};
 use self::file::{File, Places};
 use crate::failure::usage;
 use crate::redact::redacted;
@@ -34,10 +37,13 @@ pub(crate) struct GlobalArguments {
     #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
     database_url: Option<String>,
 
-    /// The address of a server, such as http://windlass.example.com:7600 or
+    /// The address of a server, such as https://windlass.example.com:7600 or
     /// unix:/run/windlass.sock; or set WINDLASS_SERVER.
     #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
     server: Option<String>,
+
+    #[command(flatten)]
+    credentials: CredentialArguments,
 
     /// The address of the database is that of a pooler such as PgBouncer in transaction mode.
     #[arg(long, global = true, help_heading = HEADING)]
@@ -69,7 +75,10 @@ impl GlobalArguments {
             GlobalArguments { profile: Some(_), .. } => "--profile",
             GlobalArguments { database_url: Some(_), .. } if !has_own => "--database-url",
             GlobalArguments { pooled: true, .. } => "--pooled",
-            GlobalArguments { .. } => return Ok(()),
+            GlobalArguments { credentials, .. } => match credentials.first_flag() {
+                Some(flag) => flag,
+                None => return Ok(()),
+            },
         };
         let what = match has_own {
             true => "needs the database itself, by --database-url, or makes one",
@@ -114,6 +123,16 @@ pub(crate) enum Source {
     Nowhere,
 }
 
+impl Source {
+    /// Whether whoever runs the command says it now, and not a file that was written once.
+    fn is_near(&self) -> bool {
+        match self {
+            Source::Flag(_) | Source::Variable(_) => true,
+            Source::Profile(_) | Source::File | Source::Nowhere => false,
+        }
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -133,6 +152,7 @@ pub(crate) struct Settings {
     profile: Option<(String, Source)>,
     target: Option<(Target, Source)>,
     pooled: (bool, Source),
+    credentials: Credentials,
 }
 
 impl Settings {
@@ -177,8 +197,8 @@ impl Settings {
                 let path = path.as_ref().map(|(path, _)| path.as_path());
                 return Err(usage(no_profile(name, from, &file, path)));
             };
-            let layer =
-                Layer::of(places, Source::Profile(name.clone()), |_| Source::Profile(name.clone()));
+            let own = Source::Profile(name.clone());
+            let layer = Layer::of(places, own.clone(), move |_| own.clone());
             match from {
                 Source::Flag(_) => before = Some(layer),
                 Source::Variable(_) | Source::Profile(_) | Source::File | Source::Nowhere => {
@@ -190,16 +210,27 @@ impl Settings {
             database_url: arguments.database_url.clone(),
             server: arguments.server.clone(),
             pooled: arguments.pooled.then_some(true),
+            said: arguments.credentials.said()?,
         };
         let (database_url, database_variable) = database_of(&variable)?;
-        let environment = Places { database_url, server: variable(SERVER_VARIABLE)?, pooled: None };
+        let environment = Places {
+            database_url,
+            server: variable(SERVER_VARIABLE)?,
+            pooled: None,
+            said: Said::by_variables(&variable)?,
+        };
         let of_variable = |word: &str| {
-            Source::Variable(if word == "server" { SERVER_VARIABLE } else { database_variable })
+            let own = if word == "server" { SERVER_VARIABLE } else { database_variable };
+            Source::Variable(credentials::variable_of(word).unwrap_or(own))
         };
         let layers = [
             Some(Layer::of(flags, Source::Flag("database-url"), |word| match word {
                 "server" => Source::Flag("server"),
                 "pooled" => Source::Flag("pooled"),
+                "token_file" => Source::Flag("token-file"),
+                "ca_file" => Source::Flag("ca-file"),
+                "client_cert" | "client_key" => Source::Flag("client-cert"),
+                "allow_plaintext_token" => Source::Flag("allow-plaintext-token"),
                 _ => Source::Flag("database-url"),
             })),
             before,
@@ -207,11 +238,19 @@ impl Settings {
             behind,
             Some(Layer::of(file.places, Source::File, |_| Source::File)),
         ];
-        let mut settings =
-            Settings { file: path, profile, target: None, pooled: (false, Source::Nowhere) };
+        let mut settings = Settings {
+            file: path,
+            profile,
+            target: None,
+            pooled: (false, Source::Nowhere),
+            credentials: Credentials::default(),
+        };
         for layer in layers.into_iter().flatten() {
             if settings.target.is_none() {
                 settings.target = layer.target()?;
+            }
+            if layer.name.is_near() || settings.is_named_by_file() {
+                settings.credentials.add(&layer.said, &layer.name, &layer.source)?;
             }
             if settings.pooled.1 == Source::Nowhere
                 && let Some(pooled) = layer.pooled
@@ -231,6 +270,16 @@ impl Settings {
             )
         };
         self.target.as_ref().map(|(target, _)| target).ok_or_else(missing)
+    }
+
+    /// Whether what to talk to is what the config file says.
+    fn is_named_by_file(&self) -> bool {
+        self.target.as_ref().is_none_or(|(_, from)| !from.is_near())
+    }
+
+    /// How to reach a server.
+    pub(crate) fn remote(&self, url: &str) -> RemoteOptions {
+        self.credentials.options(url)
     }
 
     /// Whether the address of the database is that of a pooler.
@@ -255,13 +304,15 @@ impl Settings {
         let profile = or_none(self.profile.clone());
         let (database, server) = (or_none(database), or_none(server));
         let (pooled, from) = &self.pooled;
-        vec![
+        let mut rows = vec![
             ("config", file.0, file.1),
             ("profile", profile.0, profile.1),
             ("database_url", database.0, database.1),
             ("server", server.0, server.1),
             ("pooled", Some(pooled.to_string()), from.clone()),
-        ]
+        ];
+        rows.extend(self.credentials.rows());
+        rows
     }
 
     /// The settings as people read them.
@@ -284,19 +335,24 @@ impl Settings {
 }
 
 /// The settings of one place.
-struct Layer {
+struct Layer<'a> {
+    said: Said,
+    /// Where each of its words comes from.
+    source: Box<dyn Fn(&'static str) -> Source + 'a>,
     database: Option<(String, Source)>,
     server: Option<(String, Source)>,
     pooled: Option<(bool, Source)>,
     name: Source,
 }
 
-impl Layer {
-    fn of(places: Places, name: Source, source: impl Fn(&str) -> Source) -> Self {
+impl<'a> Layer<'a> {
+    fn of(places: Places, name: Source, source: impl Fn(&str) -> Source + 'a) -> Self {
         Layer {
             database: places.database_url.map(|url| (url, source("database_url"))),
             server: places.server.map(|url| (url, source("server"))),
             pooled: places.pooled.map(|is| (is, source("pooled"))),
+            said: places.said,
+            source: Box::new(source),
             name,
         }
     }

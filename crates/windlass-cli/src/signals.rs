@@ -4,6 +4,9 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// The exit code of a program whose terminal was closed.
+pub(crate) const HANGUP: u8 = 129;
+
 /// Ctrl-C, a request to end, and a terminal that was closed. Those that come before
 /// they are waited for are kept.
 pub(crate) struct Signals {
@@ -28,7 +31,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => 130,
             _ = self.terminate.recv() => 143,
-            _ = self.hangup.recv() => 129,
+            _ = self.hangup.recv() => HANGUP,
         }
     }
 }

@@ -23,6 +23,7 @@
 //! | `grpc` | the same over gRPC, and the stream of workers |
 //! | `connections` | how clients are kept from harming each other |
 //! | `room` | places and memory, of which nobody takes all |
+//! | `tls` | the certificate of the server, whom it lets in by theirs, and how both change |
 
 mod connections;
 mod grpc;
@@ -35,6 +36,7 @@ mod quotas;
 pub mod rights;
 mod room;
 mod server;
+mod tls;
 pub mod token;
 
 pub use connections::Listener;
@@ -42,3 +44,4 @@ pub use identity::{Access, Identity};
 pub use options::ServerOptions;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use server::{ServeError, Server};
+pub use tls::{PeerCertificate, Tls, TlsError, TlsOptions};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::identity::Access;
+use crate::tls::Tls;
 
 /// What a server is told: who may do what, and how much there may be of everything.
 #[derive(Clone, Debug)]
@@ -13,6 +14,13 @@ pub struct ServerOptions {
     /// The names by which the server is called, besides `localhost` and loopback addresses.
     /// Requests to other names are refused.
     pub host_names: Vec<String>,
+    /// TLS at the addresses of TCP, where nothing else is spoken then. Unix sockets stay as they
+    /// are.
+    pub tls: Option<Tls>,
+    /// Whether something in front of the server, such as a proxy or a mesh, speaks TLS with its
+    /// clients. Without that, and without [`tls`](ServerOptions::tls), only loopback addresses are
+    /// listened at: tokens do not cross a network in the clear.
+    pub is_behind_tls_proxy: bool,
     /// The most connections at once. One that comes beyond takes the place of the one that has
     /// said nothing for the longest time.
     pub connections_max: usize,
@@ -37,6 +45,7 @@ pub struct ServerOptions {
     /// until others were read.
     pub answer_bytes_max: usize,
     /// How long the head of a request may take to come, and how long a connection may say nothing.
+    /// With TLS, the handshake and the first head share it.
     pub head_time_max: Duration,
     /// How long the answer to a request may take. Streams are not bound by it.
     pub request_time_max: Duration,
@@ -55,6 +64,8 @@ impl ServerOptions {
         ServerOptions {
             access,
             host_names: Vec::new(),
+            tls: None,
+            is_behind_tls_proxy: false,
             connections_max: 4_096,
             connections_per_address_max: 2_048,
             requests_max: 256,

@@ -205,8 +205,8 @@ impl Attempt {
         self.received.checked_add(time.since(self.claimed.at))
     }
 
-    /// Tells the store something. While that is away, it is tried again until the attempt is
-    /// cancelled; one that was cancelled before still tries once.
+    /// Tells the store something. While that is away, or refuses the worker, it is tried again until
+    /// the attempt is cancelled; one that was cancelled before still tries once.
     async fn tell<P: Parcel>(
         &self,
         gather: impl Fn(&Gathers) -> &Arc<Gather<P>>,
@@ -220,7 +220,7 @@ impl Attempt {
         let mut backoff = Backoff::default();
         loop {
             match gather(gathers).tell(parcel.clone()).await {
-                Err(error) if error.is_retryable() && !self.cancelled.is_cancelled() => {
+                Err(error) if error.may_pass() && !self.cancelled.is_cancelled() => {
                     let pause = backoff.next_pause();
                     let (run, task) = (self.claimed.task.run, &self.claimed.spec.name);
                     tracing::warn!(%run, %task, %error, ?pause, "a {} was not kept", P::WHAT);
@@ -314,7 +314,7 @@ impl Attempt {
         loop {
             let error = match question().await {
                 Ok(answer) => return answer,
-                Err(error) if error.is_retryable() && !self.cancelled.is_cancelled() => error,
+                Err(error) if error.may_pass() && !self.cancelled.is_cancelled() => error,
                 Err(error) => self.cut_off(&error).await,
             };
             let pause = backoff.next_pause();

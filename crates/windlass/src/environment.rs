@@ -12,9 +12,11 @@ const DATABASE_VARIABLE: &str = "DATABASE_URL";
 
 impl Windlass {
     /// An engine where the environment says: behind the server of `WINDLASS_SERVER` (feature
-    /// `remote`), or on the database of `DATABASE_URL` (feature `postgres`), whose schema is
-    /// there. None if neither is set, or only to nothing. `DATABASE_URL_FILE` names a file that
-    /// holds the address of the database, so that no password need be in the environment.
+    /// `remote`), with what else the environment says of how to reach it
+    /// (`remote::RemoteOptions::from_env`), or on the database of `DATABASE_URL` (feature
+    /// `postgres`), whose schema is there. None if neither is set, or only to nothing.
+    /// `DATABASE_URL_FILE` names a file that holds the address of the database, so that no password
+    /// need be in the environment.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
@@ -67,7 +69,7 @@ fn choose(server: Option<Secret>, database: Option<Secret>) -> Result<Option<Tar
 
 #[cfg(feature = "remote")]
 fn through_server(url: &str) -> Result<Windlass, Error> {
-    Windlass::connect_server(url)
+    Windlass::connect_server(crate::remote::RemoteOptions::from_env(url)?)
 }
 
 #[cfg(not(feature = "remote"))]

@@ -63,6 +63,9 @@ mod known;
 mod metrics;
 #[cfg(feature = "postgres")]
 mod once;
+#[cfg(any(feature = "postgres", feature = "remote"))]
+#[doc(hidden)]
+pub mod pem;
 mod planted;
 mod process;
 #[cfg(feature = "remote")]

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinSet;
+use windlass::remote::RemoteOptions;
 use windlass::store::postgres::PostgresOptions;
 use windlass::telemetry::LOG_VARIABLE;
 use windlass::{Ctx, TaskError, Windlass, Workflow};
@@ -113,7 +114,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut engines = Vec::new();
     for _ in 0..arguments.workers {
         engines.push(match arguments.url.starts_with("http://") {
-            true => Windlass::connect_server(&arguments.url)?,
+            true => Windlass::connect_server(RemoteOptions::from_env(&arguments.url)?)?,
             false => Windlass::connect(PostgresOptions::new(&arguments.url)).await?,
         });
     }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde::Deserialize;
+use windlass::Secret;
 
+use super::credentials::Said;
 use crate::failure::usage;
 use crate::text::shown;
 
@@ -22,8 +24,50 @@ struct Written {
     database_url: Option<String>,
     server: Option<String>,
     pooled: Option<bool>,
+    #[serde(deserialize_with = "super::credentials::secret", default)]
+    token: Option<Secret>,
+    token_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
+    client_cert: Option<PathBuf>,
+    client_key: Option<PathBuf>,
+    allow_plaintext_token: Option<bool>,
     #[serde(default)]
-    profiles: BTreeMap<String, Places>,
+    profiles: BTreeMap<String, Profile>,
+}
+
+/// What a profile says.
+// A struct that others are flattened into cannot refuse what it does not know.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+struct Profile {
+    database_url: Option<String>,
+    server: Option<String>,
+    pooled: Option<bool>,
+    #[serde(deserialize_with = "super::credentials::secret", default)]
+    token: Option<Secret>,
+    token_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
+    client_cert: Option<PathBuf>,
+    client_key: Option<PathBuf>,
+    allow_plaintext_token: Option<bool>,
+}
+
+impl From<Profile> for Places {
+    fn from(written: Profile) -> Self {
+        Places {
+            database_url: written.database_url,
+            server: written.server,
+            pooled: written.pooled,
+            said: Said {
+                token: written.token,
+                token_file: written.token_file,
+                ca_file: written.ca_file,
+                client_cert: written.client_cert,
+                client_key: written.client_key,
+                allow_plaintext_token: written.allow_plaintext_token,
+            },
+        }
+    }
 }
 
 /// What a config file says, with what holds for all profiles apart.
@@ -37,12 +81,13 @@ pub(super) struct File {
 }
 
 /// The settings that each place can have.
-#[derive(Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table")]
+#[derive(Clone, Default)]
 pub(super) struct Places {
     pub(super) database_url: Option<String>,
     pub(super) server: Option<String>,
     pub(super) pooled: Option<bool>,
+    /// What a server is shown.
+    pub(super) said: Said,
 }
 
 impl fmt::Debug for Places {
@@ -78,7 +123,28 @@ pub(super) fn read(path: &Path, is_asked_for: bool) -> anyhow::Result<Option<Fil
         Err(error) if error.kind() == io::ErrorKind::NotFound && !is_asked_for => return Ok(None),
         Err(error) => return Err(error).with_context(|| format!("config file {name}")),
     };
-    parse(&text).map(Some).map_err(|problem| usage(format!("config file {name}, {problem}")))
+    let file = parse(&text).map_err(|problem| usage(format!("config file {name}, {problem}")))?;
+    let places = std::iter::once(&file.places).chain(file.profiles.values());
+    if places.into_iter().any(|places| places.said.token.is_some()) && is_open(path) {
+        return Err(usage(format!(
+            "config file {name} holds a token, and others may read it: chmod 600 {name}, or keep \
+             the token in a file of its own (token_file)"
+        )));
+    }
+    Ok(Some(file))
+}
+
+/// Whether others than the owner may open a file.
+#[cfg(unix)]
+fn is_open(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    std::fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o077 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_open(_: &Path) -> bool {
+    false
 }
 
 /// What a text says; what is wrong with it, by its line and without quoting it: a line may hold a
@@ -91,8 +157,19 @@ pub(super) fn parse(text: &str) -> Result<File, String> {
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
         format!("line {line}, column {column}: {}", told(error.message()))
     })?;
-    let Written { profile, database_url, server, pooled, profiles } = written;
-    Ok(File { profile, places: Places { database_url, server, pooled }, profiles })
+    let profiles = written.profiles.into_iter().map(|(name, it)| (name, it.into())).collect();
+    let top = Profile {
+        database_url: written.database_url,
+        server: written.server,
+        pooled: written.pooled,
+        token: written.token,
+        token_file: written.token_file,
+        ca_file: written.ca_file,
+        client_cert: written.client_cert,
+        client_key: written.client_key,
+        allow_plaintext_token: written.allow_plaintext_token,
+    };
+    Ok(File { profile: written.profile, places: top.into(), profiles })
 }
 
 /// A message of the parser without the values that it quotes.

@@ -103,9 +103,86 @@ fn a_wrong_field_of_the_file_is_named_with_its_line_and_without_its_value() {
         ("pooled = 'secret'", "line 1, column 10: a text where a boolean is expected"),
         ("[profiles]\nprod = 'secret'", "line 2, column 8: a text where a table is expected"),
         ("a = 'secret", "line 1, column "),
+        ("token = ['secret']", "line 1, column "),
+        ("[profiles.prod]\ntoken = 7", "line 2, column "),
+        ("[profiles.prod]\ntokn = 'secret'", "line 2, column 1: unknown field `tokn`"),
     ] {
         let problem = file::parse(text).expect_err("it is wrong");
         assert!(problem.contains(wrong) && !problem.contains("secret"), "{problem}");
+    }
+}
+
+/// What is told of a setting, and where it comes from.
+fn row(settings: &Settings, name: &str) -> (Value, Value) {
+    let told = settings.json();
+    (told[name]["value"].clone(), told[name]["from"].clone())
+}
+
+const SHOWN: &str = r#"
+server = "https://file"
+token_file = "/file/token"
+ca_file = "/file/ca"
+
+[profiles.prod]
+server = "https://prod"
+token = "SECRET"
+client_cert = "/prod/cert"
+client_key = "/prod/key"
+"#;
+
+#[test]
+fn what_a_server_is_shown_is_taken_from_the_first_place_that_has_it() {
+    let none = GlobalArguments::default;
+    let prod = || GlobalArguments { profile: Some("prod".to_owned()), ..none() };
+    let by_profile = settings(prod(), &[("WINDLASS_TOKEN", "OTHER")], SHOWN);
+    assert_eq!(row(&by_profile, "token"), ("***".into(), "profile prod".into()));
+    assert_eq!(row(&by_profile, "token_file"), (Value::Null, Value::Null));
+    assert_eq!(row(&by_profile, "ca_file"), ("/file/ca".into(), "config file".into()));
+    assert_eq!(row(&by_profile, "client_key"), ("/prod/key".into(), "profile prod".into()));
+    let by_variable = settings(none(), &[("WINDLASS_TOKEN", "OTHER")], SHOWN);
+    assert_eq!(row(&by_variable, "token"), ("***".into(), "environment WINDLASS_TOKEN".into()));
+    let by_file = settings(none(), &[], SHOWN);
+    assert_eq!(row(&by_file, "token_file"), ("/file/token".into(), "config file".into()));
+    let all = format!("{by_profile:?}{}{by_variable:?}{}", by_profile.table(), by_variable.json());
+    assert!(!all.contains("SECRET") && !all.contains("OTHER") && all.contains("***"), "{all}");
+}
+
+#[test]
+fn a_token_of_the_file_goes_to_no_server_that_the_file_does_not_name() {
+    let flag = GlobalArguments {
+        server: Some("https://evil".to_owned()),
+        profile: Some("prod".to_owned()),
+        ..GlobalArguments::default()
+    };
+    let variables = &[("WINDLASS_SERVER", "https://evil"), ("WINDLASS_PROFILE", "prod")];
+    for settings in [
+        settings(flag, &[], SHOWN),
+        settings(GlobalArguments::default(), variables, SHOWN),
+        settings(GlobalArguments::default(), &variables[..1], SHOWN),
+    ] {
+        for name in ["token", "token_file", "client_cert", "client_key"] {
+            assert_eq!(row(&settings, name), (Value::Null, Value::Null), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_a_server_is_shown_is_said_once_and_whole() {
+    for (variables, text, wrong) in [
+        (&[("WINDLASS_TOKEN", "SECRET"), ("WINDLASS_TOKEN_FILE", "/t")][..], "", "a token and a"),
+        (&[("WINDLASS_CLIENT_KEY_FILE", "/k")], "", "together only"),
+        (&[("WINDLASS_ALLOW_PLAINTEXT_TOKEN", "1")], "", "not true or false"),
+        (&[], "token = 'SECRET'\ntoken_file = '/t'", "config file: there is a token and a"),
+        (&[], "[profiles.a]\nclient_cert = '/c'\n", ""),
+    ] {
+        let resolved = resolved(GlobalArguments::default(), variables, text);
+        match wrong {
+            "" => drop(resolved.expect("nobody asks for that profile")),
+            wrong => {
+                let error = resolved.expect_err(wrong).to_string();
+                assert!(error.contains(wrong) && !error.contains("SECRET"), "{error}");
+            }
+        }
     }
 }
 

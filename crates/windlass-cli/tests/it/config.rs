@@ -87,6 +87,7 @@ fn a_file_or_a_target_that_makes_no_sense_is_refused_with_exit_code_2() {
         (&["bench", "throughput", "--profile", "prod"], "--profile is not for it"),
         (&["dev", "--database-url", "postgres://d"], "dev makes a database of its own"),
         (&["demo", "--server", "https://s"], "demo makes a database of its own"),
+        (&["demo", "--token-file", "/t"], "--token-file is not for it"),
         (&["dev", "--json"], "have no JSON"),
     ] {
         let out = command(arguments).output().unwrap();
@@ -96,6 +97,46 @@ fn a_file_or_a_target_that_makes_no_sense_is_refused_with_exit_code_2() {
     let missing = command(&["workers", "--config", "/nowhere/c.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));
     assert_line(&text(&missing.stderr), &["config file /nowhere/c.toml", "No such file"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_token_is_neither_taken_in_sight_nor_from_a_file_that_others_may_read() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    for arguments in [
+        &["workers", "--token", "wl_secret"][..],
+        &["--token=wl_secret", "workers"],
+        &["workers", "--token"],
+    ] {
+        let out = command(arguments).output().unwrap();
+        assert_eq!(out.status.code(), Some(2), "{arguments:?}");
+        let told = text(&out.stderr);
+        assert!(told.contains("--token-file <FILE>") && !told.contains("wl_secret"), "{told}");
+    }
+    let file = ConfigFile::new("token", "server = 'https://h'\ntoken = 'wl_secret'\n");
+    let path = file.0.join("windlass/config.toml");
+    let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
+    mode(0o644).unwrap();
+    let out = command(&["workers"]).env("XDG_CONFIG_HOME", &file.0).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    let told = text(&out.stderr);
+    assert!(told.contains("others may read it") && !told.contains("wl_secret"), "{told}");
+    mode(0o600).unwrap();
+    let printed = file.printed(&[], &[]);
+    assert_eq!(printed["token"]["value"], "***");
+    assert_eq!(printed["token"]["from"], "config file");
+    let printed = file.printed(&["--token-file", "/t", "--ca-file", "/ca"], &[]);
+    assert_eq!(printed["token_file"]["value"], "/t");
+    assert_eq!(printed["token_file"]["from"], "flag --token-file");
+    assert_eq!(printed["ca_file"]["from"], "flag --ca-file");
+    let far = ["workers", "--server", "http://192.0.2.1:7600", "--token-file"];
+    let token = file.0.join("token");
+    std::fs::write(&token, "wl_secret").unwrap();
+    let out = command(&[&far[..], &[token.to_str().unwrap()]].concat()).output().unwrap();
+    let told = text(&out.stderr);
+    assert!(told.contains("in the clear") && !told.contains("wl_secret"), "{told}");
+    assert!(!out.status.success());
 }
 
 #[test]

@@ -42,6 +42,8 @@ mod server;
 #[cfg(unix)]
 mod terminal;
 #[cfg(unix)]
+mod tls;
+#[cfg(unix)]
 mod upgrade;
 
 use std::process::{Command, Output};
@@ -52,6 +54,9 @@ fn command(arguments: &[&str]) -> Command {
     command.args(arguments).env("XDG_CONFIG_HOME", "/nowhere");
     for name in ["DATABASE_URL", "DATABASE_URL_FILE", "WINDLASS_SERVER", "WINDLASS_PROFILE"] {
         command.env_remove(name);
+    }
+    for name in ["TOKEN", "TOKEN_FILE", "CA_FILE", "CLIENT_CERT_FILE", "CLIENT_KEY_FILE"] {
+        command.env_remove(format!("WINDLASS_{name}"));
     }
     command
 }

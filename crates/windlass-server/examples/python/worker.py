@@ -15,9 +15,14 @@ them. Start a server and this program, then start runs:
 is recorded is not done twice.
 
 Whether a task that failed is tried again is decided by the server, by the retry policies below.
+
+WINDLASS_TOKEN says who this worker is. For an https address, WINDLASS_CA_FILE names the authorities
+that are trusted, if they are not those of the machine.
 """
 
 import json
+import os
+import ssl
 import sys
 import threading
 import time
@@ -198,6 +203,9 @@ class Function:
 class Worker:
     def __init__(self, server):
         self.server = server.rstrip("/")
+        self.tls = None
+        if self.server.startswith("https://"):
+            self.tls = ssl.create_default_context(cafile=os.environ.get("WINDLASS_CA_FILE") or None)
         self.claims = 0
         self.held = {}
         self.lock = threading.Lock()
@@ -213,8 +221,10 @@ class Worker:
     def call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
+        if os.environ.get("WINDLASS_TOKEN"):
+            headers["Authorization"] = "Bearer " + os.environ["WINDLASS_TOKEN"]
         request = urllib.request.Request(self.server + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=60, context=self.tls) as answer:
             text = answer.read()
             return json.loads(text) if text else None
 

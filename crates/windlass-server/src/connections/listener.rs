@@ -12,6 +12,7 @@ use tokio_util::either::Either;
 
 #[cfg(unix)]
 use super::socket::Socket;
+use crate::tls::Tls;
 
 /// Who talks to the server, by TCP or by a unix socket.
 #[cfg(unix)]
@@ -49,6 +50,14 @@ impl From<SocketAddr> for Origin {
     }
 }
 
+/// Who has come.
+pub(super) struct Arrival {
+    pub(super) stream: Stream,
+    pub(super) origin: Origin,
+    /// How to shake hands, where that comes first.
+    pub(super) tls: Option<Tls>,
+}
+
 /// Where a server listens: at one address or at several.
 #[derive(Debug)]
 pub struct Listener {
@@ -59,14 +68,14 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Door {
-    Tcp(TcpListener),
+    Tcp(TcpListener, Option<Tls>),
     #[cfg(unix)]
     Socket(Socket),
 }
 
 impl From<TcpListener> for Listener {
     fn from(listener: TcpListener) -> Self {
-        Listener { doors: vec![Door::Tcp(listener)], first: 0 }
+        Listener { doors: vec![Door::Tcp(listener, None)], first: 0 }
     }
 }
 
@@ -80,6 +89,18 @@ impl Listener {
     #[cfg(not(unix))]
     pub(crate) fn at_socket(_: PathBuf) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// With TLS at the addresses of TCP, if there is some.
+    pub(crate) fn encrypted(mut self, tls: Option<&Tls>) -> Self {
+        for door in &mut self.doors {
+            match door {
+                Door::Tcp(_, own) => *own = tls.cloned(),
+                #[cfg(unix)]
+                Door::Socket(_) => {}
+            }
+        }
+        self
     }
 
     /// This one and another.
@@ -96,21 +117,24 @@ impl Listener {
 
     pub(crate) fn tcp_addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let address = |door: &Door| match door {
-            Door::Tcp(listener) => Some(listener.local_addr()),
+            Door::Tcp(listener, _) => Some(listener.local_addr()),
             #[cfg(unix)]
             Door::Socket(_) => None,
         };
         self.doors.iter().filter_map(address).collect()
     }
 
-    /// The addresses as clients are told them, such as `http://127.0.0.1:7600` and
-    /// `unix:/run/windlass.sock`, with commas between them.
+    /// The addresses as clients are told them, such as `http://127.0.0.1:7600`, which begins with
+    /// `https` where TLS is spoken, and `unix:/run/windlass.sock`, with commas between them.
     pub fn urls(&self) -> String {
         let url = |door: &Door| match door {
-            Door::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => format!("http://{address}"),
-                Err(error) => format!("http://?{error}"),
-            },
+            Door::Tcp(listener, tls) => {
+                let scheme = if tls.is_some() { "https" } else { "http" };
+                match listener.local_addr() {
+                    Ok(address) => format!("{scheme}://{address}"),
+                    Err(error) => format!("{scheme}://?{error}"),
+                }
+            }
             #[cfg(unix)]
             Door::Socket(socket) => socket.url(),
         };
@@ -118,11 +142,11 @@ impl Listener {
     }
 
     /// Waits for the next who comes. Dropped, nobody is lost.
-    pub(super) async fn accept(&mut self) -> io::Result<(Stream, Origin)> {
+    pub(super) async fn accept(&mut self) -> io::Result<Arrival> {
         poll_fn(|context| self.poll_accept(context)).await
     }
 
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, Origin)>> {
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Arrival>> {
         let count = self.doors.len();
         for turn in 0..count {
             let place = (self.first + turn) % count;
@@ -137,17 +161,25 @@ impl Listener {
 }
 
 impl Door {
-    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, Origin)>> {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Arrival>> {
         match self {
-            Door::Tcp(listener) => listener.poll_accept(context).map_ok(|(stream, address)| {
-                // An answer is written whole: waiting for more of it only delays it.
-                let _ = stream.set_nodelay(true);
-                (Either::Left(stream), address.into())
-            }),
-            #[cfg(unix)]
-            Door::Socket(socket) => {
-                socket.poll_accept(context).map_ok(|stream| (Either::Right(stream), Origin::Socket))
+            Door::Tcp(listener, tls) => {
+                listener.poll_accept(context).map_ok(|(stream, address)| {
+                    // An answer is written whole: waiting for more of it only delays it.
+                    let _ = stream.set_nodelay(true);
+                    Arrival {
+                        stream: Either::Left(stream),
+                        origin: address.into(),
+                        tls: tls.clone(),
+                    }
+                })
             }
+            #[cfg(unix)]
+            Door::Socket(socket) => socket.poll_accept(context).map_ok(|stream| Arrival {
+                stream: Either::Right(stream),
+                origin: Origin::Socket,
+                tls: None,
+            }),
         }
     }
 }

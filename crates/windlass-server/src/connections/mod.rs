@@ -1,7 +1,7 @@
 //! Connections: how clients are kept from harming each other.
 //!
-//! A client that says nothing, says it too slowly or does not take what it is sent is dropped. One
-//! that comes when there are as many as there may be takes the place of whoever has said nothing
+//! A client that says nothing, says it too slowly or does not take what it is sent is dropped, also
+//! while it shakes hands. One that comes when there are as many as there may be takes the place of whoever has said nothing
 //! for the longest time; if all are busy, it is turned away. What requests mean is decided
 //! elsewhere.
 
@@ -11,6 +11,9 @@ mod protocol;
 #[cfg(unix)]
 mod socket;
 mod stall;
+#[cfg(test)]
+#[cfg(unix)]
+mod tests;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,12 +29,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use tokio::task::JoinSet;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::options::ServerOptions;
+use crate::tls::{PeerCertificate, Tls};
 use crowd::{Crowd, Member};
-use listener::Stream;
+use listener::{Arrival, Stream};
 use stall::StallGuard;
 
 pub use listener::Listener;
@@ -60,7 +65,7 @@ pub(crate) async fn serve(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, origin)) => {
+            Ok(Arrival { stream, origin, tls }) => {
                 let Some(member) = crowd.enter(origin) else { continue };
                 let one = Connection {
                     member,
@@ -70,7 +75,7 @@ pub(crate) async fn serve(
                     head_time_max: options.head_time_max,
                     write_time_max: options.write_time_max,
                 };
-                tasks.spawn(one.serve(stream));
+                tasks.spawn(one.serve(stream, tls));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -99,23 +104,10 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: Stream) {
+    async fn serve(self, stream: Stream, tls: Option<Tls>) {
         let Connection { member, builder, router, ending, head_time_max, write_time_max } = self;
-        let service = {
-            let member = Arc::clone(&member);
-            service_fn(move |mut request: Request<Incoming>| {
-                let busy = member.begin();
-                request.extensions_mut().insert(member.origin());
-                let router = router.clone();
-                async move {
-                    let response = router.oneshot(request.map(Body::new)).await?;
-                    Ok::<_, Infallible>(response.map(|body| busy.during(body, write_time_max)))
-                }
-            })
-        };
-        let stream = TokioIo::new(StallGuard::new(stream, write_time_max));
-        let mut connection = pin!(builder.serve_connection(stream, service));
-        // The first bytes say which HTTP it is. Nobody else watches over them.
+        // The first bytes say which HTTP it is, and those of a handshake come before them. Nobody
+        // else watches over them.
         let silent = async {
             tokio::time::sleep(head_time_max).await;
             if member.has_begun() {
@@ -123,6 +115,46 @@ impl Connection {
             }
         };
         let mut silent = pin!(silent);
+        let stream = StallGuard::new(stream, write_time_max);
+        let (stream, peer) = match tls {
+            None => (Either::Left(stream), None),
+            Some(tls) => {
+                let shaken = tokio::select! {
+                    shaken = tls.accept(stream) => shaken,
+                    () = &mut silent => return,
+                    () = member.displaced() => return,
+                    () = ending.cancelled() => return,
+                };
+                match shaken {
+                    Ok(stream) => {
+                        let certificates = stream.get_ref().1.peer_certificates();
+                        let first = certificates.and_then(|certificates| certificates.first());
+                        let peer = first.map(|certificate| PeerCertificate::read(certificate));
+                        (Either::Right(stream), peer)
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "no handshake");
+                        return;
+                    }
+                }
+            }
+        };
+        let service = {
+            let member = Arc::clone(&member);
+            service_fn(move |mut request: Request<Incoming>| {
+                let busy = member.begin();
+                let router = router.clone();
+                request.extensions_mut().insert(member.origin());
+                if let Some(peer) = &peer {
+                    request.extensions_mut().insert(peer.clone());
+                }
+                async move {
+                    let response = router.oneshot(request.map(Body::new)).await?;
+                    Ok::<_, Infallible>(response.map(|body| busy.during(body, write_time_max)))
+                }
+            })
+        };
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let is_ending = tokio::select! {
             _ = connection.as_mut() => false,
             () = &mut silent => false,

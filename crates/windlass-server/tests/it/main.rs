@@ -1,6 +1,7 @@
 //! The server as clients and workers see it: over TCP and unix sockets.
 
 mod bodies;
+mod certificates;
 mod connections;
 mod contract;
 mod document;
@@ -25,6 +26,7 @@ mod shares;
 mod sockets;
 mod streams;
 mod support;
+mod tls;
 mod tokens;
 mod words;
 mod workers;

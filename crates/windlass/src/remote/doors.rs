@@ -6,7 +6,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
+
+use super::token::Bearer;
+
+/// How a server is spoken to: by a connection, with what says who asks.
+pub(super) type Way = InterceptedService<Channel, Bearer>;
 
 /// Connections to servers, which are made when they are needed and again when they are lost.
 #[derive(Clone)]
@@ -14,6 +20,7 @@ pub(super) struct Doors(Arc<Inner>);
 
 struct Inner {
     channels: Vec<Channel>,
+    bearer: Bearer,
     current: AtomicUsize,
 }
 
@@ -23,9 +30,9 @@ pub(super) struct Door(usize);
 
 impl Doors {
     /// Of at least one server, in any order.
-    pub(super) fn new(mut channels: Vec<Channel>) -> Self {
+    pub(super) fn new(mut channels: Vec<Channel>, bearer: Bearer) -> Self {
         fastrand::shuffle(&mut channels);
-        Doors(Arc::new(Inner { channels, current: AtomicUsize::new(0) }))
+        Doors(Arc::new(Inner { channels, bearer, current: AtomicUsize::new(0) }))
     }
 
     /// Whether there is more than one.
@@ -33,10 +40,16 @@ impl Doors {
         self.0.channels.len() > 1
     }
 
+    /// How often what says who asks has changed.
+    pub(super) fn token_version(&self) -> u64 {
+        self.0.bearer.version()
+    }
+
     /// The server that is used.
-    pub(super) fn current(&self) -> (Door, Channel) {
+    pub(super) fn current(&self) -> (Door, Way) {
         let place = self.0.current.load(Ordering::Relaxed);
-        (Door(place), self.0.channels[place].clone())
+        let channel = self.0.channels[place].clone();
+        (Door(place), InterceptedService::new(channel, self.0.bearer.clone()))
     }
 
     /// A server is of no use: the next one is used, unless someone has turned to it already.
@@ -56,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn the_next_server_is_used_when_one_is_gone_and_each_in_its_turn() {
         let channel = || Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        let doors = Doors::new(vec![channel(), channel(), channel()]);
+        let doors = Doors::new(vec![channel(), channel(), channel()], Bearer::default());
         let (first, _) = doors.current();
         doors.turn_from(first);
         doors.turn_from(first);

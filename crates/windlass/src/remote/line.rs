@@ -2,7 +2,8 @@
 //!
 //! All workers of a process talk on one stream. A request waits for the answer with its number;
 //! when the stream breaks, whoever waits is told that the outcome is unknown, and the next
-//! request opens another stream, on which every worker first introduces itself again.
+//! request opens another stream, on which every worker first introduces itself again. The same
+//! happens when the token has changed: a stream is what it was opened with.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -55,6 +56,8 @@ impl Drop for Line {
 #[derive(Default)]
 struct State {
     stream: Option<Arc<Stream>>,
+    /// How often the token had changed when it was opened.
+    token_version: u64,
     /// What the workers of this process say of themselves.
     workers: HashMap<WorkerId, Arc<v1::Hello>>,
 }
@@ -125,7 +128,13 @@ impl Line {
 
     /// The stream that is open.
     fn open_stream(&self) -> Option<Arc<Stream>> {
-        let stream = self.state().stream.clone()?;
+        let (stream, token_version) = {
+            let state = self.state();
+            (state.stream.clone()?, state.token_version)
+        };
+        if token_version != self.doors.token_version() {
+            self.leave(&stream);
+        }
         // Whoever gave up waiting has not looked.
         self.leave_unable(&stream);
         stream.is_open().then_some(stream)
@@ -151,9 +160,11 @@ impl Line {
 
     /// Opens a stream, on which the workers of this process introduce themselves meanwhile.
     async fn open(self: &Arc<Self>) -> Result<Arc<Stream>, StoreError> {
-        let (door, channel) = self.doors.current();
+        // Before it is said: one that changes meanwhile is said on the next stream.
+        let token_version = self.doors.token_version();
+        let (door, way) = self.doors.current();
         let (stream, outbound) = Stream::new(door, self.over.child_token());
-        let mut client = WorkerServiceClient::new(channel)
+        let mut client = WorkerServiceClient::new(way)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         let inbound = match timeout(OPEN_TIME, client.work(outbound)).await {
@@ -171,6 +182,7 @@ impl Line {
         let hellos = {
             let mut state = self.state();
             state.stream = Some(Arc::clone(&stream));
+            state.token_version = token_version;
             state.workers.clone()
         };
         tokio::spawn(read(Arc::downgrade(self), Arc::clone(&stream), inbound));
@@ -195,12 +207,16 @@ impl Line {
 
     /// Says nothing more on a stream; the next one is to another server.
     fn part(&self, stream: &Arc<Stream>) {
-        stream.parted.cancel();
-        let mut state = self.state();
-        if state.stream.as_ref().is_some_and(|open| Arc::ptr_eq(open, stream)) {
-            state.stream = None;
+        if self.leave(stream) {
             self.doors.turn_from(stream.door);
         }
+    }
+
+    /// Says nothing more on a stream; answers whether it was the one that is talked on.
+    fn leave(&self, stream: &Arc<Stream>) -> bool {
+        stream.parted.cancel();
+        let mut state = self.state();
+        state.stream.take_if(|open| Arc::ptr_eq(open, stream)).is_some()
     }
 }
 

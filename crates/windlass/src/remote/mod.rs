@@ -6,11 +6,14 @@
 mod doors;
 mod line;
 mod link;
+mod options;
 mod programs;
 mod socket;
 mod store;
 mod stream;
+mod token;
 mod tokens;
+mod trust;
 mod watch;
 
 use std::fmt;
@@ -22,15 +25,22 @@ use tonic::{Request, Response, Status};
 use windlass_core::payload::PAYLOAD_BYTES_MAX;
 use windlass_proto::v1::client_service_client::ClientServiceClient;
 
-use self::doors::{Door, Doors};
+use self::doors::{Door, Doors, Way};
 use self::line::Line;
+use self::token::Bearer;
+use self::trust::Trust;
 use self::watch::Watch;
 use crate::engine::Windlass;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Store, StoreError};
 use crate::wire::error_of_status;
 
+pub use self::options::{
+    CA_FILE_VARIABLE, CLIENT_CERT_VARIABLE, CLIENT_KEY_VARIABLE, PLAINTEXT_TOKEN_VARIABLE,
+    RemoteOptions, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE,
+};
 pub use self::socket::{SOCKET_PATH_BYTES_MAX, socket_path};
+pub use self::token::TOKEN_BYTES_MAX;
 
 /// The most bytes of a message, in both directions: the largest payload, and what else is said.
 pub const MESSAGE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (8 << 20);
@@ -59,49 +69,35 @@ pub struct RemoteStore {
 }
 
 impl RemoteStore {
-    /// The store behind the server at this address, such as `http://windlass.example.com:7600` or
+    /// The store behind the server at this address, such as `https://windlass.example.com:7600` or
     /// `unix:/run/windlass.sock`, or behind several with commas between their addresses: one is
-    /// used until it cannot be reached or do anything, then the next. A connection is made with the
-    /// first verb, and whenever it was lost.
+    /// used until it cannot be reached or do anything, then the next. [`RemoteOptions`] say more of
+    /// how they are reached. A connection is made with the first verb, and whenever it was lost.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Argument`] for what is not such an address.
+    /// [`ErrorKind::Argument`] for what is not such an address, for a token or a file that is of no
+    /// use, and for a token that would go to another machine in the clear.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
-        let channel = |url: &str| -> Result<Channel, Error> {
-            let socket = socket_path(url)?;
-            let uri = match socket {
-                // Nobody looks it up: it is whom requests are meant for.
-                Some(_) => Uri::from_static("http://localhost"),
-                None => address(url)?,
-            };
-            let endpoint = Endpoint::from(uri)
-                .connect_timeout(CONNECT_TIMEOUT)
-                .initial_stream_window_size(WINDOW_BYTES)
-                .initial_connection_window_size(4 * WINDOW_BYTES)
-                .http2_keep_alive_interval(KEEP_ALIVE)
-                .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-                .keep_alive_while_idle(true);
-            Ok(match socket {
-                Some(path) => socket::channel(path, &endpoint),
-                None => endpoint.connect_lazy(),
-            })
-        };
-        let channels = url.as_ref().split(',').map(channel).collect::<Result<Vec<_>, _>>()?;
-        Ok(RemoteStore::among(channels))
+    pub fn connect(options: impl Into<RemoteOptions>) -> Result<Self, Error> {
+        let options = options.into();
+        let bearer = options.bearer()?;
+        let mut trust = None;
+        let channels = options.addresses().map(|url| channel(url, &options, &mut trust));
+        let channels = channels.collect::<Result<Vec<_>, _>>()?;
+        Ok(RemoteStore::among(channels, bearer))
     }
 
     /// The store behind the server at the other end of a channel.
     pub fn over(channel: Channel) -> Self {
-        RemoteStore::among(vec![channel])
+        RemoteStore::among(vec![channel], Bearer::default())
     }
 
-    fn among(channels: Vec<Channel>) -> Self {
-        let doors = Doors::new(channels);
+    fn among(channels: Vec<Channel>, bearer: Bearer) -> Self {
+        let doors = Doors::new(channels, bearer);
         let line = Line::new(doors.clone());
         RemoteStore { line, doors, runs: Watch::default(), duties: None }
     }
@@ -120,9 +116,9 @@ impl RemoteStore {
         self.duties.as_ref().ok_or_else(|| StoreError::Conflict(text()))
     }
 
-    fn client(&self) -> (Door, ClientServiceClient<Channel>) {
-        let (door, channel) = self.doors.current();
-        (door, client(channel))
+    fn client(&self) -> (Door, ClientServiceClient<Way>) {
+        let (door, way) = self.doors.current();
+        (door, client(way))
     }
 }
 
@@ -133,8 +129,12 @@ impl Windlass {
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
     /// use windlass::Windlass;
+    /// use windlass::remote::RemoteOptions;
     ///
-    /// let windlass = Windlass::connect_server("http://windlass.example.com:7600")?;
+    /// let near = Windlass::connect_server("http://127.0.0.1:7600")?;
+    /// let options = RemoteOptions::new("https://windlass.example.com:7600")
+    ///     .token_file("/run/secrets/windlass-token");
+    /// let far = Windlass::connect_server(options)?;
     /// # Ok(()) }
     /// ```
     ///
@@ -145,8 +145,8 @@ impl Windlass {
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub fn connect_server(url: impl AsRef<str>) -> Result<Self, Error> {
-        let store = RemoteStore::connect(url)?;
+    pub fn connect_server(options: impl Into<RemoteOptions>) -> Result<Self, Error> {
+        let store = RemoteStore::connect(options)?;
         Ok(Windlass::with_store(Arc::new(store)))
     }
 }
@@ -157,24 +157,59 @@ impl fmt::Debug for RemoteStore {
     }
 }
 
-fn client(channel: Channel) -> ClientServiceClient<Channel> {
-    ClientServiceClient::new(channel)
+fn client(way: Way) -> ClientServiceClient<Way> {
+    ClientServiceClient::new(way)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// A connection to the server at an address, made when it is needed. What all connections by TLS
+/// share is read for the first of them.
+fn channel(
+    url: &str,
+    options: &RemoteOptions,
+    trust: &mut Option<Arc<Trust>>,
+) -> Result<Channel, Error> {
+    let endpoint = |uri: Uri| {
+        Endpoint::from(uri)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(4 * WINDOW_BYTES)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            .keep_alive_while_idle(true)
+    };
+    // Nobody looks it up: another connects.
+    let elsewhere = || endpoint(Uri::from_static("http://localhost"));
+    if let Some(path) = socket_path(url)? {
+        return Ok(socket::channel(path, &elsewhere()));
+    }
+    let uri = address(url)?;
+    options.check_plaintext(&uri)?;
+    if uri.scheme_str() != Some("https") {
+        return Ok(endpoint(uri).connect_lazy());
+    }
+    let trust = match trust {
+        Some(trust) => Arc::clone(trust),
+        None => Arc::clone(trust.insert(Arc::new(options.trust()?))),
+    };
+    // Whom requests are meant for.
+    let endpoint = elsewhere().origin(uri.clone());
+    Ok(trust::channel(&uri, endpoint, trust))
 }
 
 /// The address of a server.
 fn address(url: &str) -> Result<Uri, Error> {
     let wrong = |why: &str| {
         let text = format!(
-            "the address of a server is http://host:port or unix:/path/to.sock, not {url:?}: {why}"
+            "the address of a server is https://host:port, http://host:port or \
+             unix:/path/to.sock, not {url:?}: {why}"
         );
         Error::new(ErrorKind::Argument, text)
     };
     let uri: Uri = url.parse().map_err(|error| wrong(&format!("{error}")))?;
     match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => return Err(wrong("connections are not encrypted yet")),
+        Some("http" | "https") => {}
         Some(other) => return Err(wrong(&format!("it begins with {other}://"))),
         None => return Err(wrong("it does not begin with http://")),
     }
@@ -230,7 +265,6 @@ mod tests {
         let cases = [
             ("", "empty"),
             ("localhost:7600", "does not begin with http://"),
-            ("https://localhost:7600", "not encrypted"),
             ("postgres://localhost", "begins with postgres://"),
             ("http://", ""),
             ("http://someone@localhost", "has a user"),
@@ -244,7 +278,7 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(&format!("{url:?}")) && text.contains(why), "{text}");
         }
-        for url in ["http://localhost:7600", "http://[::1]:7070/", "http://windlass.example.com"] {
+        for url in ["http://localhost:7600", "http://[::1]:7070/", "https://windlass.example.com"] {
             address(url).expect(url);
         }
     }

@@ -216,7 +216,7 @@ mod tests {
 
     fn door() -> Door {
         let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        Doors::new(vec![channel]).current().0
+        Doors::new(vec![channel], Default::default()).current().0
     }
 
     fn claim() -> Request {

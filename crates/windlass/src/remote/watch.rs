@@ -68,8 +68,8 @@ impl Shared {
 
     /// Passes hints on until the call breaks.
     async fn pass_on(&self, doors: &Doors, backoff: &mut Backoff) {
-        let (door, channel) = doors.current();
-        let call = client(channel).watch_runs(v1::WatchRunsRequest {}).await;
+        let (door, way) = doors.current();
+        let call = client(way).watch_runs(v1::WatchRunsRequest {}).await;
         let Ok(mut hints) = call.map(tonic::Response::into_inner) else {
             doors.turn_from(door);
             return;

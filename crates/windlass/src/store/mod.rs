@@ -153,6 +153,26 @@ impl StoreError {
         if let StoreError::Limited { retry_after, .. } = self { Some(*retry_after) } else { None }
     }
 
+    /// Whether someone must mend what whoever asks may do: the same request may succeed then.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            StoreError::Forbidden(_) | StoreError::Unauthenticated(_) => true,
+            StoreError::NotFound(_)
+            | StoreError::Conflict(_)
+            | StoreError::LeaseLost(_)
+            | StoreError::TermOver { .. }
+            | StoreError::Limited { .. }
+            | StoreError::Unavailable(_)
+            | StoreError::Corrupt(_) => false,
+        }
+    }
+
+    /// Whether a worker goes on asking: the store may come back, and someone may mend the rights of
+    /// the worker.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.is_retryable() || self.is_refusal()
+    }
+
     /// Whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -456,6 +456,7 @@ impl WorkerBuilder {
 /// Declares schedules, and tries again while the store is away.
 async fn declare(store: Arc<dyn Store>, declared: Declared, shutdown: CancellationToken) {
     let mut backoff = Backoff::default();
+    let mut is_told = false;
     loop {
         let answer = tokio::select! {
             biased;
@@ -463,12 +464,17 @@ async fn declare(store: Arc<dyn Store>, declared: Declared, shutdown: Cancellati
             answer = declared.declare(&*store) => answer,
         };
         let Err(error) = answer else { return };
-        if !error.is_retryable() {
+        // Someone may mend the token.
+        let is_refused = matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::Unauthenticated);
+        if !error.is_retryable() && !is_refused {
             tracing::error!(%error, "schedules were not declared");
             return;
         }
         let pause = backoff.next_pause();
-        tracing::warn!(%error, ?pause, "schedules could not be declared");
+        match is_refused && std::mem::replace(&mut is_told, is_refused) {
+            false => tracing::warn!(%error, ?pause, "schedules could not be declared"),
+            true => tracing::debug!(%error, ?pause, "schedules could not be declared"),
+        }
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,

@@ -20,6 +20,7 @@ mod hooks;
 mod host;
 mod outbox;
 mod pulse;
+mod refusals;
 mod session;
 #[cfg(unix)]
 mod signals;

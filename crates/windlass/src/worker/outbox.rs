@@ -13,6 +13,7 @@ use windlass_core::{ClaimSeq, Decision, Failure, FailureCode, TaskName, WorkerId
 
 use super::call::{Pending, limited};
 use super::held::HeldTasks;
+use super::refusals::Refusals;
 use super::{Parts, Point};
 use crate::backoff::Backoff;
 use crate::store::{
@@ -40,6 +41,7 @@ pub(super) struct Outbox {
     flush_max: usize,
     pub(super) flush_at: Instant,
     backoff: Backoff,
+    refusals: Refusals,
 }
 
 /// A flush that is under way.
@@ -81,6 +83,7 @@ impl Outbox {
             flush_max: BATCH_MAX,
             flush_at: now,
             backoff: Backoff::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -216,12 +219,18 @@ impl Outbox {
         match answers {
             Ok(answers) => {
                 self.backoff.reset();
+                self.refusals.reset();
                 self.flush_max = (self.flush_max * 2).min(BATCH_MAX);
                 self.take_answers(batch, answers, held)
             }
-            Err(error) if error.is_retryable() => {
+            // What was done is not given up for a token that someone may mend: until then the store
+            // takes it back when the lease runs out, and the fences judge it.
+            Err(error) if error.may_pass() => {
                 let pause = self.backoff.next_pause().mul_f64(1.0 - jitter / 4.0);
-                tracing::warn!(%error, ?pause, "flush failed");
+                match self.refusals.is_old(&error) {
+                    false => tracing::warn!(%error, ?pause, "flush failed"),
+                    true => tracing::debug!(%error, ?pause, "flush failed"),
+                }
                 self.flush_at = Instant::now() + pause;
                 self.flush_max = (batch.len() / 2).max(1);
                 match batch {

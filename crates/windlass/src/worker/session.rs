@@ -21,6 +21,7 @@ use super::call::{Call, answer, limited};
 use super::drain::Drain;
 use super::held::{HeldTask, HeldTasks};
 use super::outbox::{Flushed, Outbox};
+use super::refusals::Refusals;
 use super::{Config, Gathers, Parts, attempt};
 use crate::backoff::Backoff;
 use crate::context::Attempt;
@@ -81,6 +82,9 @@ pub(crate) struct Session {
     /// How long the last pause was that a claim which found too little was followed by.
     poll_pause: Duration,
     claim_backoff: Backoff,
+    /// What claims and heartbeats were refused for.
+    claim_refusals: Refusals,
+    beat_refusals: Refusals,
 
     /// What tells others that this worker drains.
     drain_note: Call<Result<(), StoreError>>,
@@ -138,6 +142,8 @@ impl Session {
             is_polling: false,
             poll_pause: Duration::ZERO,
             claim_backoff: Backoff::default(),
+            claim_refusals: Refusals::default(),
+            beat_refusals: Refusals::default(),
             drain_note: None,
             sign_at,
             beat: None,
@@ -201,7 +207,8 @@ impl Session {
         }
     }
 
-    /// Introduces the worker; `false` if it was drained before that succeeded.
+    /// Introduces the worker; `false` if it was drained before that succeeded. One that is refused
+    /// for what it says it is goes on asking: someone may mend its token.
     async fn join(&mut self) -> Result<bool, Error> {
         let definitions = self.parts.registrations.values().filter(|one| !one.definition.is_undo());
         let mut hello = Hello {
@@ -212,7 +219,7 @@ impl Session {
             definitions: definitions.map(|r| Arc::clone(&r.definition)).collect(),
             info: self.config.info.clone(),
         };
-        let mut backoff = Backoff::default();
+        let (mut backoff, mut refusals) = (Backoff::default(), Refusals::default());
         self.parts.pulse.joins();
         loop {
             self.parts.pulse.turn(self.held.len());
@@ -236,10 +243,14 @@ impl Session {
                     hello.worker = self.worker;
                     Duration::ZERO
                 }
-                Err(error) if !error.is_retryable() => return Err(error.into()),
+                Err(error) if !error.may_pass() => return Err(error.into()),
                 Err(error) => {
                     let pause = backoff.next_pause();
-                    tracing::warn!(%error, ?pause, "could not join");
+                    match (error.is_refusal(), refusals.is_old(&error)) {
+                        (false, _) => tracing::warn!(%error, ?pause, "could not join"),
+                        (true, false) => tracing::error!(%error, "refused; it goes on asking"),
+                        (true, true) => tracing::debug!(%error, ?pause, "refused again"),
+                    }
                     pause
                 }
             };
@@ -528,13 +539,17 @@ impl Session {
         match answer {
             Ok(answer) => {
                 self.renew(self.beat_began);
+                self.beat_refusals.reset();
                 self.lost_claim = self.lost_claim.filter(|lost| *lost > self.beat_settles);
                 self.held.lose(&answer.lost);
                 None
             }
             Err(error @ StoreError::LeaseLost(_)) => Some(error),
             Err(error) => {
-                tracing::warn!(%error, "heartbeat failed");
+                match self.beat_refusals.is_old(&error) {
+                    false => tracing::warn!(%error, "heartbeat failed"),
+                    true => tracing::debug!(%error, "heartbeat failed"),
+                }
                 self.held.put_back(notes);
                 self.beat_at = Instant::now() + self.config.lease / 10;
                 None

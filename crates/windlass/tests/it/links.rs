@@ -22,6 +22,8 @@ enum Mood {
     Sound,
     /// Every call fails, and nothing is applied.
     Cut,
+    /// Nobody knows who asks, and nothing is applied.
+    Refusing,
     /// Calls of this verb never answer.
     Hangs(Verb),
     /// The next call of this verb is answered late, though within the limit.
@@ -58,6 +60,8 @@ struct MoodyLink {
     mood: Mutex<Mood>,
     /// How many claims gave something.
     claims: AtomicUsize,
+    /// How many calls were refused.
+    refused: AtomicUsize,
 }
 
 impl MoodyLink {
@@ -72,6 +76,10 @@ impl MoodyLink {
     async fn pass(&self, verb: Option<Verb>) -> Result<(), StoreError> {
         match (self.mood(), verb) {
             (Mood::Cut, _) => Err(StoreError::Unavailable("cut".to_owned())),
+            (Mood::Refusing, _) => {
+                self.refused.fetch_add(1, Ordering::SeqCst);
+                Err(StoreError::Unauthenticated("the token has expired".to_owned()))
+            }
             (Mood::Hangs(hangs), Some(verb)) if hangs == verb => std::future::pending().await,
             _ => Ok(()),
         }
@@ -153,6 +161,7 @@ impl WorkerLink for MoodyLink {
             }
             Mood::Sound
             | Mood::Cut
+            | Mood::Refusing
             | Mood::Hangs(_)
             | Mood::Slow(_)
             | Mood::Twice
@@ -249,7 +258,8 @@ impl WorkerLink for MoodyLink {
 fn moody(mood: Mood) -> (Windlass, Arc<MoodyLink>) {
     let store = Arc::new(MemoryStore::new());
     let windlass = Windlass::with_store(store.clone());
-    (windlass, Arc::new(MoodyLink { store, mood: Mutex::new(mood), claims: AtomicUsize::new(0) }))
+    let (mood, claims, refused) = (Mutex::new(mood), AtomicUsize::new(0), AtomicUsize::new(0));
+    (windlass, Arc::new(MoodyLink { store, mood, claims, refused }))
 }
 
 /// A workflow of one task with two attempts that takes a time and echoes its input.
@@ -344,6 +354,39 @@ async fn a_store_that_refuses_every_outcome_costs_attempts_and_does_not_strand_t
     assert_eq!(run.wait_timeout(600 * SECOND).await.unwrap().state, RunState::Failed);
     let expected = ["queued", "started", "lease_expired", "started", "lease_expired"];
     assert_eq!(words(&run).await, expected);
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_refused_asks_now_and_then_until_someone_mends_its_token() {
+    let (windlass, link) = moody(Mood::Refusing);
+    let echo = echo(SECOND);
+    let worker = windlass.worker().register(&echo).through(link.clone()).spawn().unwrap();
+    let run = windlass.start(&echo, String::new()).await.unwrap();
+    tokio::time::sleep(600 * SECOND).await;
+    let refused = link.refused.load(Ordering::SeqCst);
+    assert!((100..200).contains(&refused), "every few seconds, not {refused} times");
+    link.set(Mood::Sound);
+    assert_eq!(run.wait_timeout(60 * SECOND).await.unwrap().state, RunState::Succeeded);
+    worker.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_refused_worker_has_done_is_told_once_its_token_is_mended() {
+    let (windlass, link) = moody(Mood::Sound);
+    let echo = echo(3 * SECOND);
+    let worker = windlass.worker().register(&echo).lease(60 * SECOND);
+    let worker = worker.through(link.clone()).spawn().unwrap();
+    let run = windlass.start(&echo, String::new()).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    link.set(Mood::Refusing);
+    tokio::time::sleep(30 * SECOND).await;
+    assert_eq!(words(&run).await, ["queued", "started"], "nothing was told");
+    let refused = link.refused.load(Ordering::SeqCst);
+    assert!((5..60).contains(&refused), "every few seconds, not {refused} times");
+    link.set(Mood::Sound);
+    assert_eq!(run.wait_timeout(60 * SECOND).await.unwrap().state, RunState::Succeeded);
+    assert_eq!(words(&run).await, ["queued", "started", "succeeded"], "by the first attempt");
     worker.drain().await.unwrap();
 }
 

@@ -8,6 +8,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
 use super::tls::{Tls, Verify};
+use crate::pem::CertificateFiles;
 use crate::{Error, ErrorKind};
 
 /// How long a connection may be silent before the network is asked whether the server
@@ -30,13 +31,15 @@ impl Target {
     pub(super) fn parse(url: &str) -> Result<Target, Error> {
         let address = Address::split(url)?;
         let mut mode = "prefer".to_owned();
-        let mut root = None;
+        let (mut root, mut certificate, mut key) = (None, None, None);
         let mut passed = Vec::new();
         for pair in address.query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
                 "sslmode" => mode = decode(name, value)?,
                 "sslrootcert" => root = Some(decode(name, value)?),
+                "sslcert" => certificate = Some(decode(name, value)?),
+                "sslkey" => key = Some(decode(name, value)?),
                 name if PASSED_ON.contains(&name) => passed.push((name, pair)),
                 name => return Err(refuse(unknown_option(name))),
             }
@@ -55,7 +58,16 @@ impl Target {
             ssl_mode = SslMode::Disable;
         }
         config.ssl_mode(ssl_mode);
-        let tls = Tls::new(verify, root.as_deref(), ssl_mode != SslMode::Disable)?;
+        let shown = match (certificate, key) {
+            (Some(certificate), Some(key)) => {
+                Some(CertificateFiles { certificate: certificate.into(), key: key.into() })
+            }
+            (None, None) => None,
+            (Some(_), None) => return Err(refuse("sslcert is said without its sslkey")),
+            (None, Some(_)) => return Err(refuse("sslkey is said without its sslcert")),
+        };
+        let is_used = ssl_mode != SslMode::Disable;
+        let tls = Tls::new(verify, root.as_deref(), shown.as_ref(), is_used)?;
         Ok(Target { config, tls })
     }
 
@@ -80,8 +92,7 @@ impl Target {
     }
 }
 
-/// The options of an address that are passed on. Those of client certificates are not
-/// among them.
+/// The options of an address that are passed on.
 const PASSED_ON: [&str; 18] = [
     "user",
     "password",
@@ -216,10 +227,13 @@ mod tests {
             ("postgres://u:SEC@RET@h/d", "write it as %40"),
             ("postgres://u:SECRET@h:port/d", "invalid value for option `port`"),
             ("postgres://u:SECRET@h/d?sslmode=allow", "sslmode is \"allow\", it must be"),
-            ("postgres://u:SECRET@h/d?sslcert=x", "an option \"sslcert\", which is not known"),
+            ("postgres://u:SECRET@h/d?sslcrl=x", "an option \"sslcrl\", which is not known"),
+            ("postgres://u:SECRET@h/d?sslcert=x", "sslcert is said without its sslkey"),
+            ("postgres://u:SECRET@h/d?sslkey=x", "sslkey is said without its sslcert"),
+            ("postgres://u:SECRET@h/d?sslcert=/no/c&sslkey=/no/k", "sslcert: file \"/no/c\""),
             ("postgres://u:SECRET@h/d?SECRET=x", "has an option that is not known"),
             ("postgres://u@h/d?password=SECRET&keepalives=x", "`keepalives`"),
-            ("postgres://h/d?sslmode=verify-full&sslrootcert=/no/file", "sslrootcert \"/no/file\""),
+            ("postgres://h/d?sslmode=verify-full&sslrootcert=/no/f", "sslrootcert: file \"/no/f\""),
         ];
         for (url, wanted) in cases {
             let Err(error) = Target::parse(url) else { panic!("{url} was taken") };

@@ -73,8 +73,10 @@ impl PostgresOptions {
     ///
     /// After a `?` come options as libpq has them, of which these decide about TLS:
     /// `sslmode` (`disable`, `prefer`, `require`, `verify-ca`, `verify-full`; `prefer` if
-    /// not said) and `sslrootcert` (a file of certificates in PEM; the authorities that
-    /// the machine trusts if not said). Only the two `verify` modes keep out a server
+    /// not said), `sslrootcert` (a file of certificates in PEM; the authorities that
+    /// the machine trusts if not said), and `sslcert` with `sslkey` (the files of a certificate
+    /// and its key in PEM, which are shown to a server that asks; the key is for its owner alone,
+    /// or root's and for its group). Only the two `verify` modes keep out a server
     /// that pretends to be another. The address is looked at when it is used.
     pub fn new(url: impl Into<String>) -> Self {
         PostgresOptions {

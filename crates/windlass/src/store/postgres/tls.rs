@@ -1,16 +1,17 @@
 //! Encrypted connections, by rustls.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::pem::{self, CertificateFiles, PemError, PemFile, Privacy};
 use crate::{Error, ErrorKind};
 
 /// What of a server's certificate is checked.
@@ -29,8 +30,14 @@ pub(super) enum Verify {
 pub(super) struct Tls(pub(super) MakeRustlsConnect);
 
 impl Tls {
-    /// Reads the authorities, from a file or those of the machine, if they are needed.
-    pub(super) fn new(verify: Verify, root: Option<&str>, is_used: bool) -> Result<Tls, Error> {
+    /// Reads the authorities, from a file or those of the machine, and the certificate that is
+    /// shown to a server that asks for one, if they are needed.
+    pub(super) fn new(
+        verify: Verify,
+        root: Option<&str>,
+        shown: Option<&CertificateFiles>,
+        is_used: bool,
+    ) -> Result<Tls, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verify = if is_used { verify } else { Verify::Nothing };
         let verifier: Arc<dyn ServerCertVerifier> = match verify {
@@ -43,51 +50,42 @@ impl Tls {
                 let authorities = Arc::new(authorities(root)?);
                 WebPkiServerVerifier::builder_with_provider(authorities, provider.clone())
                     .build()
-                    .map_err(|error| refuse(root, &error.to_string()))?
+                    .map_err(|error| refuse("sslrootcert", error))?
             }
         };
-        let config = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| refuse(root, &error.to_string()))?
+            .map_err(|error| refuse("sslmode", error))?
             .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
+            .with_custom_certificate_verifier(verifier);
+        let config = match shown.filter(|_| is_used) {
+            None => builder.with_no_client_auth(),
+            Some(CertificateFiles { certificate, key }) => {
+                let unfit = |error: PemError| refuse("sslcert", error);
+                let certificate = PemFile::read(certificate).map_err(unfit)?;
+                let certificates = certificate.certificates().map_err(unfit)?;
+                let key = PemFile::read_private(key, Privacy::Owner).and_then(|file| file.key());
+                let key = key.map_err(|error| refuse("sslkey", error))?;
+                builder
+                    .with_client_auth_cert(certificates, key)
+                    .map_err(|error| unfit(certificate.refuse(error.to_string())))?
+            }
+        };
         Ok(Tls(MakeRustlsConnect::new(config)))
     }
 }
 
-fn refuse(root: Option<&str>, why: &str) -> Error {
-    let text = match root {
-        Some(path) => format!("sslrootcert {path:?} cannot be used: {why}"),
-        None => format!("the authorities that this machine trusts cannot be used: {why}"),
-    };
-    Error::new(ErrorKind::Argument, text)
+fn refuse(option: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Argument, format!("{option}: {why}"))
 }
 
 fn authorities(root: Option<&str>) -> Result<RootCertStore, Error> {
-    let mut store = RootCertStore::empty();
-    match root {
+    let read = match root {
         // The word of libpq for the authorities of the machine.
-        None | Some("system") => {
-            let found = rustls_native_certs::load_native_certs();
-            store.add_parsable_certificates(found.certs);
-            if let (true, Some(error)) = (store.is_empty(), found.errors.first()) {
-                return Err(refuse(None, &error.to_string()));
-            }
-        }
-        Some(path) => {
-            let certificates = CertificateDer::pem_file_iter(path)
-                .map_err(|error| refuse(root, &error.to_string()))?;
-            for certificate in certificates {
-                let certificate = certificate.map_err(|error| refuse(root, &error.to_string()))?;
-                store.add(certificate).map_err(|error| refuse(root, &error.to_string()))?;
-            }
-        }
-    }
-    if store.is_empty() {
-        return Err(refuse(root, "there are none"));
-    }
-    Ok(store)
+        None | Some("system") => pem::authorities_of_machine(),
+        Some(path) => PemFile::read(Path::new(path)).and_then(|file| file.authorities()),
+    };
+    read.map_err(|error| refuse("sslrootcert", error))
 }
 
 /// Looks at less of a certificate than the usual: not at the host, and without

@@ -78,6 +78,7 @@ impl Session {
         match claimed {
             Ok(claimed) => {
                 self.claim_backoff.reset();
+                self.claim_refusals.reset();
                 self.claim_max = (self.claim_max * 2).min(CLAIM_MAX);
                 let is_full = claimed.len() == self.claim_limit;
                 let pause = self.poll_pause(claimed.is_empty());
@@ -100,7 +101,10 @@ impl Session {
             Err(error) => {
                 let pause = self.claim_backoff.next_pause();
                 self.claim_max = (self.claim_limit / 2).max(1);
-                tracing::warn!(%error, ?pause, "claim failed");
+                match self.claim_refusals.is_old(&error) {
+                    false => tracing::warn!(%error, ?pause, "claim failed"),
+                    true => tracing::debug!(%error, ?pause, "claim failed"),
+                }
                 self.look_at = now + self.jittered(pause);
                 self.lost_claim = Some(self.claim_seq);
                 self.beat_at = now;
