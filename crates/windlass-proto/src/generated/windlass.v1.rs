@@ -3782,7 +3782,6 @@ pub enum Action {
     BackfillSchedule = 13,
     /// Deletes a schedule.
     DeleteSchedule = 14,
-<<<<<<< HEAD
     /// Makes a workflow known, or another of it.
     RegisterWorkflow = 15,
     /// Sends a signal to a run.
@@ -3801,12 +3800,6 @@ pub enum Action {
     SetQuota = 22,
     /// Lets a tenant have what all others may have.
     ClearQuota = 23,
-=======
-    /// Sets a quota.
-    SetQuota = 30,
-    /// Deletes a quota.
-    ClearQuota = 31,
->>>>>>> shares
 }
 impl Action {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -3830,7 +3823,6 @@ impl Action {
             Self::TriggerSchedule => "ACTION_TRIGGER_SCHEDULE",
             Self::BackfillSchedule => "ACTION_BACKFILL_SCHEDULE",
             Self::DeleteSchedule => "ACTION_DELETE_SCHEDULE",
-<<<<<<< HEAD
             Self::RegisterWorkflow => "ACTION_REGISTER_WORKFLOW",
             Self::SignalRun => "ACTION_SIGNAL_RUN",
             Self::SignalKey => "ACTION_SIGNAL_KEY",
@@ -3838,8 +3830,6 @@ impl Action {
             Self::ForgetDuty => "ACTION_FORGET_DUTY",
             Self::CreateToken => "ACTION_CREATE_TOKEN",
             Self::RevokeToken => "ACTION_REVOKE_TOKEN",
-=======
->>>>>>> shares
             Self::SetQuota => "ACTION_SET_QUOTA",
             Self::ClearQuota => "ACTION_CLEAR_QUOTA",
         }
@@ -3862,7 +3852,6 @@ impl Action {
             "ACTION_TRIGGER_SCHEDULE" => Some(Self::TriggerSchedule),
             "ACTION_BACKFILL_SCHEDULE" => Some(Self::BackfillSchedule),
             "ACTION_DELETE_SCHEDULE" => Some(Self::DeleteSchedule),
-<<<<<<< HEAD
             "ACTION_REGISTER_WORKFLOW" => Some(Self::RegisterWorkflow),
             "ACTION_SIGNAL_RUN" => Some(Self::SignalRun),
             "ACTION_SIGNAL_KEY" => Some(Self::SignalKey),
@@ -3913,10 +3902,6 @@ impl Role {
             "ROLE_WORKER" => Some(Self::Worker),
             "ROLE_OPERATOR" => Some(Self::Operator),
             "ROLE_ADMIN" => Some(Self::Admin),
-=======
-            "ACTION_SET_QUOTA" => Some(Self::SetQuota),
-            "ACTION_CLEAR_QUOTA" => Some(Self::ClearQuota),
->>>>>>> shares
             _ => None,
         }
     }
