@@ -39,6 +39,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..))]
     connections: u16,
 
+    /// The role of the database behind which what one tenant reads is read, so that PostgreSQL itself
+    /// shows it no others' rows; `windlass migrate --grants` makes it. Without, there is no such
+    /// second wall.
+    #[arg(long, value_name = "ROLE")]
+    api_role: Option<String>,
+
     /// Leave the background duties to other processes.
     #[arg(long)]
     no_duties: bool,
@@ -54,7 +60,10 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     }
     let _telemetry = log_as("windlass-server")?;
     let mut signals = Signals::new()?;
-    let options = session.database("serve")?.max_connections(arguments.connections.into());
+    let mut options = session.database("serve")?.max_connections(arguments.connections.into());
+    if let Some(role) = arguments.api_role {
+        options = options.api_role(role);
+    }
     let windlass = Windlass::connect(options).await?;
     let mut options = ServerOptions::new(Access::insecure_dev());
     options.host_names = arguments.host_name;
