@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use windlass::store::postgres::{
-    Migrated, Plan, PlannedMigration, PlannedStatement, migrate, plan,
+    Migrated, Plan, PlannedMigration, PlannedStatement, Roles, grants, migrate, plan,
 };
 
+use crate::failure::usage;
 use crate::session::Session;
 use crate::text::count;
 
@@ -17,10 +18,34 @@ pub(crate) struct Arguments {
     /// nothing.
     #[arg(long)]
     plan: bool,
+
+    /// Print the SQL that makes the roles of the database and gives each what it needs, for psql, and
+    /// change nothing. No database is asked.
+    #[arg(long, conflicts_with = "plan")]
+    grants: bool,
+
+    /// The role that owns the schema and migrates.
+    #[arg(long, value_name = "ROLE", default_value = "windlass_owner", requires = "grants")]
+    migration_role: String,
+
+    /// The role that servers and programs connect as.
+    #[arg(long, value_name = "ROLE", default_value = "windlass_engine", requires = "grants")]
+    engine_role: String,
+
+    /// The role behind which tenants read, see `windlass serve --api-role`.
+    #[arg(long, value_name = "ROLE", default_value = "windlass_api", requires = "grants")]
+    api_role: String,
 }
 
 /// Migrates, or plans to, and says what is done.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<ExitCode> {
+    if arguments.grants {
+        let Arguments { migration_role, engine_role, api_role, .. } = arguments;
+        let roles = Roles { migration: migration_role, engine: engine_role, api: api_role };
+        let sql = grants(&roles).map_err(usage)?;
+        session.tell(|| json!({ "sql": sql }), || sql.clone())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let options = session.database("migrate")?;
     // Not written bit by bit: whoever stops reading does not stop a migration.
     if arguments.plan {

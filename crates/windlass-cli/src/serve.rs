@@ -56,6 +56,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(1..=100))]
     address_share: u8,
 
+    /// The role of the database behind which what one tenant reads is read, so that PostgreSQL itself
+    /// shows it no others' rows; `windlass migrate --grants` makes it. Without, there is no such
+    /// second wall.
+    #[arg(long, value_name = "ROLE")]
+    api_role: Option<String>,
+
     /// Leave the background duties to other processes.
     #[arg(long)]
     no_duties: bool,
@@ -65,7 +71,10 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<ExitCode> {
     let _telemetry = log_as("windlass-server")?;
     let mut signals = Signals::new()?;
-    let database = session.database("serve")?.max_connections(arguments.connections.into());
+    let mut database = session.database("serve")?.max_connections(arguments.connections.into());
+    if let Some(role) = arguments.api_role {
+        database = database.api_role(role);
+    }
     let access = match arguments.insecure_dev {
         true => Access::insecure_dev(),
         false => Access::tokens(),

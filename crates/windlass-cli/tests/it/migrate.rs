@@ -104,6 +104,35 @@ async fn a_database_is_migrated_once_and_its_errors_have_codes() {
 }
 
 #[tokio::test]
+async fn what_is_printed_makes_roles_that_work_and_none_of_them_is_more_than_it_must_be() {
+    let place = Place::new();
+    let server = start(&place).await;
+    let client = connect(&server).await;
+    let printed = windlass(&["migrate", "--grants", "--engine-role", "shop_engine"]);
+    assert!(printed.status.success(), "{printed:?}");
+    let sql = text(&printed.stdout);
+    // Before there is a schema, and after.
+    client.batch_execute(&sql).await.unwrap();
+    let as_role = |role: &str| server.url().replacen("windlass@", &format!("{role}@"), 1);
+    let migrated = migrate(&as_role("windlass_owner"), &[]);
+    assert!(migrated.status.success(), "{migrated:?}");
+    client.batch_execute(&sql).await.unwrap();
+    client.batch_execute(&sql).await.unwrap();
+    let runs = windlass(&["runs", "list", "--database-url", &as_role("shop_engine")]);
+    assert!(runs.status.success(), "{runs:?}");
+    // The engine changes no schema.
+    let refused = migrate(&as_role("shop_engine"), &["--plan"]);
+    assert!(refused.status.success(), "there is nothing to do: {refused:?}");
+    let roles = "select count(*) from pg_roles where rolname in
+        ('windlass_owner', 'shop_engine', 'windlass_api')
+        and not (rolsuper or rolcreaterole or rolcreatedb or rolbypassrls)";
+    assert_eq!(client.query_one(roles, &[]).await.unwrap().get::<_, i64>(0), 3);
+    let wrong = windlass(&["migrate", "--grants", "--api-role", "x; drop"]);
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    assert_line(&text(&wrong.stderr), &["\"x; drop\"", "API role"]);
+}
+
+#[tokio::test]
 async fn a_standby_is_called_that_and_can_be_planned_for_and_audited() {
     let place = Place::new();
     let options = EmbeddedOptions::new(place.directory()).durable(false);

@@ -112,7 +112,7 @@ async fn batches_over_http_are_judged_one_by_one() {
     let start = json!({ "workflow": "w", "tenant": "acme" });
     let answer = server.post("/v1/run-batches", json!({ "runs": vec![start; 3] })).await.ok(200);
     let codes: Vec<&Value> =
-        answer["runs"].as_array().unwrap().iter().map(|one| &one["code"]).collect();
+        answer["runs"].as_array().unwrap().iter().map(|one| &one["problem"]["code"]).collect();
     assert_eq!(codes, [&Value::Null, &Value::Null, &json!("WL-0016")]);
 }
 
@@ -151,7 +151,8 @@ async fn a_value_beyond_a_quota_is_too_large_whoever_sends_it() {
     let body = json!({ "name": "n", "value": "x".repeat(9) });
     server.post(&path, body).await.problem(413, "WL-0003");
     let cadence = json!({ "every": { "interval_ms": 60_000 } });
-    let schedule = json!({ "workflow": "w", "cadence": cadence, "input": "x".repeat(9) });
+    let schedule =
+        json!({ "workflow": "w", "version": 1, "cadence": cadence, "input": "x".repeat(9) });
     let answer = server.put("/v1/schedules/s?tenant=acme", schedule).await;
     assert!(answer.status == 413, "{answer:?}");
     let signal = NewKeySignal {
@@ -186,7 +187,7 @@ async fn bytes_beyond_a_rate_are_told_when_to_come_again() {
 async fn one_schedule_too_many_is_refused_and_those_there_may_be_changed() {
     let server = server().await;
     server.quota(json!({ "tenant": "acme", "schedules_max": 2 })).await;
-    let schedule = |every: u64| json!({ "workflow": "w", "cadence": { "every": { "interval_ms": every } } });
+    let schedule = |every: u64| json!({ "workflow": "w", "version": 1, "cadence": { "every": { "interval_ms": every } } });
     for name in ["one", "two"] {
         server.put(&format!("/v1/schedules/{name}?tenant=acme"), schedule(60_000)).await.ok(200);
     }

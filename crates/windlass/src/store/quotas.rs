@@ -10,7 +10,7 @@ use windlass_core::Tenant;
 use super::StoreError;
 
 /// The most quotas.
-pub const QUOTAS_MAX: usize = 10_000;
+pub const QUOTAS_MAX: usize = 1_000;
 
 /// The largest number in a quota.
 pub const QUOTA_MAX: u32 = 1_000_000_000;

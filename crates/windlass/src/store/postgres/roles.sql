@@ -84,12 +84,13 @@ begin
     grant usage on schema windlass to {engine};
     grant select, insert, update, delete on all tables in schema windlass to {engine};
     revoke insert, update, delete on windlass.migrations from {engine};
-    grant usage on all sequences in schema windlass to {engine};
+    -- What was staged is told by how far its numbers are, which is read.
+    grant usage, select on all sequences in schema windlass to {engine};
     grant execute on all functions in schema windlass to {engine};
     alter default privileges for role {owner} in schema windlass
         grant select, insert, update, delete on tables to {engine};
     alter default privileges for role {owner} in schema windlass
-        grant usage on sequences to {engine};
+        grant usage, select on sequences to {engine};
     alter default privileges for role {owner} in schema windlass
         grant execute on functions to {engine};
 

@@ -75,6 +75,12 @@ impl ScopedStore {
         ScopedStore { reads: Arc::clone(&store), ..ScopedStore::new(store, tenant) }
     }
 
+    /// The same without either, to see that the tests of both can fail.
+    #[cfg(feature = "planted-bugs")]
+    pub fn without_walls(store: Arc<dyn Store>, tenant: Tenant) -> Self {
+        ScopedStore { is_guarded: false, ..ScopedStore::without_wall(store, tenant) }
+    }
+
     /// Whose it is.
     pub fn tenant(&self) -> &Tenant {
         &self.tenant

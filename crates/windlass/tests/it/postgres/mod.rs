@@ -42,6 +42,7 @@ mod tls;
 mod transactional;
 mod upgrades;
 mod views;
+mod walls;
 mod warnings;
 mod why;
 

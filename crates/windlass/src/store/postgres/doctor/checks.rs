@@ -77,6 +77,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::of_server(include_str!("sql/server_notify.sql")),
     Check::of_schema(include_str!("sql/tables_vacuum.sql")),
     Check::of_schema(include_str!("sql/tables_bloat.sql")),
+    Check::of_schema(include_str!("sql/tables_walls.sql")),
     Check::of_schema(include_str!("sql/engine_leaders.sql")),
     Check::of_schema(include_str!("sql/engine_leases.sql")),
     Check::of_schema(include_str!("sql/engine_workers.sql")),

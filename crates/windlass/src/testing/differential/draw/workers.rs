@@ -8,7 +8,6 @@ use super::super::dice::Dice;
 use super::super::known::{Known, KnownWorker};
 use super::super::verb::Verb;
 use super::any_payload;
-use super::runs::any_tenant;
 use super::workflows::{QUEUES, WORKFLOWS, any_handlers, any_queues, definition, other_shape};
 use crate::store::{BATCH_MAX, ClaimRequest, Heartbeat, Held, Hello, ProgressNote, WorkerInfo};
 
@@ -89,7 +88,7 @@ pub(super) fn claim(dice: &mut Dice, known: &Known) -> Option<Verb> {
         handlers: any_handlers(dice),
         limit,
         is_poll: limit % 2 == 0,
-        tenant: dice.chance(15).then(|| any_tenant(dice)),
+        tenant: None,
     }))
 }
 
