@@ -15,6 +15,7 @@ mod doctor;
 mod duties;
 mod events;
 mod failure;
+mod keys;
 mod leaders;
 mod log;
 mod migrate;
@@ -83,6 +84,9 @@ enum Command {
     #[command(flatten)]
     Connected(commands::Command),
 
+    /// Make keys to seal payloads with.
+    Keys(keys::Arguments),
+
     /// Print what completes commands and options in a shell.
     Completions {
         /// The shell: bash, zsh, fish, elvish or powershell.
@@ -111,7 +115,7 @@ impl Command {
             Command::Bench(_) => global.refuse_target("bench", true),
             #[cfg(unix)]
             Command::DemoWorker(_) | Command::BenchWorker(_) => Ok(()),
-            Command::Connected(_) | Command::Completions { .. } => Ok(()),
+            Command::Connected(_) | Command::Keys(_) | Command::Completions { .. } => Ok(()),
         }
     }
 }
@@ -191,6 +195,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             runtime.shutdown_background();
             code
         }
+        Command::Keys(arguments) => keys::run(arguments, is_json),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "windlass", &mut script);

@@ -12,6 +12,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use windlass::Keyring;
+use windlass::store::sealed::KEYS_FILE_VARIABLE;
 
 use self::file::{File, Places};
 use crate::failure::usage;
@@ -39,6 +41,11 @@ pub(crate) struct GlobalArguments {
     /// The address of the database is that of a pooler such as PgBouncer in transaction mode.
     #[arg(long, global = true, help_heading = HEADING)]
     pooled: bool,
+
+    /// The file with the keys of sealed payloads, which are shown and sent in the clear then; or
+    /// set WINDLASS_PAYLOAD_KEYS_FILE.
+    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    payload_keys: Option<String>,
 
     /// The profile of the config file; or set WINDLASS_PROFILE.
     #[arg(long, global = true, value_name = "NAME", help_heading = HEADING)]
@@ -130,6 +137,7 @@ pub(crate) struct Settings {
     profile: Option<(String, Source)>,
     target: Option<(Target, Source)>,
     pooled: (bool, Source),
+    payload_keys: Option<(String, Source)>,
 }
 
 impl Settings {
@@ -187,19 +195,26 @@ impl Settings {
             database_url: arguments.database_url.clone(),
             server: arguments.server.clone(),
             pooled: arguments.pooled.then_some(true),
+            payload_keys: arguments.payload_keys.clone(),
         };
         let environment = Places {
             database_url: variable(DATABASE_VARIABLE)?,
             server: variable(SERVER_VARIABLE)?,
             pooled: None,
+            payload_keys: variable(KEYS_FILE_VARIABLE)?,
         };
         let of_variable = |word: &str| {
-            Source::Variable(if word == "server" { SERVER_VARIABLE } else { DATABASE_VARIABLE })
+            Source::Variable(match word {
+                "server" => SERVER_VARIABLE,
+                "payload_keys" => KEYS_FILE_VARIABLE,
+                _ => DATABASE_VARIABLE,
+            })
         };
         let layers = [
             Some(Layer::of(flags, Source::Flag("database-url"), |word| match word {
                 "server" => Source::Flag("server"),
                 "pooled" => Source::Flag("pooled"),
+                "payload_keys" => Source::Flag("payload-keys"),
                 _ => Source::Flag("database-url"),
             })),
             before,
@@ -207,8 +222,9 @@ impl Settings {
             behind,
             Some(Layer::of(file.places, Source::File, |_| Source::File)),
         ];
+        let pooled = (false, Source::Nowhere);
         let mut settings =
-            Settings { file: path, profile, target: None, pooled: (false, Source::Nowhere) };
+            Settings { file: path, profile, target: None, pooled, payload_keys: None };
         for layer in layers.into_iter().flatten() {
             if settings.target.is_none() {
                 settings.target = layer.target()?;
@@ -217,6 +233,9 @@ impl Settings {
                 && let Some(pooled) = layer.pooled
             {
                 settings.pooled = pooled;
+            }
+            if settings.payload_keys.is_none() {
+                settings.payload_keys = layer.payload_keys;
             }
         }
         Ok(settings)
@@ -238,6 +257,16 @@ impl Settings {
         self.pooled.0
     }
 
+    /// The keys with which payloads are sealed and opened, if there are any.
+    pub(crate) fn keyring(&self) -> anyhow::Result<Option<Keyring>> {
+        Ok(match &self.payload_keys {
+            Some((path, Source::Flag(_) | Source::Profile(_) | Source::File)) => {
+                Some(Keyring::from_file(path)?)
+            }
+            Some((_, Source::Variable(_) | Source::Nowhere)) | None => Keyring::from_env()?,
+        })
+    }
+
     /// The settings with where they come from, and without passwords.
     fn rows(&self) -> Vec<(&'static str, Option<String>, Source)> {
         let or_none = |it: Option<(String, Source)>| match it {
@@ -255,12 +284,14 @@ impl Settings {
         let profile = or_none(self.profile.clone());
         let (database, server) = (or_none(database), or_none(server));
         let (pooled, from) = &self.pooled;
+        let keys = or_none(self.payload_keys.clone());
         vec![
             ("config", file.0, file.1),
             ("profile", profile.0, profile.1),
             ("database_url", database.0, database.1),
             ("server", server.0, server.1),
             ("pooled", Some(pooled.to_string()), from.clone()),
+            ("payload_keys", keys.0, keys.1),
         ]
     }
 
@@ -288,6 +319,7 @@ struct Layer {
     database: Option<(String, Source)>,
     server: Option<(String, Source)>,
     pooled: Option<(bool, Source)>,
+    payload_keys: Option<(String, Source)>,
     name: Source,
 }
 
@@ -297,6 +329,7 @@ impl Layer {
             database: places.database_url.map(|url| (url, source("database_url"))),
             server: places.server.map(|url| (url, source("server"))),
             pooled: places.pooled.map(|is| (is, source("pooled"))),
+            payload_keys: places.payload_keys.map(|path| (path, source("payload_keys"))),
             name,
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::engine::Windlass;
 use crate::error::{Error, ErrorKind};
+use crate::store::sealed::Keyring;
 
 /// The variables that are read, by programs as by the command line.
 const SERVER_VARIABLE: &str = "WINDLASS_SERVER";
@@ -10,7 +11,8 @@ const DATABASE_VARIABLE: &str = "DATABASE_URL";
 impl Windlass {
     /// An engine where the environment says: behind the server of `WINDLASS_SERVER` (feature
     /// `remote`), or on the database of `DATABASE_URL` (feature `postgres`), whose schema is
-    /// there. None if neither is set, or only to nothing.
+    /// there. None if neither is set, or only to nothing. Its values are [sealed](Windlass::sealed)
+    /// if there are [keys](Keyring::from_env) for that.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
@@ -23,17 +25,23 @@ impl Windlass {
     /// # Errors
     ///
     /// [`ErrorKind::Argument`] if both are set, if one is not UTF-8, or if this program was built
-    /// without the feature; otherwise as `Windlass::connect_server` and `Windlass::connect`.
+    /// without the feature; otherwise as [`Keyring::from_env`], `Windlass::connect_server` and
+    /// `Windlass::connect`.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub async fn from_env() -> Result<Option<Self>, Error> {
-        match choose(variable(SERVER_VARIABLE)?, variable(DATABASE_VARIABLE)?)? {
-            Some(Target::Server(url)) => through_server(&url).map(Some),
-            Some(Target::Database(url)) => on_database(&url).await.map(Some),
-            None => Ok(None),
-        }
+        let keys = Keyring::from_env()?;
+        let windlass = match choose(variable(SERVER_VARIABLE)?, variable(DATABASE_VARIABLE)?)? {
+            Some(Target::Server(url)) => through_server(&url)?,
+            Some(Target::Database(url)) => on_database(&url).await?,
+            None => return Ok(None),
+        };
+        Ok(Some(match keys {
+            Some(keys) => windlass.sealed(keys),
+            None => windlass,
+        }))
     }
 }
 

@@ -21,6 +21,7 @@ struct Written {
     database_url: Option<String>,
     server: Option<String>,
     pooled: Option<bool>,
+    payload_keys: Option<String>,
     #[serde(default)]
     profiles: BTreeMap<String, Places>,
 }
@@ -42,6 +43,7 @@ pub(super) struct Places {
     pub(super) database_url: Option<String>,
     pub(super) server: Option<String>,
     pub(super) pooled: Option<bool>,
+    pub(super) payload_keys: Option<String>,
 }
 
 /// Where the file is if nobody says so.
@@ -83,8 +85,9 @@ pub(super) fn parse(text: &str) -> Result<File, String> {
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
         format!("line {line}, column {column}: {}", told(error.message()))
     })?;
-    let Written { profile, database_url, server, pooled, profiles } = written;
-    Ok(File { profile, places: Places { database_url, server, pooled }, profiles })
+    let Written { profile, database_url, server, pooled, payload_keys, profiles } = written;
+    let places = Places { database_url, server, pooled, payload_keys };
+    Ok(File { profile, places, profiles })
 }
 
 /// A message of the parser without the values that it quotes.

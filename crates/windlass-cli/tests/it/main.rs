@@ -34,6 +34,8 @@ mod retention;
 mod runs;
 mod schedules;
 #[cfg(unix)]
+mod sealed;
+#[cfg(unix)]
 mod serve;
 #[cfg(unix)]
 mod server;
@@ -49,6 +51,9 @@ fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(arguments).env("XDG_CONFIG_HOME", "/nowhere");
     for name in ["DATABASE_URL", "WINDLASS_SERVER", "WINDLASS_PROFILE"] {
+        command.env_remove(name);
+    }
+    for name in ["WINDLASS_PAYLOAD_KEYS", "WINDLASS_PAYLOAD_KEYS_FILE"] {
         command.env_remove(name);
     }
     command

@@ -23,6 +23,7 @@ mod records;
 pub(crate) mod retention;
 mod ring;
 pub(crate) mod schedules;
+pub mod sealed;
 pub(crate) mod undo;
 mod workers;
 mod workflows;
@@ -37,9 +38,7 @@ use windlass_core::{
 };
 
 pub use batch::BATCH_MAX;
-#[cfg(any(feature = "postgres", feature = "remote"))]
-pub(crate) use batch::fitting;
-pub(crate) use batch::{BATCH_BYTES_MAX, batch_len, check_batch};
+pub(crate) use batch::{BATCH_BYTES_MAX, batch_len, check_batch, fitting};
 pub use dead::{
     DeadLetter, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Pace,
     REDRIVE_MAX, REDRIVE_TASKS_MAX, Redrive, Redriven, RefusedRun,
@@ -128,6 +127,10 @@ pub enum StoreError {
         /// When there may be room again.
         retry_after: Duration,
     },
+    /// A value is there and cannot be read here: it was sealed with a key that is not in the
+    /// keyring, it was changed since or belongs elsewhere, or it is not sealed and must be.
+    #[error("{0}")]
+    Unreadable(String),
     /// The outcome is unknown; repeat the same request later.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
@@ -152,6 +155,7 @@ impl StoreError {
             | StoreError::Unauthenticated(_)
             | StoreError::LeaseLost(_)
             | StoreError::TermOver { .. }
+            | StoreError::Unreadable(_)
             | StoreError::Corrupt(_) => false,
         }
     }
