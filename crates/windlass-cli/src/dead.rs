@@ -10,7 +10,7 @@ use windlass::{FailureCode, RunId, TaskName, Tenant, Timestamp, Windlass, Workfl
 
 use crate::operator::OperatorArguments;
 use crate::session::Session;
-use crate::text::{ago, count, listing, parse_time, shown, shown_lines};
+use crate::text::{ago, count, listing, parse_time, readable, shown, shown_lines};
 
 /// What `windlass dead` can be told.
 #[derive(Clone, Debug, clap::Args)]
@@ -337,7 +337,8 @@ fn table(letters: &[DeadLetter], now: Timestamp) -> String {
     }
     let header = ["run", "workflow", "task", "tenant", "reason", "attempts", "failed", "error"];
     let row = |letter: &DeadLetter| {
-        let message = letter.failure.message.lines().next().unwrap_or_default();
+        let message = readable(&letter.failure.message);
+        let message = message.lines().next().unwrap_or_default();
         let error: String = message.chars().take(ERROR_CHARS).collect();
         vec![
             letter.task.run.to_string(),

@@ -17,6 +17,7 @@ mod doctor;
 mod duties;
 mod events;
 mod failure;
+mod keys;
 mod leaders;
 mod log;
 mod migrate;
@@ -88,6 +89,9 @@ enum Command {
     #[command(flatten)]
     Connected(commands::Command),
 
+    /// Make keys to seal payloads with.
+    Keys(keys::Arguments),
+
     /// Print what completes commands and options in a shell.
     Completions {
         /// The shell: bash, zsh, fish, elvish or powershell.
@@ -116,7 +120,7 @@ impl Command {
             Command::Bench(_) => global.refuse_target("bench", true),
             #[cfg(unix)]
             Command::DemoWorker(_) | Command::BenchWorker(_) => Ok(()),
-            Command::Connected(_) | Command::Completions { .. } => Ok(()),
+            Command::Connected(_) | Command::Keys(_) | Command::Completions { .. } => Ok(()),
         }
     }
 }
@@ -197,6 +201,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             runtime.shutdown_background();
             code
         }
+        Command::Keys(arguments) => keys::run(arguments, is_json),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "windlass", &mut script);

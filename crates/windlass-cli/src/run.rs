@@ -5,7 +5,7 @@ use windlass::store::RunRecord;
 use windlass::{RunId, Timestamp};
 
 use crate::session::Session;
-use crate::text::{age, ago, shown};
+use crate::text::{age, ago, readable, shown};
 use crate::{runs, tasks};
 
 /// What `windlass run` can be told.
@@ -70,7 +70,7 @@ fn page(run: &RunRecord, now: Timestamp) -> String {
     for (key, value) in &run.metadata {
         line("metadata", format!("{}={}", shown(key), shown(value)));
     }
-    let input = run.input.as_str();
+    let input = &readable(run.input.as_str());
     let cut: String = input.chars().take(INPUT_CHARS).collect();
     let more = if cut.len() < input.len() { "… (all of it with --json)" } else { "" };
     line("input", shown(&cut) + more);

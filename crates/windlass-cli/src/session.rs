@@ -8,6 +8,7 @@ use windlass::Windlass;
 use windlass::remote::RemoteStore;
 use windlass::store::Store;
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
+use windlass::store::sealed::SealedStore;
 
 use crate::failure::usage;
 use crate::settings::{Settings, Target};
@@ -48,6 +49,10 @@ impl Session {
                 Arc::new(PostgresStore::connect(options).await?)
             }
             Target::Server(url) => Arc::new(RemoteStore::connect(self.settings.remote(url))?),
+        };
+        let store = match self.settings.keyring()? {
+            Some(keys) => Arc::new(SealedStore::new(store, Arc::new(keys))),
+            None => store,
         };
         Ok((Windlass::with_store(Arc::clone(&store)), store))
     }

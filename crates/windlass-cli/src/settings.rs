@@ -13,7 +13,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use windlass::Keyring;
 use windlass::remote::RemoteOptions;
+use windlass::store::sealed::KEYS_FILE_VARIABLE;
 
 use self::credentials::{CredentialArguments, Credentials, Said};
 use self::file::{File, Places};
@@ -48,6 +50,11 @@ pub(crate) struct GlobalArguments {
     /// The address of the database is that of a pooler such as PgBouncer in transaction mode.
     #[arg(long, global = true, help_heading = HEADING)]
     pooled: bool,
+
+    /// The file with the keys of sealed payloads, which are shown and sent in the clear then; or
+    /// set WINDLASS_PAYLOAD_KEYS_FILE.
+    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    payload_keys: Option<String>,
 
     /// The profile of the config file; or set WINDLASS_PROFILE.
     #[arg(long, global = true, value_name = "NAME", help_heading = HEADING)]
@@ -153,6 +160,7 @@ pub(crate) struct Settings {
     target: Option<(Target, Source)>,
     pooled: (bool, Source),
     credentials: Credentials,
+    payload_keys: Option<(String, Source)>,
 }
 
 impl Settings {
@@ -211,6 +219,7 @@ impl Settings {
             server: arguments.server.clone(),
             pooled: arguments.pooled.then_some(true),
             said: arguments.credentials.said()?,
+            payload_keys: arguments.payload_keys.clone(),
         };
         let (database_url, database_variable) = database_of(&variable)?;
         let environment = Places {
@@ -218,9 +227,14 @@ impl Settings {
             server: variable(SERVER_VARIABLE)?,
             pooled: None,
             said: Said::by_variables(&variable)?,
+            payload_keys: variable(KEYS_FILE_VARIABLE)?,
         };
         let of_variable = |word: &str| {
-            let own = if word == "server" { SERVER_VARIABLE } else { database_variable };
+            let own = match word {
+                "server" => SERVER_VARIABLE,
+                "payload_keys" => KEYS_FILE_VARIABLE,
+                _ => database_variable,
+            };
             Source::Variable(credentials::variable_of(word).unwrap_or(own))
         };
         let layers = [
@@ -231,6 +245,7 @@ impl Settings {
                 "ca_file" => Source::Flag("ca-file"),
                 "client_cert" | "client_key" => Source::Flag("client-cert"),
                 "allow_plaintext_token" => Source::Flag("allow-plaintext-token"),
+                "payload_keys" => Source::Flag("payload-keys"),
                 _ => Source::Flag("database-url"),
             })),
             before,
@@ -244,6 +259,7 @@ impl Settings {
             target: None,
             pooled: (false, Source::Nowhere),
             credentials: Credentials::default(),
+            payload_keys: None,
         };
         for layer in layers.into_iter().flatten() {
             if settings.target.is_none() {
@@ -256,6 +272,9 @@ impl Settings {
                 && let Some(pooled) = layer.pooled
             {
                 settings.pooled = pooled;
+            }
+            if settings.payload_keys.is_none() {
+                settings.payload_keys = layer.payload_keys;
             }
         }
         Ok(settings)
@@ -287,6 +306,16 @@ impl Settings {
         self.pooled.0
     }
 
+    /// The keys with which payloads are sealed and opened, if there are any.
+    pub(crate) fn keyring(&self) -> anyhow::Result<Option<Keyring>> {
+        Ok(match &self.payload_keys {
+            Some((path, Source::Flag(_) | Source::Profile(_) | Source::File)) => {
+                Some(Keyring::from_file(path)?)
+            }
+            Some((_, Source::Variable(_) | Source::Nowhere)) | None => Keyring::from_env()?,
+        })
+    }
+
     /// The settings with where they come from, and without passwords.
     fn rows(&self) -> Vec<(&'static str, Option<String>, Source)> {
         let or_none = |it: Option<(String, Source)>| match it {
@@ -304,12 +333,14 @@ impl Settings {
         let profile = or_none(self.profile.clone());
         let (database, server) = (or_none(database), or_none(server));
         let (pooled, from) = &self.pooled;
+        let keys = or_none(self.payload_keys.clone());
         let mut rows = vec![
             ("config", file.0, file.1),
             ("profile", profile.0, profile.1),
             ("database_url", database.0, database.1),
             ("server", server.0, server.1),
             ("pooled", Some(pooled.to_string()), from.clone()),
+            ("payload_keys", keys.0, keys.1),
         ];
         rows.extend(self.credentials.rows());
         rows
@@ -342,6 +373,7 @@ struct Layer<'a> {
     database: Option<(String, Source)>,
     server: Option<(String, Source)>,
     pooled: Option<(bool, Source)>,
+    payload_keys: Option<(String, Source)>,
     name: Source,
 }
 
@@ -351,6 +383,7 @@ impl<'a> Layer<'a> {
             database: places.database_url.map(|url| (url, source("database_url"))),
             server: places.server.map(|url| (url, source("server"))),
             pooled: places.pooled.map(|is| (is, source("pooled"))),
+            payload_keys: places.payload_keys.map(|path| (path, source("payload_keys"))),
             said: places.said,
             source: Box::new(source),
             name,

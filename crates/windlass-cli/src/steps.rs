@@ -7,7 +7,7 @@ use windlass::function::{StepKind, StepRecord, StepResult, StepState};
 use windlass::{RunId, Timestamp};
 
 use crate::session::Session;
-use crate::text::{age, listing, shown, terminal_width, thousands};
+use crate::text::{age, listing, readable, shown, terminal_width, thousands};
 
 /// How wide a line is made if it does not go to a terminal.
 const COLUMNS_ELSEWHERE: usize = 200;
@@ -165,8 +165,10 @@ fn table(steps: &[StepRecord], shape: Shape) -> String {
 /// What a call came to, or what it waits for.
 fn result(step: &StepRecord, now: Timestamp) -> String {
     match &step.state {
-        StepState::Done { result: StepResult::Value(value), .. } => value.as_str().to_owned(),
-        StepState::Done { result: StepResult::Failed(failure), .. } => failure.to_string(),
+        StepState::Done { result: StepResult::Value(value), .. } => readable(value.as_str()),
+        StepState::Done { result: StepResult::Failed(failure), .. } => {
+            format!("{}: {}", failure.code.word(), readable(&failure.message))
+        }
         StepState::Open { failures, failure, due, children_max } => {
             let mut parts = Vec::new();
             match (step.kind, children_max) {

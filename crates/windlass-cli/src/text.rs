@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use windlass::Timestamp;
+use windlass::store::sealed::describe;
 
 pub(crate) use crate::table::listing;
 
@@ -24,7 +25,12 @@ fn is_hostile(character: char) -> bool {
 }
 
 /// Text of users as it is shown: what could steer a terminal is escaped.
+///
+/// What is sealed, and cannot be opened for want of a key, is told by its key and its size.
 pub(crate) fn shown(text: &str) -> String {
+    if let Some(sealed) = describe(text) {
+        return sealed;
+    }
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         if is_hostile(character) {
@@ -35,6 +41,11 @@ pub(crate) fn shown(text: &str) -> String {
         }
     }
     shown
+}
+
+/// Text of users that is yet to be cut: as it is, or what is told of it if it is sealed.
+pub(crate) fn readable(text: &str) -> String {
+    describe(text).unwrap_or_else(|| text.to_owned())
 }
 
 /// A value as JSON for people and programs: over several lines, and without what could steer a

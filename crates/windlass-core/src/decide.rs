@@ -12,6 +12,13 @@ use crate::step::Parking;
 /// The longest message of a failure that is kept, in bytes; the rest is cut off.
 pub const MESSAGE_BYTES_MAX: usize = 4_096;
 
+/// What the texts begin with that a client has sealed: nobody else can read them, nor cut them.
+pub const SEALED_TEXT: &str = "wl-sealed.";
+
+/// The longest sealed message of a failure that is kept, in bytes: it has room for a message of
+/// [`MESSAGE_BYTES_MAX`] and for that of the call which it came of.
+pub const SEALED_MESSAGE_BYTES_MAX: usize = 12 << 10;
+
 /// The longest code of a failure that is kept, in bytes; the rest is cut off.
 pub const CODE_BYTES_MAX: usize = 100;
 
@@ -29,7 +36,10 @@ pub struct Failure {
 impl Failure {
     /// A failure worth another attempt.
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        let message = storable(message, MESSAGE_BYTES_MAX);
+        let message = message.into();
+        let is_sealed = message.starts_with(SEALED_TEXT);
+        let most = if is_sealed { SEALED_MESSAGE_BYTES_MAX } else { MESSAGE_BYTES_MAX };
+        let message = storable(message, most);
         let code = match code {
             FailureCode::Custom(word) => FailureCode::Custom(storable(word, CODE_BYTES_MAX)),
             FailureCode::Error
@@ -361,6 +371,10 @@ mod tests {
         let failure = Failure::new(FailureCode::Error, "é".repeat(MESSAGE_BYTES_MAX));
         assert!(failure.message.len() <= MESSAGE_BYTES_MAX);
         assert!(failure.message.ends_with("é…"));
+        let sealed = format!("{SEALED_TEXT}{}", "x".repeat(SEALED_MESSAGE_BYTES_MAX));
+        let fits = &sealed[..SEALED_MESSAGE_BYTES_MAX];
+        assert_eq!(Failure::new(FailureCode::Error, fits).message, fits);
+        assert!(Failure::new(FailureCode::Error, sealed).message.ends_with("x…"));
         let custom = FailureCode::Custom("c".repeat(CODE_BYTES_MAX + 1));
         assert_eq!(Failure::new(custom, "").code.word().len(), CODE_BYTES_MAX);
         assert_eq!(Failure::new(FailureCode::Error, "a\0b").message, "a\u{fffd}b");

@@ -19,6 +19,7 @@ use crate::backoff::Backoff;
 use crate::error::Error;
 use crate::function::{Journal, never};
 use crate::planted::Planted;
+use crate::store::sealed::Keyring;
 use crate::store::{
     Answer, Born, CHECKPOINT_NUMBER_MAX, Child, ChildCount, ChildStart, Claimed, Held, Recording,
     Refusal, Signalled, StoreError, TakeSignal, WorkerLink,
@@ -31,6 +32,8 @@ use crate::worker::{Gather, Gathers, Parcel};
 pub(crate) struct Attempt {
     pub(crate) claimed: Claimed,
     pub(crate) payload_limit: PayloadLimit,
+    /// What its values are sealed with, if they are.
+    pub(crate) keyring: Option<Arc<Keyring>>,
     cancelled: CancellationToken,
     draining: CancellationToken,
     progress: Mutex<Option<Payload>>,
@@ -71,6 +74,7 @@ impl Attempt {
         Attempt {
             claimed,
             payload_limit,
+            keyring: None,
             cancelled,
             draining,
             progress,
@@ -137,7 +141,7 @@ impl Attempt {
         let (cancelled, draining) = (self.cancelled.clone(), self.draining.clone());
         let journal = Journal::replay(&steps);
         Attempt { journal, ..Attempt::new(claimed, cancelled, draining) }
-            .payload_limit(self.payload_limit)
+            .payloads(self.payload_limit, self.keyring.clone())
     }
 
     /// The handler lives.
@@ -351,9 +355,10 @@ impl Attempt {
         never().await
     }
 
-    /// The same attempt with another limit on what its handler may return and note.
-    pub(crate) fn payload_limit(self, payload_limit: PayloadLimit) -> Self {
-        Attempt { payload_limit, ..self }
+    /// The same attempt with another limit on what its handler may return and note, and with what
+    /// seals it, if anything does.
+    pub(crate) fn payloads(self, limit: PayloadLimit, keyring: Option<Arc<Keyring>>) -> Self {
+        Attempt { payload_limit: limit, keyring, ..self }
     }
 
     /// The newest note of the handler that was not taken yet.

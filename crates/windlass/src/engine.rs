@@ -149,6 +149,13 @@ impl Windlass {
         }
     }
 
+    /// The same engine on a store around its own.
+    pub(crate) fn around(self, wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>) -> Self {
+        let store = wrap(Arc::clone(&self.store));
+        // What gathers starts belongs to the store.
+        Windlass { store, starter: Arc::default(), ..self }
+    }
+
     /// The private server that this engine uses, if it does.
     #[cfg(all(feature = "embedded", feature = "postgres", unix))]
     pub fn server(&self) -> Option<&EmbeddedPostgres> {

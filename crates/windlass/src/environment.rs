@@ -5,6 +5,7 @@ use windlass_core::Secret;
 use crate::engine::Windlass;
 use crate::error::{Error, ErrorKind};
 use crate::secrets;
+use crate::store::sealed::Keyring;
 
 /// The variables that are read, by programs as by the command line.
 const SERVER_VARIABLE: &str = "WINDLASS_SERVER";
@@ -16,7 +17,8 @@ impl Windlass {
     /// (`remote::RemoteOptions::from_env`), or on the database of `DATABASE_URL` (feature
     /// `postgres`), whose schema is there. None if neither is set, or only to nothing.
     /// `DATABASE_URL_FILE` names a file that holds the address of the database, so that no password
-    /// need be in the environment.
+    /// need be in the environment. Its values are [sealed](Windlass::sealed) if there are
+    /// [keys](Keyring::from_env) for that.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
@@ -30,18 +32,23 @@ impl Windlass {
     ///
     /// [`ErrorKind::Argument`] if both are set, if one is not UTF-8 or names a file that holds no
     /// address, or if this program was built without the feature; otherwise as
-    /// `Windlass::connect_server` and `Windlass::connect`.
+    /// [`Keyring::from_env`], `Windlass::connect_server` and `Windlass::connect`.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub async fn from_env() -> Result<Option<Self>, Error> {
+        let keys = Keyring::from_env()?;
         let server = secrets::variable(SERVER_VARIABLE)?.map(Secret::from);
-        match choose(server, secrets::from_env(DATABASE_VARIABLE)?)? {
-            Some(Target::Server(url)) => through_server(url.expose()).map(Some),
-            Some(Target::Database(url)) => on_database(url.expose()).await.map(Some),
-            None => Ok(None),
-        }
+        let windlass = match choose(server, secrets::from_env(DATABASE_VARIABLE)?)? {
+            Some(Target::Server(url)) => through_server(url.expose())?,
+            Some(Target::Database(url)) => on_database(url.expose()).await?,
+            None => return Ok(None),
+        };
+        Ok(Some(match keys {
+            Some(keys) => windlass.sealed(keys),
+            None => windlass,
+        }))
     }
 }
 

@@ -24,7 +24,8 @@ pub enum ErrorKind {
     /// A name, key, priority, weight, delay, piece of metadata or setting of a worker
     /// is outside its limits.
     Argument,
-    /// A value has no JSON form, is too large, or is not of the type it is read as.
+    /// A value has no JSON form, is too large, is not of the type it is read as, or is sealed and
+    /// cannot be opened.
     Payload,
     /// There is no such run or workflow.
     NotFound,
@@ -104,7 +105,6 @@ impl Error {
     }
 
     /// What it says, without its code.
-    #[cfg(any(feature = "postgres", all(feature = "embedded", unix)))]
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
@@ -143,6 +143,7 @@ impl From<StoreError> for Error {
             StoreError::Forbidden(_) => ErrorKind::Forbidden,
             StoreError::Unauthenticated(_) => ErrorKind::Unauthenticated,
             StoreError::Limited { .. } => ErrorKind::Limited,
+            StoreError::Unreadable(_) => ErrorKind::Payload,
             StoreError::Unavailable(_) => ErrorKind::Unavailable,
             StoreError::Corrupt(_) => ErrorKind::Corrupt,
         };

@@ -102,6 +102,7 @@ pub use planted::PlantedBug;
 pub use run::RunHandle;
 pub use schedule::{Cadence, Schedule, ScheduleHandle};
 pub use signal::KeySignal;
+pub use store::sealed::Keyring;
 pub use task_error::TaskError;
 pub use windlass_core::why;
 pub use windlass_core::{

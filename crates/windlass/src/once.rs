@@ -17,10 +17,12 @@ use windlass_core::retry::WAIT_MAX;
 use windlass_core::{FailureCode, IdempotencyKey, Payload};
 
 use crate::context::{Attempt, Ctx};
+use crate::store::Claimed;
 use crate::store::postgres::fenced::sealed::Open;
 use crate::store::postgres::fenced::{BEGIN_ONCE, END_ONCE, Home, answered};
 use crate::store::postgres::transactional::Refused;
 use crate::store::postgres::{Transaction, TransactionPool};
+use crate::store::sealed::OncePlace;
 use crate::task_error::{TaskError, is_hand_back};
 
 /// How long it is known that a key was handled, if nothing else is said: 30 days.
@@ -230,6 +232,9 @@ impl Claim {
         value: &Payload,
     ) -> Result<Option<String>, TaskError> {
         let _waiting = self.attempt.wait_for_store();
+        let keyring = self.attempt.keyring.as_ref();
+        let sealed = keyring.map(|keyring| keyring.sealed_once(self.sealed_at(), value));
+        let value = sealed.as_ref().unwrap_or(value);
         let params = [self.run.as_str(), &self.place, &self.fence, &self.key, value.as_str()];
         answered(open.ask(END_ONCE, &params)).await.map_err(|refused| match refused.state() {
             "WL006" => self.lost(),
@@ -249,8 +254,20 @@ impl Claim {
     }
 
     fn read<T: DeserializeOwned>(&self, value: &str) -> Result<T, TaskError> {
-        let payload = Payload::from_json(value).and_then(|value| value.decode());
-        payload.map_err(|error| self.wrong_payload(format!("was recorded before and {error}")))
+        let wrong = |error| self.wrong_payload(format!("was recorded before and {error}"));
+        let mut value = Payload::from_json(value).map_err(wrong)?;
+        if let Some(keyring) = &self.attempt.keyring {
+            value = keyring
+                .open_once(self.sealed_at(), &value)
+                .map_err(|error| TaskError::new(error).code(FailureCode::Payload.word()))?;
+        }
+        value.decode().map_err(wrong)
+    }
+
+    /// Where the result belongs, as the keys of `windlass.handled` tell it from others.
+    fn sealed_at(&self) -> OncePlace<'_> {
+        let Claimed { tenant, workflow, spec, .. } = &self.attempt.claimed;
+        OncePlace { tenant, workflow, task: &spec.name, key: &self.key }
     }
 
     fn wrong_payload(&self, problem: String) -> TaskError {

@@ -4,9 +4,9 @@
 //! whether there is one. This module exports nothing, see `telemetry`. Their names and fields are
 //! part of what users rely on: `docs/tracing.md` lists them.
 
-use tracing::field::{Empty, display};
+use tracing::field::Empty;
 use tracing::{Span, info_span};
-use windlass_core::{Outcome, TraceContext, WorkerId};
+use windlass_core::{Failure, Outcome, TraceContext, WorkerId};
 
 use crate::store::Claimed;
 
@@ -105,7 +105,8 @@ impl Ending {
         Ending { span: Span::current(), is_told: false }
     }
 
-    pub(crate) fn tell(mut self, outcome: &Outcome) {
+    /// `is_sealed` is whether texts are not to leave the process.
+    pub(crate) fn tell(mut self, outcome: &Outcome, is_sealed: bool) {
         self.is_told = true;
         let word = match outcome {
             Outcome::Returned(_) => "returned",
@@ -115,7 +116,7 @@ impl Ending {
             Outcome::Interrupted => "interrupted",
             Outcome::Failed(failure) => {
                 self.span.record("otel.status_code", "ERROR");
-                self.span.record("otel.status_description", display(failure));
+                self.span.record("otel.status_description", shown(failure, is_sealed));
                 "failed"
             }
         };
@@ -130,6 +131,14 @@ impl Drop for Ending {
             self.span.record("outcome", if is_panic { "panicked" } else { "dropped" });
             self.span.record("otel.status_code", "ERROR");
         }
+    }
+}
+
+/// What is told of a failure: its code alone, where values are sealed.
+pub(crate) fn shown(failure: &Failure, is_sealed: bool) -> String {
+    match is_sealed {
+        true => failure.code.word().to_owned(),
+        false => failure.to_string(),
     }
 }
 

@@ -31,6 +31,7 @@ struct Written {
     client_cert: Option<PathBuf>,
     client_key: Option<PathBuf>,
     allow_plaintext_token: Option<bool>,
+    payload_keys: Option<String>,
     #[serde(default)]
     profiles: BTreeMap<String, Profile>,
 }
@@ -58,6 +59,7 @@ impl From<Profile> for Places {
             database_url: written.database_url,
             server: written.server,
             pooled: written.pooled,
+        payload_keys: written.payload_keys,
             said: Said {
                 token: written.token,
                 token_file: written.token_file,
@@ -86,6 +88,8 @@ pub(super) struct Places {
     pub(super) database_url: Option<String>,
     pub(super) server: Option<String>,
     pub(super) pooled: Option<bool>,
+    /// The file of the keys of sealed payloads.
+    pub(super) payload_keys: Option<String>,
     /// What a server is shown.
     pub(super) said: Said,
 }
@@ -162,6 +166,7 @@ pub(super) fn parse(text: &str) -> Result<File, String> {
         database_url: written.database_url,
         server: written.server,
         pooled: written.pooled,
+        payload_keys: written.payload_keys,
         token: written.token,
         token_file: written.token_file,
         ca_file: written.ca_file,

@@ -34,6 +34,7 @@ mod retention;
 mod runs;
 mod schedules;
 #[cfg(unix)]
+mod sealed;
 mod secrets;
 #[cfg(unix)]
 mod serve;
@@ -55,7 +56,8 @@ fn command(arguments: &[&str]) -> Command {
     for name in ["DATABASE_URL", "DATABASE_URL_FILE", "WINDLASS_SERVER", "WINDLASS_PROFILE"] {
         command.env_remove(name);
     }
-    for name in ["TOKEN", "TOKEN_FILE", "CA_FILE", "CLIENT_CERT_FILE", "CLIENT_KEY_FILE"] {
+    let server = ["TOKEN", "TOKEN_FILE", "CA_FILE", "CLIENT_CERT_FILE", "CLIENT_KEY_FILE"];
+    for name in server.into_iter().chain(["PAYLOAD_KEYS", "PAYLOAD_KEYS_FILE"]) {
         command.env_remove(format!("WINDLASS_{name}"));
     }
     command

@@ -197,6 +197,10 @@ impl WorkerLink for FaultyStore {
         false
     }
 
+    fn keyring(&self) -> Option<std::sync::Arc<windlass::Keyring>> {
+        None
+    }
+
     fn work_hints(&self) -> Hints {
         self.world.relays.work.subscribe()
     }

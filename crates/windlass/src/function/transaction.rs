@@ -250,6 +250,9 @@ impl Claim {
     ) -> End {
         let _waiting = made.attempt.wait_for_store();
         let number = number.to_string();
+        let (task, keyring) = (made.attempt.claimed.task, made.attempt.keyring.as_ref());
+        let sealed = keyring.map(|keyring| keyring.sealed_step(task, made.call, value));
+        let value = sealed.as_ref().unwrap_or(value);
         let params = [
             self.run.as_str(),
             &self.place,

@@ -196,6 +196,10 @@ impl WorkerLink for RemoteStore {
         Ok(())
     }
 
+    fn keyring(&self) -> Option<std::sync::Arc<crate::store::sealed::Keyring>> {
+        None
+    }
+
     fn work_hints(&self) -> Hints {
         self.line.hints()
     }

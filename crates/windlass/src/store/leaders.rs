@@ -14,11 +14,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use windlass_core::decide::SEALED_TEXT;
 use windlass_core::why::DutyFacts;
 use windlass_core::{CandidateId, Term, Timestamp};
 
 /// The most characters that are kept of the last error of a duty.
 pub const ERROR_CHARS_MAX: usize = 500;
+
+/// The most characters of an error that is kept and that a client has sealed: it cannot be cut.
+pub(crate) const SEALED_ERROR_CHARS_MAX: usize = 2_000;
 
 /// Something that happens by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,7 +113,9 @@ impl Tally {
     /// store or a terminal would obey is left out.
     pub fn note_error(&mut self, error: impl fmt::Display) {
         let text: String = error.to_string();
-        let text = text.chars().filter(|letter| !letter.is_control()).take(ERROR_CHARS_MAX);
+        let is_sealed = text.starts_with(SEALED_TEXT);
+        let most = if is_sealed { SEALED_ERROR_CHARS_MAX } else { ERROR_CHARS_MAX };
+        let text = text.chars().filter(|letter| !letter.is_control()).take(most);
         self.errors += 1;
         self.last_error = Some(text.collect());
     }

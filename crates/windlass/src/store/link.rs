@@ -11,6 +11,7 @@ use windlass_core::{
     TraceContext, Version, WorkerId, WorkflowName,
 };
 
+use super::sealed::Keyring;
 use super::{Hints, NewRun, Started, StoreError, WorkerInfo};
 
 /// What a worker talks to: a store, or a server that has one.
@@ -160,6 +161,12 @@ pub trait WorkerLink: Send + Sync + 'static {
     fn payload_limit(&self) -> PayloadLimit {
         PayloadLimit::default()
     }
+
+    /// The keys with which values are sealed before they leave the process, if they are: what goes
+    /// elsewhere than through this link is sealed with them as well, and texts of failures are
+    /// not logged. A link around another one answers what that does: otherwise values would go out
+    /// readable.
+    fn keyring(&self) -> Option<Arc<Keyring>>;
 }
 
 /// A worker introduces itself.

@@ -26,6 +26,7 @@ mod ring;
 pub(crate) mod schedules;
 #[cfg(feature = "scoped")]
 mod scoped;
+pub mod sealed;
 pub(crate) mod tokens;
 pub(crate) mod undo;
 mod workers;
@@ -41,9 +42,7 @@ use windlass_core::{
 };
 
 pub use batch::BATCH_MAX;
-#[cfg(any(feature = "postgres", feature = "remote"))]
-pub(crate) use batch::fitting;
-pub(crate) use batch::{BATCH_BYTES_MAX, batch_len, check_batch};
+pub(crate) use batch::{BATCH_BYTES_MAX, batch_len, check_batch, fitting};
 pub use dead::{
     DeadLetter, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Pace,
     REDRIVE_MAX, REDRIVE_TASKS_MAX, Redrive, Redriven, RefusedRun,
@@ -139,6 +138,10 @@ pub enum StoreError {
         /// When there may be room again.
         retry_after: Duration,
     },
+    /// A value is there and cannot be read here: it was sealed with a key that is not in the
+    /// keyring, it was changed since or belongs elsewhere, or it is not sealed and must be.
+    #[error("{0}")]
+    Unreadable(String),
     /// The outcome is unknown; repeat the same request later.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
@@ -183,6 +186,7 @@ impl StoreError {
             | StoreError::Unauthenticated(_)
             | StoreError::LeaseLost(_)
             | StoreError::TermOver { .. }
+            | StoreError::Unreadable(_)
             | StoreError::Corrupt(_) => false,
         }
     }

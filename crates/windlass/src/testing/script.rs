@@ -201,6 +201,10 @@ impl WorkerLink for RecordingLink {
         self.store.leave(worker).await
     }
 
+    fn keyring(&self) -> Option<Arc<crate::store::sealed::Keyring>> {
+        self.store.keyring()
+    }
+
     fn work_hints(&self) -> Hints {
         self.store.work_hints()
     }

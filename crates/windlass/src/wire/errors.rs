@@ -50,6 +50,10 @@ impl Wire for StoreError {
                 let retry_after_ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
                 v1::Error { retry_after_ms, ..error }
             }
+            // A server has no keys, and seals nothing.
+            StoreError::Unreadable(why) => {
+                message(v1::ErrorKind::Conflict, ErrorKind::Payload, why)
+            }
             StoreError::Unavailable(why) => {
                 message(v1::ErrorKind::Unavailable, ErrorKind::Unavailable, why)
             }

@@ -67,7 +67,7 @@ pub(super) async fn run(
             Ok(Outcome::Failed(_) | Outcome::Interrupted) | Err(_) => Outcome::Interrupted,
         },
     };
-    ending.tell(&outcome);
+    ending.tell(&outcome, attempt.keyring.is_some());
     parts.reached(Point::AfterHandler, name).await;
     outcome
 }

@@ -102,6 +102,7 @@ impl Pulse {
                 | StoreError::Unauthenticated(_)
                 | StoreError::Limited { .. }
                 | StoreError::TermOver { .. }
+                | StoreError::Unreadable(_)
                 | StoreError::Corrupt(_),
             ) => seen.unreachable = None,
         }

@@ -465,7 +465,8 @@ impl Session {
         let registration = self.registration_of(&claimed);
         let is_alone = registration.is_some_and(|one| one.definition.tasks().len() == 1);
         let attempt = Attempt::new(claimed, cancelled.clone(), self.draining.clone());
-        let attempt = attempt.payload_limit(self.parts.link.payload_limit());
+        let link = &self.parts.link;
+        let attempt = attempt.payloads(link.payload_limit(), link.keyring());
         let attempt = attempt.alone(is_alone).planted(self.parts.planted);
         let attempt = Arc::new(attempt.gathers(Arc::clone(&self.gathers)));
         self.held.insert(HeldTask { attempt: Arc::clone(&attempt), cancelled: cancelled.clone() });
@@ -527,8 +528,9 @@ impl Session {
             return;
         }
         if let Outcome::Failed(failure) = &outcome {
+            let failure = spans::shown(failure, task.attempt.keyring.is_some());
             tracing::info!(run = %held.task.run, task = %claimed.spec.name, fence = held.fence.0,
-                attempt = claimed.attempt, %failure, "attempt failed");
+                attempt = claimed.attempt, failure, "attempt failed");
         }
         let decision = decide(&claimed.spec.retry, claimed.attempt, outcome, self.rng.f64());
         self.outbox.finish(Completion { task: held.task, fence: held.fence, decision });

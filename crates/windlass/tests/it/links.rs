@@ -250,6 +250,10 @@ impl WorkerLink for MoodyLink {
         self.store.leave(worker).await
     }
 
+    fn keyring(&self) -> Option<Arc<windlass::Keyring>> {
+        self.store.keyring()
+    }
+
     fn work_hints(&self) -> Hints {
         self.store.work_hints()
     }

@@ -37,6 +37,7 @@ mod retention;
 mod runs;
 mod scale;
 mod schedules;
+mod sealed;
 mod shapes;
 #[cfg(feature = "otlp")]
 mod traces;

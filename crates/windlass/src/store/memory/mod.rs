@@ -313,6 +313,10 @@ impl WorkerLink for MemoryStore {
         self.transact(|state| state.leave(worker))
     }
 
+    fn keyring(&self) -> Option<Arc<super::sealed::Keyring>> {
+        None
+    }
+
     fn work_hints(&self) -> Hints {
         self.work.subscribe()
     }

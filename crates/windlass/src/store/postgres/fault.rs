@@ -85,6 +85,7 @@ impl Fault {
             Fault::Unsound { .. } | Fault::Answer(StoreError::Corrupt(_)) => true,
             Fault::Answer(
                 StoreError::NotFound(_)
+                | StoreError::Unreadable(_)
                 | StoreError::Conflict(_)
                 | StoreError::LeaseLost(_)
                 | StoreError::Forbidden(_)

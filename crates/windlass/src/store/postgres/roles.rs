@@ -27,12 +27,13 @@ impl Default for Roles {
 }
 
 /// The tables of which the API's role sees the rows of the tenant that a transaction names.
-pub const WALLED_TABLES: [&str; 12] = [
+pub const WALLED_TABLES: [&str; 13] = [
     "archived_runs",
     "dead_letters",
     "history",
     "leases",
     "notes",
+    "operator_log",
     "ready",
     "runs",
     "schedule_fires",

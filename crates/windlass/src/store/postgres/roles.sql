@@ -112,7 +112,8 @@ begin
         );
         execute format('create policy windlass_api on windlass.%I for select to {api} using (%s)', walled,
             case
-                when walled in ('runs', 'dead_letters', 'archived_runs', 'schedules') then mine
+                when walled in ('runs', 'dead_letters', 'archived_runs', 'schedules', 'operator_log')
+                    then mine
                 when walled = 'schedule_fires' then
                     'exists (select from windlass.schedules s where s.id = schedule_id and s.' || mine || ')'
                 else 'exists (select from windlass.runs r where r.id = run_id and r.' || mine || ')'

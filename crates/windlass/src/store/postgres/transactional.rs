@@ -16,6 +16,7 @@ use windlass_core::RunId;
 use crate::engine::{Start, Windlass};
 use crate::error::{Error, ErrorKind};
 use crate::run::RunHandle;
+use crate::store::sealed::fields_of;
 use crate::store::{BATCH_MAX, NewRun};
 
 /// The most bytes of inputs in one statement: larger batches are cut, so that neither side
@@ -76,10 +77,16 @@ impl Windlass {
         starts: impl IntoIterator<Item = Start>,
     ) -> Result<Vec<RunHandle>, Error> {
         let span = crate::spans::start(None);
+        let keyring = self.store().keyring();
         let mut runs = Vec::new();
         for start in starts {
             self.register(&start.definition).await?;
-            runs.push(span.in_scope(|| start.prepare())?);
+            let fields = keyring.is_some().then(|| fields_of(&start.definition));
+            let mut run = span.in_scope(|| start.prepare())?;
+            if let (Some(keyring), Some(fields)) = (&keyring, fields) {
+                keyring.seal_start(&mut run, &fields);
+            }
+            runs.push(run);
         }
         span.record("runs", runs.len());
         let mut handles = Vec::with_capacity(runs.len());

@@ -67,6 +67,7 @@ pub(super) fn of(run: RunId) -> impl Fn(StoreError) -> Fault {
     move |error| match error {
         StoreError::Corrupt(_) => Fault::Unsound { run, error },
         StoreError::NotFound(_)
+        | StoreError::Unreadable(_)
         | StoreError::Conflict(_)
         | StoreError::LeaseLost(_)
         | StoreError::Forbidden(_)

@@ -250,6 +250,10 @@ impl WorkerLink for PostgresStore {
         self.notifier.hears() && !self.may_prepare.load(Ordering::Relaxed)
     }
 
+    fn keyring(&self) -> Option<Arc<crate::store::sealed::Keyring>> {
+        None
+    }
+
     fn work_hints(&self) -> Hints {
         self.notifier.work()
     }

@@ -369,6 +369,10 @@ impl WorkerLink for CrashLink {
         self.link.leave(worker).await
     }
 
+    fn keyring(&self) -> Option<Arc<crate::store::sealed::Keyring>> {
+        self.link.keyring()
+    }
+
     fn work_hints(&self) -> Hints {
         self.link.work_hints()
     }

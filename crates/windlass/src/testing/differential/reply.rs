@@ -273,6 +273,7 @@ fn is_fault(error: Option<&StoreError>) -> bool {
         Some(StoreError::Unavailable(_) | StoreError::Corrupt(_)) => true,
         Some(
             StoreError::NotFound(_)
+            | StoreError::Unreadable(_)
             | StoreError::Conflict(_)
             | StoreError::LeaseLost(_)
             | StoreError::Forbidden(_)
@@ -310,6 +311,7 @@ fn error_word(error: &StoreError) -> &'static str {
         StoreError::Forbidden(_) => "forbidden",
         StoreError::Unauthenticated(_) => "unauthenticated",
         StoreError::Limited { .. } => "limited",
+        StoreError::Unreadable(_) => "unreadable",
         StoreError::Unavailable(_) => "unavailable",
         StoreError::Corrupt(_) => "corrupt",
     }

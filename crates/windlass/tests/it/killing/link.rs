@@ -256,6 +256,10 @@ impl WorkerLink for KillingLink {
         self.link.leave(worker).await
     }
 
+    fn keyring(&self) -> Option<Arc<windlass::Keyring>> {
+        self.link.keyring()
+    }
+
     fn work_hints(&self) -> Hints {
         self.link.work_hints()
     }

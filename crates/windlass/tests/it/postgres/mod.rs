@@ -37,7 +37,7 @@ mod pooler;
 mod retention;
 mod role;
 mod schedules;
-mod server;
+pub(crate) mod server;
 mod tls;
 mod transactional;
 mod upgrades;

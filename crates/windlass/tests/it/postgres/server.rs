@@ -60,6 +60,11 @@ impl Server {
         self.postgres.as_ref().expect("it runs").url()
     }
 
+    /// Where all its files are.
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }

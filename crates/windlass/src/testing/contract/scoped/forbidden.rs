@@ -43,7 +43,6 @@ pub(crate) async fn what_all_tenants_share_is_not_for_one(bench: &Bench<'_>) {
     assert!(is_for_all(scope.set_retention(rule).await));
     assert!(is_for_all(scope.clear_retention(None, RunState::Succeeded).await));
     assert!(is_for_all(scope.set_weight(tenant("acme"), Weight::default()).await));
-    assert!(is_for_all(scope.list_log(LogFilter::default()).await));
     assert!(is_for_all(scope.list_workers(WorkerFilter::default()).await));
     assert!(is_for_all(scope.list_queues().await));
     assert!(scope.connections().is_none() && !scope.does_duties());

@@ -1,0 +1,8 @@
+//! Values that are sealed before they leave the process.
+
+#[cfg(all(feature = "embedded", feature = "logs", feature = "postgres", unix))]
+mod canary;
+mod contract;
+mod keys;
+#[cfg(all(feature = "embedded", feature = "logs", feature = "postgres", unix))]
+mod search;
