@@ -171,6 +171,7 @@ pub const GRPC: &[(&str, Right, Reach)] = &[
     ("/windlass.v1.ClientService/SetQuota", Administer, All),
     ("/windlass.v1.ClientService/ClearQuota", Administer, All),
     ("/windlass.v1.ClientService/ListQuotas", Read, All),
+    ("/windlass.v1.ClientService/GetUsage", Read, Tenant),
     ("/windlass.v1.ClientService/GetArchivedRun", Read, Tenant),
     ("/windlass.v1.ClientService/SetWeight", Administer, All),
     ("/windlass.v1.ClientService/ListWorkflows", Read, Tenant),

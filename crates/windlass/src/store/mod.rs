@@ -165,6 +165,7 @@ impl StoreError {
             | StoreError::LeaseLost(_)
             | StoreError::TermOver { .. }
             | StoreError::Limited { .. }
+            | StoreError::Unreadable(_)
             | StoreError::Unavailable(_)
             | StoreError::Corrupt(_) => false,
         }

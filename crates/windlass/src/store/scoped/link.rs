@@ -4,9 +4,12 @@
 //! says is another's worker; its claims find its tenant's tasks alone, and what it says of tasks of
 //! others is answered as if there were none.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use windlass_core::{Call, PayloadLimit, TaskId, WorkerId};
 
+use crate::store::sealed::Keyring;
 use super::ids::bound_worker;
 use super::{ScopedStore, spread, unknown};
 use crate::store::{
@@ -59,6 +62,7 @@ fn as_said(worker: WorkerId) -> impl Fn(StoreError) -> StoreError {
         | StoreError::Forbidden(_)
         | StoreError::Unauthenticated(_)
         | StoreError::Limited { .. }
+        | StoreError::Unreadable(_)
         | StoreError::Unavailable(_)
         | StoreError::Corrupt(_)) => other,
     }
@@ -229,5 +233,9 @@ impl WorkerLink for ScopedStore {
 
     fn payload_limit(&self) -> PayloadLimit {
         self.store.payload_limit()
+    }
+
+    fn keyring(&self) -> Option<Arc<Keyring>> {
+        self.store.keyring()
     }
 }

@@ -7,7 +7,7 @@ use windlass_core::{CandidateId, DutyName, RunState, ScheduleOwner, Term, Weight
 use super::super::bench::{Bench, definition, seconds, tenant};
 use super::acme;
 use crate::store::{
-    Candidacy, Duty, DutyClaim, DutyEnd, DutyMandate, DutyOutcome, DutyStore, LogFilter, Mandate,
+    Candidacy, Duty, DutyClaim, DutyEnd, DutyMandate, DutyOutcome, DutyStore, Mandate,
     QueueStore, RetentionRule, ScheduleStore, Store, StoreError, Tallies, WorkerFilter,
 };
 
