@@ -39,7 +39,7 @@ async fn the_doctor_exits_by_what_it_found() {
     assert_eq!(output.status.code(), Some(0), "{out}");
     assert_line(&out, &["ok ", "schema.indexes"]);
     assert_line(&out, &["notice ", "server.settings"]);
-    assert_line(&out, &["0 critical, 0 warnings, 1 notice"]);
+    assert_line(&out, &["0 critical, 0 warnings, 2 notices"]);
 
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect("it runs");
     tokio::spawn(connection);

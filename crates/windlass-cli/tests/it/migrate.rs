@@ -118,7 +118,7 @@ async fn what_is_printed_makes_roles_that_work_and_none_of_them_is_more_than_it_
     assert!(migrated.status.success(), "{migrated:?}");
     client.batch_execute(&sql).await.unwrap();
     client.batch_execute(&sql).await.unwrap();
-    let runs = windlass(&["runs", "list", "--database-url", &as_role("shop_engine")]);
+    let runs = windlass(&["runs", "--database-url", &as_role("shop_engine")]);
     assert!(runs.status.success(), "{runs:?}");
     // The engine changes no schema.
     let refused = migrate(&as_role("shop_engine"), &["--plan"]);

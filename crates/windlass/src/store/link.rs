@@ -224,7 +224,8 @@ pub struct ClaimRequest {
     /// store may look first whether there are some.
     pub is_poll: bool,
     /// Only tasks of this tenant; those of all if nothing is said. Such a claim is out of turn: it
-    /// does not move the virtual time of its queues, and so makes nobody else wait.
+    /// does not move the virtual time of its queues, and so makes nobody else wait. A worker that
+    /// claims so says it when it joins, see [`TENANT_METADATA`](super::TENANT_METADATA).
     pub tenant: Option<Tenant>,
 }
 

@@ -253,7 +253,8 @@ impl Store for ScopedStore {
         if !self.owns(run).await? {
             return Ok(None);
         }
-        match self.reads.why(run, task).await? {
+        // It tells of workers and queues, which are nobody's; the run was found behind the wall.
+        match self.store.why(run, task).await? {
             Some(why) => Ok(Some(self.only_own(why).await?)),
             None => Ok(None),
         }

@@ -17,7 +17,8 @@ use super::Subject;
 use crate::store::{
     Answer, Checkpoint, ClaimRequest, Claimed, Completion, HandlerKey, Heartbeat, HeartbeatAnswer,
     Held, Hello, Hints, NewRun, PAGE_MAX, Refusal, Release, RunFilter, RunRecord, Signalled,
-    Started, Store, StoreError, Sweep, TakeSignal, Taken, TaskRecord, Which, WorkerInfo,
+    Started, Store, StoreError, Sweep, TENANT_METADATA, TakeSignal, Taken, TaskRecord, Which,
+    WorkerInfo,
 };
 use crate::testing::invariants::check_run;
 
@@ -152,6 +153,16 @@ impl<'a> Bench<'a> {
     pub(crate) async fn worker_with_lease(&self, lease: Duration) -> Worker<'_> {
         let worker = self.stranger();
         self.store.join(worker.hello(lease)).await.expect("a new worker can join");
+        worker
+    }
+
+    /// Joins a worker that claims for one tenant.
+    pub(crate) async fn worker_for(&self, name: &str) -> Worker<'_> {
+        let worker = self.stranger();
+        let metadata = BTreeMap::from([(TENANT_METADATA.to_owned(), name.to_owned())]);
+        let info = WorkerInfo { metadata, ..WorkerInfo::default() };
+        let hello = Hello { info, ..worker.hello(LEASE) };
+        self.store.join(hello).await.expect("a new worker can join");
         worker
     }
 

@@ -108,7 +108,7 @@ fn schedule(whose: &str) -> NewSchedule {
 
 /// Gives a tenant some of everything.
 async fn fill(bench: &Bench<'_>, whose: &str) -> Goods {
-    let worker = bench.worker().await;
+    let worker = bench.worker_for(whose).await;
     let own = |limit| ClaimRequest { tenant: Some(tenant(whose)), ..worker.request(limit) };
     let start = || bench.start_run(NewRun { tenant: tenant(whose), ..bench.new_run("w") });
     let claim = async || {

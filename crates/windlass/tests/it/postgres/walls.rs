@@ -167,7 +167,7 @@ async fn whoever_sends_sql_as_the_role_of_the_api_sees_one_tenant_and_writes_not
         "select windlass.prune_handled(1)",
         "select nextval('windlass.ready_seq')",
         "create table windlass.mine ()",
-        "set local session_authorization windlass",
+        "set local session authorization windlass",
     ];
     for write in writes {
         enter(&client, Some("zenith")).await;

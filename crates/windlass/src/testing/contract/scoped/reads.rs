@@ -138,7 +138,7 @@ pub(crate) async fn whoever_reads_why_learns_nothing_of_others(bench: &Bench<'_>
     start("v", "zenith").await;
     start("v", "zenith").await;
     let ready = start("v", "acme").await;
-    let worker = bench.worker().await;
+    let worker = bench.worker_for("zenith").await;
     let claim = ClaimRequest { tenant: Some(tenant("zenith")), ..worker.request(1) };
     bench.store.claim(claim).await.expect("it lives");
     bench.advance(seconds(1)).await;

@@ -1,6 +1,6 @@
 //! Working.
 
-use windlass_core::{Call, ClaimSeq, RunId, TaskIndex};
+use windlass_core::{Call, ClaimSeq, RunId};
 
 use super::super::bench::{
     Bench, LEASE, completion, definition, hold, json, names, retry_after, seconds, success, tenant,
@@ -8,8 +8,8 @@ use super::super::bench::{
 };
 use super::{acme, step, two};
 use crate::store::{
-    Answer, Born, Checkpoint, ChildCount, ChildStart, ClaimRequest, Claimed, Heartbeat, Held,
-    Hello, Lost, NewRun, ProgressNote, Recording, Refusal, Release, StoreError, TakeSignal, Which,
+    Answer, Born, Checkpoint, ChildCount, ChildStart, ClaimRequest, Claimed, Heartbeat, Hello,
+    Lost, NewRun, ProgressNote, Recording, Refusal, Release, StoreError, TakeSignal, Which,
     WorkerFilter, WorkerLink, WorkerState,
 };
 
@@ -65,8 +65,8 @@ pub(crate) async fn a_worker_of_a_tenant_is_no_other_worker(bench: &Bench<'_>) {
     bench.start_for("w", "zenith", 2).await;
     bench.start_for("w", "acme", 1).await;
     let (scope, victim) = (acme(bench), bench.worker().await);
-    let claim = ClaimRequest { tenant: Some(tenant("zenith")), ..victim.request(1) };
-    let held = bench.store.claim(claim).await.expect("it lives").remove(0);
+    let held = victim.claim_one().await;
+    assert_eq!(held.tenant, tenant("zenith"));
 
     // It has not joined here.
     let lost = StoreError::LeaseLost(victim.id);
@@ -149,6 +149,4 @@ pub(crate) async fn what_a_worker_says_of_others_tasks_is_of_none(bench: &Bench<
     }
     let born = scope.start_children(vec![child("acme", "w")]).await.expect("it works").remove(0);
     assert!(matches!(born, Born::Started(_)), "{born:?}");
-    let elsewhere = Held { task: own.task, fence: own.fence };
-    assert_eq!(elsewhere.task.index, TaskIndex(0));
 }

@@ -31,4 +31,4 @@ select
     'what this role reads for one tenant is behind no second wall',
     format('grant %I to %I', w.rolname, current_user)
 from (select distinct w.role, w.rolname from walls w) w
-where not pg_has_role(current_user, w.role, 'member');
+where not pg_has_role(current_user, w.role, 'member')
