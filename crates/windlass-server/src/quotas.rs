@@ -280,12 +280,6 @@ impl Quotas {
         self.meter(tenant).admit_bytes(&quota, value.as_str().len())
     }
 
-    /// Whether anything is limited at all.
-    pub(crate) async fn are_none(&self) -> Result<bool, StoreError> {
-        self.of(&Tenant::default()).await?;
-        Ok(locked(&self.known).quotas.is_empty())
-    }
-
     /// Lets a schedule be put, or not: one that is there may always be changed. What is given back
     /// is kept until it was put, so that no other of the tenant is looked at meanwhile.
     pub(crate) async fn admit_schedule(

@@ -44,6 +44,7 @@ struct Profile {
     database_url: Option<String>,
     server: Option<String>,
     pooled: Option<bool>,
+    payload_keys: Option<String>,
     #[serde(deserialize_with = "super::credentials::secret", default)]
     token: Option<Secret>,
     token_file: Option<PathBuf>,
@@ -59,7 +60,7 @@ impl From<Profile> for Places {
             database_url: written.database_url,
             server: written.server,
             pooled: written.pooled,
-        payload_keys: written.payload_keys,
+            payload_keys: written.payload_keys,
             said: Said {
                 token: written.token,
                 token_file: written.token_file,

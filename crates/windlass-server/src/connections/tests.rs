@@ -20,8 +20,9 @@ use windlass::store::{QueueStore as _, StoreError};
 use windlass::{Ctx, ErrorKind, RunState, TaskError, Windlass, Workflow};
 
 use super::*;
-use crate::identity::Access;
+use crate::identity::{Access, Door};
 use crate::problem::Problem;
+use crate::quotas::Quotas;
 use crate::tls::TlsOptions;
 use crate::{grpc, http};
 
@@ -130,8 +131,12 @@ impl Doorkeeper {
         let windlass = Windlass::memory();
         let (options, ending) =
             (ServerOptions::new(Access::insecure_dev()), CancellationToken::new());
-        let grpc = grpc::router(windlass.store(), &ending);
-        let router = http::router(windlass.clone(), options.clone(), grpc, ending.clone());
+        let store = windlass.store();
+        let quotas = Arc::new(Quotas::new(Arc::clone(store)));
+        let grpc = grpc::router(store, &quotas, &options, &ending);
+        let door = Arc::new(Door::new(Access::insecure_dev(), Arc::clone(store)));
+        let parts = http::Parts { door, quotas, grpc };
+        let router = http::router(windlass.clone(), options.clone(), parts, ending.clone());
         let at_door = keeper.clone();
         let router =
             router.layer(from_fn(move |request, next| at_door.clone().pass(request, next)));

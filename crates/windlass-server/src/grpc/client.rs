@@ -19,7 +19,7 @@ use windlass::Tenant;
 use windlass::remote::MESSAGE_BYTES_MAX;
 use windlass::store::{Action, NewLogEntry, Store, StoreError};
 use windlass::wire::{WireError, status_of_error};
-use windlass::{ActionId, Payload, RunId, Tenant};
+use windlass::{ActionId, Payload, RunId};
 use windlass_proto::v1;
 use windlass_proto::v1::client_service_server::{ClientService, ClientServiceServer};
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};

@@ -79,16 +79,7 @@ impl App {
         let bytes_max = limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES;
         let rooms = Rooms::new(&options, bytes_max);
         let scoped_live = Mutex::default();
-        App(Arc::new(Shared {
-            windlass,
-            options,
-            door,
-            live,
-            scoped_live,
-            rooms,
-            quotas,
-            ending,
-        }))
+        App(Arc::new(Shared { windlass, options, door, live, scoped_live, rooms, quotas, ending }))
     }
 
     /// The engine, for what is about nobody's runs.

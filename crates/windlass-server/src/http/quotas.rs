@@ -22,10 +22,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 #[utoipa::path(get, path = "/v1/quotas", tag = "operators",
     responses((status = 200, description = "All quotas.", body = QuotaList)),
 )]
-async fn list_quotas(
-    State(app): State<App>,
-    identity: Identity,
-) -> Result<Json<QuotaList>, Problem> {
+async fn list_quotas(identity: Identity) -> Result<Json<QuotaList>, Problem> {
     let quotas = identity.store().list_quotas().await?;
     Ok(Json(QuotaList { quotas: quotas.into_iter().map(QuotaBody::from).collect() }))
 }

@@ -3,8 +3,7 @@
 use serde_json::json;
 use windlass::store::{
     Action, DeadLetterFilter, Discard, LogFilter, NewLogEntry, PAGE_MAX, Quota, Redrive,
-    RetentionRule,
-    WorkerFilter, WorkflowFilter,
+    RetentionRule, WorkerFilter, WorkflowFilter,
 };
 use windlass::wire::{Wire, WireError, name, name_some, parse, read_some, write_all};
 use windlass_core::{RunState, Tenant, Weight, WorkflowName};

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use windlass_core::{Call, PayloadLimit, TaskId, WorkerId};
 
-use crate::store::sealed::Keyring;
 use super::ids::bound_worker;
 use super::{ScopedStore, spread, unknown};
+use crate::store::sealed::Keyring;
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
     Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Lost, Recording, Refusal, Release,

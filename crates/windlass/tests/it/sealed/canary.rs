@@ -1,6 +1,8 @@
 //! What is searched for it: a dump, every file of the server with its WAL and its log of all
 //! statements, and every event and span of the process, for a text that was in every value.
 
+#![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
+
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::Path;

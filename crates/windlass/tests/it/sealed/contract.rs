@@ -1,5 +1,7 @@
 //! A sealed store keeps the contract of stores.
 
+#![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -7,8 +7,8 @@ use windlass_core::{CandidateId, DutyName, RunState, ScheduleOwner, Term, Weight
 use super::super::bench::{Bench, definition, seconds, tenant};
 use super::acme;
 use crate::store::{
-    Candidacy, Duty, DutyClaim, DutyEnd, DutyMandate, DutyOutcome, DutyStore, Mandate,
-    QueueStore, RetentionRule, ScheduleStore, Store, StoreError, Tallies, WorkerFilter,
+    Candidacy, Duty, DutyClaim, DutyEnd, DutyMandate, DutyOutcome, DutyStore, Mandate, QueueStore,
+    RetentionRule, ScheduleStore, Store, StoreError, Tallies, WorkerFilter,
 };
 
 /// Whether it was told that this is for whoever acts for all.
