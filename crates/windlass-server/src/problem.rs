@@ -163,10 +163,14 @@ impl Problem {
             StatusCode::INTERNAL_SERVER_ERROR => v1::ErrorKind::Corrupt,
             _ => v1::ErrorKind::Unavailable,
         };
+        // That it does not exist is what the kind says.
+        let missing = self.detail.strip_suffix(" does not exist");
+        let missing = missing.filter(|_| kind == v1::ErrorKind::NotFound);
+        let message = missing.unwrap_or(&self.detail).to_owned();
         v1::Error {
             kind: kind.into(),
             code: self.kind.code().to_owned(),
-            message: self.detail.clone(),
+            message,
             worker: String::new(),
             retry_after_ms: self.retry_after.map_or(0, |after| after.as_millis() as u64),
         }

@@ -70,12 +70,7 @@ fn a_file_or_a_target_that_makes_no_sense_is_refused_with_exit_code_2() {
         (&right, &["migrate", "--profile", "prod"], "windlass migrate needs the database itself"),
         (&right, &["doctor", "--profile", "prod"], "windlass doctor needs the database itself"),
         (&right, &["audit", "--profile", "prod"], "windlass audit needs the database itself"),
-        (
-            &right,
-            &["serve", "--insecure-dev", "--profile", "prod"],
-            "windlass serve needs the database itself",
-        ),
-        (&right, &["serve"], "say --insecure-dev if that is meant"),
+        (&right, &["serve", "--profile", "prod"], "windlass serve needs the database itself"),
     ] {
         let out = command(arguments).env("XDG_CONFIG_HOME", &file.0).output().unwrap();
         assert_eq!(out.status.code(), Some(2), "{arguments:?}");

@@ -121,8 +121,8 @@ async fn what_is_printed_makes_roles_that_work_and_none_of_them_is_more_than_it_
     let runs = windlass(&["runs", "--database-url", &as_role("shop_engine")]);
     assert!(runs.status.success(), "{runs:?}");
     // The engine changes no schema.
-    let refused = migrate(&as_role("shop_engine"), &["--plan"]);
-    assert!(refused.status.success(), "there is nothing to do: {refused:?}");
+    let refused = migrate(&as_role("shop_engine"), &[]);
+    assert_refused(&refused, &["belongs to role \"windlass_owner\"", "[WL-0011]"]);
     let roles = "select count(*) from pg_roles where rolname in
         ('windlass_owner', 'shop_engine', 'windlass_api')
         and not (rolsuper or rolcreaterole or rolcreatedb or rolbypassrls)";

@@ -230,14 +230,18 @@ async fn numbers_at_their_ends_are_answered_or_refused_and_never_break_the_serve
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_with_the_identity_of_one_tenant() {
+async fn whoever_has_one_tenant_is_let_in_to_its_own_things() {
     let tenant = Tenant::new("acme").expect("it is a name");
     let access = Access::insecure_dev().for_tenant(tenant);
     let served = Served::with_access(Arc::new(MemoryStore::new()), access).await;
     let mut door = client(&served).await;
-    let status = door.get_time(v1::GetTimeRequest {}).await.expect_err("it is not let in");
+    door.get_time(v1::GetTimeRequest {}).await.expect("it is let in");
+    let runs = door.list_runs(v1::ListRunsRequest::default()).await.expect("it has some");
+    assert!(runs.into_inner().runs.is_empty());
+    let other = v1::ListRunsRequest { tenant: Some("other".to_owned()), ..Default::default() };
+    let status = door.list_runs(other).await.expect_err("they are not its own");
     assert_eq!(status.code(), Code::PermissionDenied);
-    let status = door.watch_runs(v1::WatchRunsRequest {}).await.expect_err("neither is it");
+    let status = door.list_queues(v1::ListQueuesRequest {}).await.expect_err("they are everyone's");
     assert_eq!(status.code(), Code::PermissionDenied);
 }
 

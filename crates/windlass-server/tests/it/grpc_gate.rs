@@ -77,5 +77,5 @@ async fn a_service_that_is_not_there_is_unimplemented() {
         .header(ORIGIN, "http://evil.test")
         .body(Default::default())
         .unwrap();
-    server.answer(request).await.problem(403, "WL-0002");
+    server.answer(request).await.problem(403, "WL-0014");
 }

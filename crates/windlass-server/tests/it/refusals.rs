@@ -55,8 +55,8 @@ async fn requests_for_other_names_and_from_other_pages_are_refused() {
     send(Method::GET, "evil.test", None).await.problem(421, "WL-0002");
     send(Method::POST, "127.0.0.1.evil.test", None).await.problem(421, "WL-0002");
     let detail = send(Method::POST, "localhost", Some("http://evil.test")).await;
-    assert!(detail.problem(403, "WL-0002").contains("evil.test"));
-    send(Method::POST, "localhost", Some("null")).await.problem(403, "WL-0002");
+    assert!(detail.problem(403, "WL-0014").contains("evil.test"));
+    send(Method::POST, "localhost", Some("null")).await.problem(403, "WL-0014");
     send(Method::POST, "localhost", Some("http://localhost")).await.problem(422, "WL-0002");
     let mut options = ServerOptions::new(Access::insecure_dev());
     options.host_names = vec!["windlass.test".to_owned()];
@@ -103,16 +103,18 @@ async fn whoever_has_one_tenant_sees_nothing_of_others() {
     assert_eq!(all.get(&format!("/v1/runs/{foreign}")).await.ok(200)["state"], "running");
     let listed = acme.get("/v1/runs").await.ok(200);
     assert_eq!(listed["runs"].as_array().unwrap().len(), 1);
-    acme.get("/v1/runs?tenant=default").await.problem(403, "WL-0002");
-    acme.get("/v1/schedules?tenant=default").await.problem(403, "WL-0002");
-    acme.get("/v1/dead-letters?tenant=default").await.problem(403, "WL-0002");
+    acme.get("/v1/runs?tenant=default").await.problem(403, "WL-0014");
+    acme.get("/v1/schedules?tenant=default").await.problem(403, "WL-0014");
+    acme.get("/v1/dead-letters?tenant=default").await.problem(403, "WL-0014");
     let other = json!({ "workflow": "w", "version": 1, "tenant": "default" });
-    acme.post("/v1/runs", other).await.problem(403, "WL-0002");
-    for path in ["/v1/workers", "/v1/queues", "/v1/leaders", "/v1/log", "/v1/duties"] {
-        acme.get(path).await.problem(403, "WL-0002");
+    acme.post("/v1/runs", other).await.problem(403, "WL-0014");
+    for path in ["/v1/workers", "/v1/queues", "/v1/leaders", "/v1/quotas", "/v1/duties"] {
+        acme.get(path).await.problem(403, "WL-0014");
     }
-    let join = json!({ "name": "w", "slots": 1, "workflows": [single("w")] });
-    acme.post("/v1/workers", join).await.problem(403, "WL-0002");
+    let join = |workflow: &str| json!({ "name": "w", "slots": 1, "workflows": [single(workflow)] });
+    acme.post("/v1/workers", join("w")).await.ok(201);
+    // Workflows are for all tenants.
+    acme.post("/v1/workers", join("another")).await.problem(403, "WL-0014");
     let nothing = acme.get("/v1/archived-runs/01981c2e-7a40-7c1f-9d57-0242ac120002").await;
     assert_eq!(nothing.json()["code"], Value::from("WL-0004"));
 }

@@ -87,10 +87,9 @@ impl World {
         say(Method::POST, "/v1/workers", body).await.ok(201);
         let body = json!({ "workflow": "mail", "version": 1, "input": 1, "tenant": "own" });
         let started = say(Method::POST, "/v1/runs", body).await.ok(201);
-        let run = started["id"].as_str().unwrap().to_owned();
-        let every = json!({
-            "workflow": "mail", "version": 1, "input": 1, "every_ms": 3_600_000, "tenant": "own",
-        });
+        let run = started["id"].as_str().expect("it has an id").to_owned();
+        let cadence = json!({ "every": { "interval_ms": 3_600_000 } });
+        let every = json!({ "workflow": "mail", "version": 1, "cadence": cadence });
         let put = say(Method::PUT, "/v1/schedules/nightly?tenant=own", every).await;
         assert!(put.status.is_success(), "{}", put.text);
         World { server, guests, run }
@@ -109,7 +108,7 @@ impl World {
     /// What is answered to an operation, without its end if it is a stream.
     async fn status(&self, token: &str, method: &str, path: &str) -> u16 {
         let body = if method == "GET" { "" } else { "{}" };
-        let request = self.server.request_as(token, method.parse().unwrap(), path, body);
+        let request = self.server.request_as(token, method.parse().expect("it is one"), path, body);
         self.server.send(request).await.status().as_u16()
     }
 }

@@ -142,8 +142,8 @@ async fn workers_and_dead_letters_are_told_when_they_change() {
     soon("the other is told of", joined).await;
     let only = Access::insecure_dev().for_tenant(windlass::Tenant::new("acme").unwrap());
     let server = TestServer::with(ServerOptions::new(only)).await;
-    server.get("/v1/workers/stream").await.problem(403, "WL-0002");
-    server.get("/v1/dead-letters/stream?tenant=other").await.problem(403, "WL-0002");
+    server.get("/v1/workers/stream").await.problem(403, "WL-0014");
+    server.get("/v1/dead-letters/stream?tenant=other").await.problem(403, "WL-0014");
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ impl RemoteStore {
 
     /// Who does a verb that a server does for nobody.
     fn own(&self, verb: &str) -> Result<&Arc<dyn Store>, StoreError> {
-        let text = || format!("the server does that by itself; it cannot be asked for {verb:?}");
+        let text = || format!("the server does the duties; it cannot be asked for {verb:?}");
         self.duties.as_ref().ok_or_else(|| StoreError::Conflict(text()))
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 use windlass_core::{Payload, RunId, TaskId, TaskState};
 
+use super::PostgresStore;
 use super::fault::Fault;
 use super::history::write_history;
 use super::names::{Names, Unnamed};
@@ -67,20 +68,34 @@ struct Shared {
     answered_verb: Option<&'static str>,
 }
 
-/// What a task that must have no row, and has one, says of its run: that it contradicts
-/// itself. The key that is there already is all that the server tells of it.
-pub(super) fn stray_row(fault: Fault) -> Fault {
-    let Fault::Database(error) = &fault else { return fault };
-    let answer = error.as_db_error().filter(|one| one.constraint() == Some("task_rows_pkey"));
-    let detail = answer.and_then(|one| one.detail()).unwrap_or_default();
-    let words = detail.split(|letter: char| !letter.is_ascii_hexdigit() && letter != '-');
-    match words.filter_map(|word| Uuid::parse_str(word).ok()).next() {
-        Some(id) => {
-            let run = RunId::from_uuid(id);
-            let text = format!("run {run}: a task that nothing has happened to has a row");
-            unsound::of(run)(StoreError::Corrupt(text))
-        }
-        None => fault,
+impl PostgresStore {
+    /// What a task that must have no row, and has one, says of its run: that it contradicts itself.
+    /// The server tells which key is there already; where row level security is on, it does not,
+    /// and is asked.
+    pub(super) async fn stray_row(&self, fault: Fault, work: &Work) -> Fault {
+        let Fault::Database(error) = &fault else { return fault };
+        let answer = error.as_db_error().filter(|one| one.constraint() == Some("task_rows_pkey"));
+        let Some(answer) = answer else { return fault };
+        let detail = answer.detail().unwrap_or_default();
+        let mut words = detail.split(|letter: char| !letter.is_ascii_hexdigit() && letter != '-');
+        let id = match words.find_map(|word| Uuid::parse_str(word).ok()) {
+            Some(id) => Some(id),
+            None => self.find_stray(work).await,
+        };
+        let Some(id) = id else { return fault };
+        let run = RunId::from_uuid(id);
+        let text = format!("run {run}: a task that nothing has happened to has a row");
+        unsound::of(run)(StoreError::Corrupt(text))
+    }
+
+    /// The run of a task that is taken to have no row, and has one.
+    async fn find_stray(&self, work: &Work) -> Option<Uuid> {
+        let new = work.changed().filter(|(_, _, task)| !task.has_row).map(|(_, id, _)| id);
+        let (runs, indices): (Vec<Uuid>, Vec<i32>) =
+            new.map(|id| (*id.run.as_uuid(), id.index.0.cast_signed())).unzip();
+        // What cannot be asked now is told by the next who meets it.
+        let rows = self.read(&sql::STRAY_ROW, &[&runs, &indices]).await.ok()?;
+        rows.first().map(|row| row.get(0))
     }
 }
 

@@ -318,7 +318,10 @@ impl PostgresStore {
         let kinds = kinds_of(work);
         let news = self.notifier.news(kinds);
         let committed = tx.commit_and_tell(writes, news.as_deref()).await;
-        let rows = committed.map_err(flush::stray_row)?;
+        let rows = match committed {
+            Ok(rows) => rows,
+            Err(fault) => return Err(self.stray_row(fault, work).await),
+        };
         for id in &work.moves.put_back {
             if let Some(place) = work.task(*id).and_then(|task| task.place) {
                 self.floors.lower(Front::Route(place.route), place.tag);

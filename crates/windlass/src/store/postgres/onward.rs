@@ -11,7 +11,6 @@ use super::PostgresStore;
 use super::claim::{Grab, lost};
 use super::fault::Fault;
 use super::floors::Found;
-use super::flush::stray_row;
 use super::leases::Life;
 use super::names::ROUTES_AFTER_ENOUGH;
 use super::party::Party;
@@ -83,7 +82,10 @@ impl PostgresStore {
         let levels: Params<'_> = &[&opening.levels];
         asks.extend(opening.asks(levels, early.as_ref().map(|early| early.as_slice())));
         let began = Instant::now();
-        let mut rows = tx.write(&writes, &asks).await.map_err(stray_row)?;
+        let mut rows = match tx.write(&writes, &asks).await {
+            Ok(rows) => rows,
+            Err(fault) => return Err(self.stray_row(fault, work).await),
+        };
         drop(writes);
         let (times, early) = opening.read(rows.split_off(3), began.elapsed());
         let now = self.now_of(&rows[2])?;

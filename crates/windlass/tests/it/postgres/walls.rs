@@ -36,16 +36,17 @@ const OTHER_TABLES: &[&str] = &[
     "limits",
     "marks",
     "migrations",
-    "operator_log",
     "pulses",
     "queue_changes",
     "queue_counts",
+    "quotas",
     "retention",
     "routes",
     "settings",
     "signals",
     "staged",
     "tenants",
+    "tokens",
     "workers",
 ];
 
@@ -242,9 +243,9 @@ async fn a_wall_that_does_not_stand_is_refused_and_said_to_be_why() {
             "sees windlass.events whole",
         ),
         (
-            "grant select on windlass.operator_log to windlass_api",
-            "revoke select on windlass.operator_log from windlass_api",
-            "sees windlass.operator_log whole",
+            "grant select on windlass.tokens to windlass_api",
+            "revoke select on windlass.tokens from windlass_api",
+            "sees windlass.tokens whole",
         ),
         (
             "grant update on windlass.runs to windlass_api",

@@ -29,15 +29,16 @@ alter table windlass.operator_log
     -- The address that a request came from, or `unix`; null if it came through no server.
     add column origin text check (octet_length(origin) between 1 and 200);
 
--- What is done has more words than it had. Programs know which; here it is a word. Every row that is
--- there has one of those before, so none is looked at.
+-- What is done has more words than it had. Programs know which; here it is a word.
 alter table windlass.operator_log
     drop constraint operator_log_action_check,
-    add constraint operator_log_action_check check (action ~ '^[a-z_]{1,40}$') not valid;
+    add constraint operator_log_action_check check (action ~ '^[a-z_]{1,40}$');
 
 -- The log only grows: an entry is changed by the transaction that writes it, or by nobody.
-create function windlass.keep_log() returns trigger
-language plpgsql set search_path = pg_catalog as $$
+create function windlass.keep_log()
+returns trigger language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 begin
     if tg_op = 'UPDATE' and old.xmin = pg_current_xact_id()::xid then
         return new;
@@ -45,6 +46,8 @@ begin
     raise exception 'the log of what was changed only grows' using errcode = '42501';
 end
 $$;
+
+revoke execute on function windlass.keep_log() from public;
 
 create trigger operator_log_only_grows before update or delete on windlass.operator_log
     for each row execute function windlass.keep_log();
