@@ -10,6 +10,8 @@
 //! its last user is under way on it; one that was given up in the middle of a statement
 //! is closed, and the server told to stop working for it.
 
+mod walled;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -178,25 +180,6 @@ impl Pool {
             .build()
             .expect("a runtime is there for the timeouts");
         Ok(Pool { connections, habits: Arc::new(Habits::new(options, target)) })
-    }
-
-    /// The same connections for transactions that begin behind a wall: what `enter` says is done
-    /// at the beginning of each, and is over with it.
-    pub(super) fn walled(&self, enter: &str) -> Pool {
-        let habits = &self.habits;
-        let habits = Habits {
-            begin: format!("{}; {enter}", habits.begin),
-            is_pooled: habits.is_pooled,
-            is_walled: true,
-            answer_max: habits.answer_max,
-            acquire_timeout: habits.acquire_timeout,
-            open_max: habits.open_max,
-            tls: habits.tls.clone(),
-            statements: AtomicU64::new(0),
-            #[cfg(feature = "testing")]
-            steps: habits.steps.clone(),
-        };
-        Pool { connections: self.connections.clone(), habits: Arc::new(habits) }
     }
 
     /// How many connections there are.

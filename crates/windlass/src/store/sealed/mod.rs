@@ -6,7 +6,7 @@
 //! store within may be in a database, in memory or behind a server: none of them has a key, and
 //! none has to know.
 //!
-//! [`envelope`] says what a sealed value looks like, [`place`] what is sealed into it besides,
+//! `envelope` says what a sealed value looks like, `place` what is sealed into it besides,
 //! `sealing` what of a request is sealed and `opening` what of an answer is opened. What stays
 //! readable, and why, is in `docs/encryption.md`. This module decides nothing about runs.
 

@@ -98,6 +98,7 @@ macro_rules! store_contract {
         $crate::store_contract_cases! { store_contract_tests [$make] }
         $crate::schedule_contract_cases! { store_contract_tests [$make] }
         $crate::duty_contract_cases! { store_contract_tests [$make] }
+        $crate::access_contract_cases! { store_contract_tests [$make] }
         $crate::worker_contract_cases! { store_contract_tests [$make] }
     };
 }
@@ -311,21 +312,6 @@ macro_rules! store_contract_cases {
                 dead_letters_of_a_run_that_goes_on_are_not_discarded
                 a_batch_of_dead_letters_has_a_limit
                 what_operators_do_is_written_down
-            }
-            tokens {
-                a_token_is_there_as_it_was_made
-                a_token_that_is_made_again_is_the_same
-                only_one_of_many_is_the_first_token
-                a_token_that_was_revoked_stays_so_and_is_listed
-                tokens_are_listed_newest_first_and_by_tenant
-                tokens_that_held_no_more_for_long_go
-                what_was_changed_is_logged_with_token_and_origin
-            }
-            quotas {
-                a_quota_is_of_a_tenant_or_of_all_that_have_none
-                quotas_have_limits
-                what_a_tenant_has_is_counted_up_to_a_limit
-                schedules_of_a_tenant_are_counted
             }
             retention {
                 nothing_goes_unless_a_rule_says_so
@@ -605,6 +591,7 @@ pub mod cases {
     crate::store_contract_cases! { store_contract_functions [] }
     crate::schedule_contract_cases! { store_contract_functions [] }
     crate::duty_contract_cases! { store_contract_functions [] }
+    crate::access_contract_cases! { store_contract_functions [] }
     crate::worker_contract_cases! { store_contract_functions [] }
     #[cfg(feature = "scoped")]
     crate::scoped_contract_cases! { store_contract_functions [] }

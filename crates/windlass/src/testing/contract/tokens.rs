@@ -8,6 +8,32 @@ use crate::store::{
     TokenRecord, TokenTag,
 };
 
+/// The list of cases of tokens and quotas, handed to another macro.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! access_contract_cases {
+    ($to:ident [$($argument:tt)*]) => {
+        $crate::$to! {
+            [$($argument)*]
+            tokens {
+                a_token_is_there_as_it_was_made
+                a_token_that_is_made_again_is_the_same
+                only_one_of_many_is_the_first_token
+                a_token_that_was_revoked_stays_so_and_is_listed
+                tokens_are_listed_newest_first_and_by_tenant
+                tokens_that_held_no_more_for_long_go
+                what_was_changed_is_logged_with_token_and_origin
+            }
+            quotas {
+                a_quota_is_of_a_tenant_or_of_all_that_have_none
+                quotas_have_limits
+                what_a_tenant_has_is_counted_up_to_a_limit
+                schedules_of_a_tenant_are_counted
+            }
+        }
+    };
+}
+
 fn id(number: u128) -> TokenId {
     TokenId::from_random(number << 64)
 }
