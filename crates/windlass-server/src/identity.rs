@@ -1,6 +1,6 @@
 //! Who makes a request: the one place where that is decided.
 //!
-//! Every request passes through [`Door::identify`] once, before anything else looks at it; what
+//! Every request passes through `Door::identify` once, before anything else looks at it; what
 //! handlers are given is an [`Identity`] and never the headers.
 
 use std::sync::Arc;
