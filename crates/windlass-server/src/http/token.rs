@@ -108,7 +108,8 @@ fn mix(state: u64) -> u64 {
 }
 
 /// FNV-1a: it finds what was cut or mangled on the way. It keeps nobody from forging, which gains
-/// a worker nothing: it works for all tenants, and the fence says which tasks are its own.
+/// a worker nothing: the store that it is given has no other tenant's tasks, and the fence says which
+/// of them are its own.
 fn checksum(bytes: &[u8]) -> u32 {
     bytes
         .iter()
