@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use windlass::store::{AUTHOR_METADATA, Author, METADATA_PAIRS_MAX, NewRun, Scopes, Store};
 use windlass::{Operator, Role, Roles, Tenant, Token, TokenId};
 
-use crate::connections::Origin;
+use crate::connections::Whence;
 use crate::passes::{Pass, Passes};
 use crate::problem::Problem;
 use crate::rights::{Need, Reach, Right};
@@ -95,7 +95,7 @@ impl Door {
 
     /// Who makes this request, if that one may do what it needs.
     pub(crate) async fn identify(&self, request: &Parts, need: Need) -> Result<Identity, Problem> {
-        let origin = request.extensions.get::<Origin>().map(ToString::to_string);
+        let origin = request.extensions.get::<Whence>().map(|whence| whence.as_str().to_owned());
         let identity = match &self.access.0 {
             Kind::InsecureDev(tenant) => {
                 let name = Operator::new("insecure-dev")?;

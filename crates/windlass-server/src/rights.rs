@@ -38,9 +38,13 @@ impl Right {
 
     /// The roles that have it, for people.
     pub(crate) fn words(self) -> String {
-        let has = |role: &Role| self.is_of(Roles::from(*role));
-        let words: Vec<&str> = Role::ALL.into_iter().filter(has).map(Role::word).collect();
+        let words: Vec<&str> = self.roles().map(Role::word).collect();
         words.join(" or ")
+    }
+
+    /// The roles that have it.
+    pub(crate) fn roles(self) -> impl Iterator<Item = Role> {
+        Role::ALL.into_iter().filter(move |role| self.is_of(Roles::from(*role)))
     }
 }
 

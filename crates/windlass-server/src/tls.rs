@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use windlass::pem::{PemError, PemFile, Privacy};
 
-pub use peer::PeerCertificate;
+pub(crate) use peer::PeerCertificate;
 
 /// What is spoken behind the handshake, the one that is preferred first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];

@@ -1,10 +1,11 @@
 //! Where a server listens, and who comes.
 
-use std::fmt;
+use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::net::{TcpListener, TcpStream};
@@ -12,7 +13,10 @@ use tokio_util::either::Either;
 
 #[cfg(unix)]
 use super::socket::Socket;
-use crate::tls::Tls;
+use crate::tls::{PeerCertificate, Tls};
+
+/// The most bytes that the log says of where a request came from.
+const ORIGIN_BYTES_MAX: usize = 200;
 
 /// Who talks to the server, by TCP or by a unix socket.
 #[cfg(unix)]
@@ -29,31 +33,48 @@ pub(crate) enum Origin {
     Socket,
 }
 
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Origin::Machine(ip) => ip.fmt(f),
-            Origin::Socket => f.write_str("unix"),
+impl From<Option<IpAddr>> for Origin {
+    fn from(address: Option<IpAddr>) -> Self {
+        match address.map(|address| address.to_canonical()) {
+            Some(IpAddr::V6(ip)) => {
+                let network = u128::from(ip) >> 64 << 64;
+                Origin::Machine(if ip.is_loopback() { ip } else { Ipv6Addr::from(network) }.into())
+            }
+            Some(ip @ IpAddr::V4(_)) => Origin::Machine(ip),
+            None => Origin::Socket,
         }
     }
 }
 
-impl From<SocketAddr> for Origin {
-    fn from(address: SocketAddr) -> Self {
-        Origin::Machine(match address.ip().to_canonical() {
-            IpAddr::V6(ip) => {
-                let network = u128::from(ip) >> 64 << 64;
-                IpAddr::V6(if ip.is_loopback() { ip } else { Ipv6Addr::from(network) })
-            }
-            ip @ IpAddr::V4(_) => ip,
-        })
+/// Where a connection comes from, in the words of the log: its address, and whom the certificate is
+/// for that it showed.
+#[derive(Clone, Debug)]
+pub(crate) struct Whence(Arc<str>);
+
+impl Whence {
+    /// By a socket of this machine if there is no address.
+    pub(super) fn new(address: Option<IpAddr>, peer: Option<&PeerCertificate>) -> Self {
+        let mut text = match address {
+            Some(address) => address.to_canonical().to_string(),
+            None => "unix".to_owned(),
+        };
+        if let Some(peer) = peer.filter(|peer| !peer.subject().is_empty()) {
+            let _ = write!(text, " as {}", peer.subject());
+        }
+        text.truncate(text.floor_char_boundary(ORIGIN_BYTES_MAX));
+        Whence(text.into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
 /// Who has come.
 pub(super) struct Arrival {
     pub(super) stream: Stream,
-    pub(super) origin: Origin,
+    /// Its address; none if it comes by a socket.
+    pub(super) address: Option<IpAddr>,
     /// How to shake hands, where that comes first.
     pub(super) tls: Option<Tls>,
 }
@@ -169,7 +190,7 @@ impl Door {
                     let _ = stream.set_nodelay(true);
                     Arrival {
                         stream: Either::Left(stream),
-                        origin: address.into(),
+                        address: Some(address.ip()),
                         tls: tls.clone(),
                     }
                 })
@@ -177,7 +198,7 @@ impl Door {
             #[cfg(unix)]
             Door::Socket(socket) => socket.poll_accept(context).map_ok(|stream| Arrival {
                 stream: Either::Right(stream),
-                origin: Origin::Socket,
+                address: None,
                 tls: None,
             }),
         }
@@ -190,7 +211,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_machine_are_one_origin() {
-        let origin = |text: &str| Origin::from(text.parse::<SocketAddr>().unwrap());
+        let origin = |text: &str| Origin::from(Some(text.parse::<SocketAddr>().unwrap().ip()));
         assert_eq!(origin("192.0.2.1:1"), origin("192.0.2.1:2"));
         assert_eq!(origin("192.0.2.1:1"), origin("[::ffff:192.0.2.1]:1"));
         assert_ne!(origin("192.0.2.1:1"), origin("192.0.2.2:1"));

@@ -17,6 +17,7 @@ mod tests;
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ use listener::{Arrival, Stream};
 use stall::StallGuard;
 
 pub use listener::Listener;
-pub(crate) use listener::Origin;
+pub(crate) use listener::{Origin, Whence};
 
 /// The pause after a connection could not be accepted, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -65,8 +66,8 @@ pub(crate) async fn serve(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok(Arrival { stream, origin, tls }) => {
-                let Some(member) = crowd.enter(origin) else { continue };
+            Ok(Arrival { stream, address, tls }) => {
+                let Some(member) = crowd.enter(address.into()) else { continue };
                 let one = Connection {
                     member,
                     builder: Arc::clone(&builder),
@@ -75,7 +76,7 @@ pub(crate) async fn serve(
                     head_time_max: options.head_time_max,
                     write_time_max: options.write_time_max,
                 };
-                tasks.spawn(one.serve(stream, tls));
+                tasks.spawn(one.serve(stream, address, tls));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -104,7 +105,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: Stream, tls: Option<Tls>) {
+    async fn serve(self, stream: Stream, address: Option<IpAddr>, tls: Option<Tls>) {
         let Connection { member, builder, router, ending, head_time_max, write_time_max } = self;
         // The first bytes say which HTTP it is, and those of a handshake come before them. Nobody
         // else watches over them.
@@ -139,15 +140,14 @@ impl Connection {
                 }
             }
         };
+        let whence = Whence::new(address, peer.as_ref());
         let service = {
             let member = Arc::clone(&member);
             service_fn(move |mut request: Request<Incoming>| {
                 let busy = member.begin();
                 let router = router.clone();
                 request.extensions_mut().insert(member.origin());
-                if let Some(peer) = &peer {
-                    request.extensions_mut().insert(peer.clone());
-                }
+                request.extensions_mut().insert(whence.clone());
                 async move {
                     let response = router.oneshot(request.map(Body::new)).await?;
                     Ok::<_, Infallible>(response.map(|body| busy.during(body, write_time_max)))

@@ -12,14 +12,13 @@ mod waiting;
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+use windlass::RunId;
 use windlass::Tenant;
 use windlass::remote::MESSAGE_BYTES_MAX;
-use windlass::store::{Action, NewLogEntry, Store, StoreError};
-use windlass::wire::{WireError, status_of_error};
-use windlass::{ActionId, Payload, RunId};
+use windlass::store::{Store, StoreError};
+use windlass::wire::status_of_error;
 use windlass_proto::v1;
 use windlass_proto::v1::client_service_server::{ClientService, ClientServiceServer};
 
@@ -42,39 +41,10 @@ struct Caller {
 }
 
 impl Caller {
-    /// Writes down what it is about to do.
-    async fn note(
-        &self,
-        action: Action,
-        about: About,
-        detail: Option<Value>,
-    ) -> Result<(), Refused> {
-        let id = ActionId::from_random(fastrand::u128(..));
-        let detail = detail.map(|detail| Payload::encode(&detail)).transpose();
-        let detail = detail.map_err(|error| WireError::new("detail", error))?;
-        let About { tenant, run } = about;
-        let by = self.identity.author();
-        Ok(self.store.log(NewLogEntry { id, by, action, tenant, run, detail }).await?)
-    }
-
-    /// A run that it may see, and whose it is, to be written down.
-    async fn about_run(&self, run: RunId) -> Result<About, Refused> {
+    /// Whose a run is that it may see.
+    async fn tenant_of(&self, run: RunId) -> Result<Tenant, Refused> {
         let missing = || StoreError::NotFound(format!("run {run}"));
-        let record = self.store.get_run(run).await?.ok_or_else(missing)?;
-        Ok(About { tenant: Some(record.tenant), run: Some(run) })
-    }
-}
-
-/// What something is done to.
-#[derive(Default)]
-struct About {
-    tenant: Option<Tenant>,
-    run: Option<RunId>,
-}
-
-impl From<Tenant> for About {
-    fn from(tenant: Tenant) -> Self {
-        About { tenant: Some(tenant), run: None }
+        Ok(self.store.get_run(run).await?.ok_or_else(missing)?.tenant)
     }
 }
 

@@ -163,6 +163,7 @@ impl WorkerService for WorkerApi {
         let (replies, outbound) = Replies::new(self.shared.budget.stream(origin));
         let session = Arc::new(Session {
             shared: self.shared_by(&identity),
+            identity: identity.clone(),
             replies,
             workers: Mutex::default(),
             sizes: Sizes::default(),
@@ -175,6 +176,7 @@ impl WorkerService for WorkerApi {
 /// One stream, and the workers that talk on it.
 struct Session {
     shared: Arc<Shared>,
+    identity: Identity,
     replies: Replies,
     workers: Mutex<HashMap<WorkerId, Known>>,
     sizes: Sizes,
@@ -365,6 +367,7 @@ impl Session {
             tenant: None,
         };
         let store = &self.shared.store;
+        self.identity.note_workflows(&hello.definitions).await?;
         store.join(hello).await?;
         self.workers().insert(worker, Known { claims: kind.clone(), kind, seq: ClaimSeq(0) });
         Ok(v1::Welcome {

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
+use windlass::Role;
 
 use super::model::PRINTABLE;
 use super::{
@@ -18,6 +20,10 @@ use super::{
 };
 use super::{system, tokens, worker_functions, worker_tasks, workers, workflows};
 use crate::problem::{PROBLEM_JSON, ProblemBody};
+use crate::rights::{self, Right};
+
+/// What the document calls the way by which callers say who they are.
+const TOKEN: &str = "token";
 
 #[derive(OpenApi)]
 #[openapi(
@@ -66,6 +72,7 @@ pub(super) fn build() -> (Router<App>, Arc<str>) {
     document.paths.paths.values_mut().flat_map(operations).for_each(add_problem);
     let mut document = serde_json::to_value(document).unwrap_or_default();
     tell_more(&mut document);
+    tell_roles(&mut document);
     (router, document.to_string().into())
 }
 
@@ -101,6 +108,28 @@ fn tell_more(value: &mut Value) {
             fields.values_mut().for_each(tell_more);
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Says of each operation which roles a token needs, one of which is enough, as the table of rights
+/// has it.
+fn tell_roles(document: &mut Value) {
+    let description = "A token as `windlass tokens create` shows it. Each operation names the roles \
+                       of which the token must have one.";
+    document["components"]["securitySchemes"] = json!({
+        TOKEN: { "type": "http", "scheme": "bearer", "description": description }
+    });
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    for (path, item) in paths {
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            let method = Method::from_bytes(method.to_uppercase().as_bytes());
+            let need = method.ok().and_then(|method| rights::of_http(&method, path));
+            let roles = need.map(|need| need.right).filter(|right| *right != Right::Open);
+            if let Some(right) = roles {
+                let roles: Vec<&str> = right.roles().map(Role::word).collect();
+                operation["security"] = json!([{ TOKEN: roles }]);
+            }
+        }
     }
 }
 

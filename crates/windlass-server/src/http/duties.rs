@@ -1,7 +1,6 @@
 //! What is in the queues, and who does what by itself.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -14,6 +13,7 @@ use super::extract::Name;
 use super::model::duty::{DutyBody, DutyList, LeaderBody, LeaderList};
 use super::model::queue::QueueListBody;
 use crate::identity::Identity;
+use crate::notes::About;
 use crate::problem::Problem;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -64,14 +64,10 @@ struct DutyPath {
 #[utoipa::path(delete, path = "/v1/duties/{duty}", tag = "operators", params(DutyPath),
     responses((status = 204, description = "It is forgotten.")),
 )]
-async fn forget_duty(
-    State(app): State<App>,
-    identity: Identity,
-    Name(name): Name,
-) -> Result<StatusCode, Problem> {
+async fn forget_duty(identity: Identity, Name(name): Name) -> Result<StatusCode, Problem> {
     let duty = DutyName::new(&name)?;
     let detail = serde_json::json!({ "duty": &duty });
-    app.note(&identity, Action::ForgetDuty, (None, None), Some(detail)).await?;
+    identity.note(Action::ForgetDuty, About::all(), Some(detail)).await?;
     match identity.store().forget_duty(duty).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::not_found(format_args!("duty {name:?}"))),

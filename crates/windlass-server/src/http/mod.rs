@@ -35,8 +35,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::Router;
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
-use windlass::store::{Action, NewLogEntry, RunRecord, Store};
-use windlass::{ActionId, Payload, PayloadLimit, RunId, Tenant, Windlass};
+use windlass::store::{RunRecord, Store};
+use windlass::{PayloadLimit, RunId, Tenant, Windlass};
 
 use crate::identity::{Door, Identity};
 use crate::options::ServerOptions;
@@ -139,22 +139,6 @@ impl App {
     pub(crate) async fn run(&self, identity: &Identity, run: RunId) -> Result<RunRecord, Problem> {
         let record = identity.store().get_run(run).await?;
         record.ok_or_else(|| Problem::not_found(format_args!("run {run}")))
-    }
-
-    /// Writes down what someone is about to do by hand.
-    pub(crate) async fn note(
-        &self,
-        identity: &Identity,
-        action: Action,
-        (tenant, run): (Option<Tenant>, Option<RunId>),
-        detail: Option<serde_json::Value>,
-    ) -> Result<(), Problem> {
-        let id = ActionId::from_random(fastrand::u128(..));
-        let detail = detail.map(|detail| Payload::encode(&detail)).transpose();
-        let detail = detail.map_err(|error| Problem::payload("detail", &error))?;
-        let by = identity.author();
-        let entry = NewLogEntry { id, by, action, tenant, run, detail };
-        Ok(identity.store().log(entry).await?)
     }
 }
 

@@ -1,7 +1,6 @@
 //! What people do by hand: the log of it, how long runs are kept, shares of tenants.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::json;
 use utoipa::IntoParams;
@@ -19,6 +18,7 @@ use super::model::operator::{
     RetentionRow, WeightBody,
 };
 use crate::identity::Identity;
+use crate::notes::About;
 use crate::problem::Problem;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -55,14 +55,12 @@ async fn list_retention(identity: Identity) -> Result<Json<RetentionList>, Probl
     responses((status = 204, description = "The rule holds.")),
 )]
 async fn set_retention(
-    State(app): State<App>,
     identity: Identity,
     Body(body): Body<RetentionBody>,
 ) -> Result<StatusCode, Problem> {
-    let detail = serde_json::to_value(&body).ok();
     let rule = RetentionRule::from(body);
     rule.check().map_err(|why| Problem::new(ErrorKind::Argument, why))?;
-    app.note(&identity, Action::SetRetention, (None, None), detail).await?;
+    identity.note_retention(&rule).await?;
     identity.store().set_retention(rule).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -72,13 +70,12 @@ async fn set_retention(
     responses((status = 204, description = "There is no such rule any more.")),
 )]
 async fn clear_retention(
-    State(app): State<App>,
     identity: Identity,
     Query(query): Query<RetentionQuery>,
 ) -> Result<StatusCode, Problem> {
     let state = RunState::from(query.state);
     let detail = json!({ "workflow": &query.workflow, "state": state.word() });
-    app.note(&identity, Action::ClearRetention, (None, None), Some(detail)).await?;
+    identity.note(Action::ClearRetention, About::all(), Some(detail)).await?;
     match identity.store().clear_retention(query.workflow, state).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::not_found(format_args!("a rule for runs that are {state}"))),
@@ -101,7 +98,6 @@ struct TenantPath {
     responses((status = 204, description = "The share holds.")),
 )]
 async fn set_weight(
-    State(app): State<App>,
     identity: Identity,
     Name(tenant): Name,
     Body(WeightBody { weight }): Body<WeightBody>,
@@ -111,7 +107,7 @@ async fn set_weight(
     let wrong = || Problem::field("weight", format_args!("{weight} is not within 1 to 1000"));
     let share = share.ok_or_else(wrong)?;
     let detail = json!({ "weight": weight });
-    app.note(&identity, Action::SetWeight, (Some(tenant.clone()), None), Some(detail)).await?;
+    identity.note(Action::SetWeight, tenant.clone(), Some(detail)).await?;
     identity.store().set_weight(tenant, share).await?;
     Ok(StatusCode::NO_CONTENT)
 }

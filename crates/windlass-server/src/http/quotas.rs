@@ -36,10 +36,9 @@ async fn set_quota(
     identity: Identity,
     Body(body): Body<QuotaBody>,
 ) -> Result<StatusCode, Problem> {
-    let detail = serde_json::to_value(&body).ok();
     let quota = Quota::from(body);
     quota.check().map_err(|why| Problem::new(ErrorKind::Argument, why))?;
-    app.note(&identity, Action::SetQuota, (quota.tenant.clone(), None), detail).await?;
+    identity.note_quota(&quota).await?;
     identity.store().set_quota(quota).await?;
     app.quotas().forget();
     Ok(StatusCode::NO_CONTENT)
@@ -54,7 +53,7 @@ async fn clear_quota(
     identity: Identity,
     Query(QuotaQuery { tenant }): Query<QuotaQuery>,
 ) -> Result<StatusCode, Problem> {
-    app.note(&identity, Action::ClearQuota, (tenant.clone(), None), None).await?;
+    identity.note(Action::ClearQuota, tenant.clone(), None).await?;
     let was_there = identity.store().clear_quota(tenant.clone()).await?;
     app.quotas().forget();
     match was_there {

@@ -17,6 +17,7 @@ use super::model::run::{
 };
 use super::runs::RunPath;
 use crate::identity::Identity;
+use crate::notes::About;
 use crate::problem::Problem;
 
 /// The most characters of the reason of a cancel.
@@ -54,7 +55,7 @@ async fn cancel_run(
     }
     let tenant = app.run(&identity, run).await?.tenant;
     let detail = reason.as_ref().map(|reason| serde_json::json!({ "reason": reason }));
-    app.note(&identity, Action::CancelRun, (Some(tenant), Some(run)), detail).await?;
+    identity.note(Action::CancelRun, About::run(tenant, run), detail).await?;
     identity.store().cancel_run(run, reason).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -75,7 +76,7 @@ async fn retry_run(
     if round == 0 || i32::try_from(round).is_err() {
         return Err(Problem::field("round", format_args!("{round} is not within 1 to 2147483647")));
     }
-    app.note(&identity, Action::RetryRun, (Some(record.tenant), Some(run)), None).await?;
+    identity.note(Action::RetryRun, About::run(record.tenant, run), None).await?;
     let round = identity.store().retry_run(run, round).await?;
     Ok(Json(RetriedRun { round }))
 }
@@ -90,7 +91,7 @@ async fn undo_run(
     Id(run): Id<RunId>,
 ) -> Result<Json<UndoneRun>, Problem> {
     let tenant = app.run(&identity, run).await?.tenant;
-    app.note(&identity, Action::UndoRun, (Some(tenant), Some(run)), None).await?;
+    identity.note(Action::UndoRun, About::run(tenant, run), None).await?;
     Ok(Json(UndoneRun { by: identity.store().undo_run(run).await? }))
 }
 
@@ -110,7 +111,7 @@ async fn signal_run(
     app.quotas().admit_signal(&tenant, &value).await?;
     let id = body.id.unwrap_or_else(new_signal);
     let detail = serde_json::json!({ "signal": id.to_string(), "name": &body.name });
-    app.note(&identity, Action::SignalRun, (Some(tenant), Some(run)), Some(detail)).await?;
+    identity.note(Action::SignalRun, About::run(tenant, run), Some(detail)).await?;
     identity.store().signal(NewSignal { id, run, name: body.name, value }).await?;
     Ok(Json(SentSignal { id }))
 }
@@ -135,7 +136,7 @@ async fn signal_key(
     signal.check(limit).map_err(|why| Problem::new(ErrorKind::Argument, why))?;
     let Mailbox { tenant, key, name } = &signal.to;
     let detail = serde_json::json!({ "signal": id.to_string(), "key": key, "name": name });
-    app.note(&identity, Action::SignalKey, (Some(tenant.clone()), None), Some(detail)).await?;
+    identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;
     identity.store().signal_key(signal).await?;
     Ok(Json(SentSignal { id }))
 }

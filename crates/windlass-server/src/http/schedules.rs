@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde_json::json;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -54,24 +53,9 @@ async fn find(identity: &Identity, key: &ScheduleKey) -> Result<ScheduleRecord, 
 }
 
 /// Finds a schedule and writes down what is about to be done to it.
-async fn about_to(
-    app: &App,
-    identity: &Identity,
-    action: Action,
-    key: &ScheduleKey,
-) -> Result<(), Problem> {
+async fn about_to(identity: &Identity, action: Action, key: &ScheduleKey) -> Result<(), Problem> {
     find(identity, key).await?;
-    note(app, identity, action, key).await
-}
-
-async fn note(
-    app: &App,
-    identity: &Identity,
-    action: Action,
-    key: &ScheduleKey,
-) -> Result<(), Problem> {
-    let detail = json!({ "schedule": key.name.as_str() });
-    app.note(identity, action, (Some(key.tenant.clone()), None), Some(detail)).await
+    identity.note_schedule(action, key).await
 }
 
 /// A page of schedules, by tenant and name.
@@ -124,7 +108,7 @@ async fn put_schedule(
     let key = key(&identity, query.tenant, &name)?;
     let schedule = body.build(key.clone(), app.payload_limit())?;
     let _turn = app.quotas().admit_schedule(&key, &schedule.input).await?;
-    note(&app, &identity, Action::PutSchedule, &key).await?;
+    identity.note_put(&schedule).await?;
     Ok(Json(identity.store().put_schedule(schedule).await?.into()))
 }
 
@@ -134,14 +118,13 @@ async fn put_schedule(
     responses((status = 204, description = "It is not there.")),
 )]
 async fn delete_schedule(
-    State(app): State<App>,
     identity: Identity,
     Name(name): Name,
     Query(query): Query<TenantQuery>,
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
     if identity.store().get_schedule(key.clone()).await?.is_some() {
-        note(&app, &identity, Action::DeleteSchedule, &key).await?;
+        identity.note_schedule(Action::DeleteSchedule, &key).await?;
         identity.store().delete_schedule(key).await?;
     }
     Ok(StatusCode::NO_CONTENT)
@@ -153,13 +136,12 @@ async fn delete_schedule(
     responses((status = 204, description = "It is paused.")),
 )]
 async fn pause_schedule(
-    State(app): State<App>,
     identity: Identity,
     Name(name): Name,
     Query(query): Query<TenantQuery>,
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    about_to(&app, &identity, Action::PauseSchedule, &key).await?;
+    about_to(&identity, Action::PauseSchedule, &key).await?;
     identity.store().pause_schedule(key).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -170,13 +152,12 @@ async fn pause_schedule(
     responses((status = 204, description = "It is active.")),
 )]
 async fn resume_schedule(
-    State(app): State<App>,
     identity: Identity,
     Name(name): Name,
     Query(query): Query<TenantQuery>,
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    about_to(&app, &identity, Action::ResumeSchedule, &key).await?;
+    about_to(&identity, Action::ResumeSchedule, &key).await?;
     identity.store().resume_schedule(key).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -194,7 +175,7 @@ async fn trigger_schedule(
 ) -> Result<Json<StartedBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
     let _admitted = app.quotas().admit_trigger(&key.tenant).await?;
-    about_to(&app, &identity, Action::TriggerSchedule, &key).await?;
+    about_to(&identity, Action::TriggerSchedule, &key).await?;
     let run = app.windlass().new_run_id();
     Ok(Json(identity.store().trigger_schedule(key, run).await?.into()))
 }
@@ -213,7 +194,7 @@ async fn backfill_schedule(
 ) -> Result<Json<BackfilledBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
     let _admitted = app.quotas().admit_trigger(&key.tenant).await?;
-    about_to(&app, &identity, Action::BackfillSchedule, &key).await?;
+    about_to(&identity, Action::BackfillSchedule, &key).await?;
     let Backfilled { started, existing } =
         identity.store().backfill_schedule(key, from.0, until.0).await?;
     Ok(Json(BackfilledBody { started, existing }))

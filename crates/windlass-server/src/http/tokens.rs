@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -62,7 +61,6 @@ async fn list_tokens(
     responses((status = 201, description = "The token, shown once.", body = CreatedToken)),
 )]
 async fn create_token(
-    State(app): State<App>,
     identity: Identity,
     Body(body): Body<CreateToken>,
 ) -> Result<(StatusCode, Json<CreatedToken>), Problem> {
@@ -89,7 +87,7 @@ async fn create_token(
     };
     token::check_new(&identity, &new)?;
     let detail = token::detail(new.id, &new.name, new.roles);
-    app.note(&identity, Action::CreateToken, (new.tenant.clone(), None), Some(detail)).await?;
+    identity.note(Action::CreateToken, new.tenant.clone(), Some(detail)).await?;
     let record = identity.store().create_token(new).await?.into();
     let token = made.text().expose().to_owned();
     Ok((StatusCode::CREATED, Json(CreatedToken { token, record })))
@@ -100,13 +98,9 @@ async fn create_token(
 #[utoipa::path(delete, path = "/v1/tokens/{token}", tag = "tokens", params(TokenPath),
     responses((status = 200, description = "The token, which holds no more.", body = TokenBody)),
 )]
-async fn revoke_token(
-    State(app): State<App>,
-    identity: Identity,
-    Id(id): Id<TokenId>,
-) -> Result<Json<TokenBody>, Problem> {
+async fn revoke_token(identity: Identity, Id(id): Id<TokenId>) -> Result<Json<TokenBody>, Problem> {
     let record = token::find(&identity, &**identity.store(), id).await?;
     let detail = token::detail(id, &record.name, record.roles);
-    app.note(&identity, Action::RevokeToken, (record.tenant, None), Some(detail)).await?;
+    identity.note(Action::RevokeToken, record.tenant, Some(detail)).await?;
     Ok(Json(identity.store().revoke_token(id).await?.into()))
 }

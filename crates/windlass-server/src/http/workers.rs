@@ -75,6 +75,7 @@ async fn join_worker(
         definitions: definitions.collect::<Result<_, _>>()?,
         info,
     };
+    identity.note_workflows(&hello.definitions).await?;
     identity.store().join(hello).await?;
     let lease_ms = body.lease_ms;
     let joined = JoinedWorker { id, lease_ms, heartbeat_ms: lease_ms / 3 };

@@ -15,12 +15,11 @@ const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 /// The most characters of a subject that are told.
 const SUBJECT_CHARS_MAX: usize = 200;
 
-/// The certificate by which a client was let in. Requests of its connection have it as an
-/// extension.
+/// The certificate by which a client was let in.
 ///
 /// It was signed by an authority of the server's, which vouches for its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerCertificate {
+pub(crate) struct PeerCertificate {
     subject: String,
 }
 
@@ -28,7 +27,7 @@ impl PeerCertificate {
     /// Whom it is for: its first alternative name that is a URI, a DNS name or an address of mail,
     /// its common name if it has none of those, and nothing if it has neither. Characters that
     /// steer a terminal are left out.
-    pub fn subject(&self) -> &str {
+    pub(crate) fn subject(&self) -> &str {
         &self.subject
     }
 

@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use hyper::Method;
+use hyper::client::conn::http1;
 use hyper::header::RETRY_AFTER;
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
+use windlass::Role;
 use windlass_server::{Access, ServerOptions};
 
 use crate::support::{TestServer, single, soon};
+use crate::tokens::token_of;
 
 fn options() -> ServerOptions {
     ServerOptions::new(Access::insecure_dev())
@@ -50,6 +54,76 @@ async fn clients_that_say_nothing_or_too_slowly_are_dropped_and_others_are_serve
         assert_eq!(is_served, place == last, "{said}");
     }
     server.get("/healthz").await.ok(200);
+}
+
+#[tokio::test]
+#[cfg(target_os = "linux")]
+async fn five_hundred_sockets_that_drip_are_dropped_and_who_has_a_token_does_not_notice() {
+    let mut options = ServerOptions::new(Access::tokens());
+    options.head_time_max = Duration::from_secs(1);
+    options.request_time_max = Duration::from_secs(2);
+    let server = TestServer::with(options).await;
+    let token = token_of(&server.windlass, Role::Operator, None).await;
+    let shown = format!("Host: localhost\r\nAuthorization: Bearer {}\r\n", token.expose());
+    let sent = "Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n[";
+    // Nothing at all, a head without an end, and bodies without an end of someone and of nobody.
+    let beginnings = [
+        String::new(),
+        format!("GET /v1/runs HTTP/1.1\r\n{shown}X-Long: "),
+        format!("POST /v1/runs HTTP/1.1\r\n{shown}{sent}"),
+        format!("POST /v1/runs HTTP/1.1\r\nHost: localhost\r\n{sent}"),
+    ];
+    let mut sockets = tokio::task::JoinSet::new();
+    for number in 0..500 {
+        let (mut stream, beginning) = (server.connect().await, beginnings[number % 4].clone());
+        sockets.spawn(async move {
+            stream.write_all(beginning.as_bytes()).await.unwrap();
+            let (mut reading, mut writing) = stream.split();
+            let dripping = async {
+                while number % 4 != 0 && writing.write_all(b" ").await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                std::future::pending::<()>().await;
+            };
+            let mut said = Vec::new();
+            // A reset is an end as well.
+            let closed = async { drop(reading.read_to_end(&mut said).await) };
+            tokio::select! {
+                () = dripping => {}
+                () = closed => {}
+            }
+            (number, String::from_utf8_lossy(&said).into_owned())
+        });
+    }
+    // From another address, while all of them are there.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let stream = soon("it is let in", socket.connect(server.address)).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    for _ in 0..100 {
+        let request = server.request_as(token.expose(), Method::GET, "/v1/runs", "");
+        let answer = soon("it is answered", sender.send_request(request)).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        answer.into_body().collect().await.unwrap();
+    }
+    // Those who said nothing that could be answered were there all the time.
+    let done = std::iter::from_fn(|| sockets.try_join_next());
+    let mut done: Vec<(usize, String)> = done.map(Result::unwrap).collect();
+    assert!(done.iter().all(|(number, _)| number % 4 > 1) && sockets.len() >= 250);
+    while let Some(one) = soon("it is dropped", sockets.join_next()).await {
+        done.push(one.unwrap());
+    }
+    for (number, said) in done {
+        let expected = [
+            &[""][..],
+            &["", "HTTP/1.1 408"],
+            &["HTTP/1.1 503", "HTTP/1.1 504"],
+            &["HTTP/1.1 401"],
+        ];
+        let is_expected = expected[number % 4].iter().any(|it| said.get(..12).unwrap_or("") == *it);
+        assert!(is_expected, "{number}: {said}");
+    }
 }
 
 #[tokio::test]

@@ -61,6 +61,12 @@ async fn every_operation_says_what_it_does_and_that_it_may_fail() {
             let has = |field: &str| operation[field].as_str().is_some_and(|text| !text.is_empty());
             assert!(has("summary") && has("operationId"), "{method} {path}");
             assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{method} {path}");
+            let roles = operation["security"][0]["token"].as_array();
+            let is_open = ["/healthz", "/readyz", "/v1/openapi.json"].contains(&path.as_str());
+            assert_eq!(roles.is_none(), is_open, "{method} {path}");
+            let is_for_viewers = roles.is_some_and(|roles| roles.contains(&"viewer".into()));
+            assert!(roles.is_none_or(|roles| roles.contains(&"admin".into())), "{method} {path}");
+            assert!(method == "get" || !is_for_viewers, "{method} {path}");
             let problem = &operation["responses"]["default"]["content"];
             assert!(problem["application/problem+json"].is_object(), "{method} {path}");
             for parameter in operation["parameters"].as_array().into_iter().flatten() {

@@ -19,9 +19,13 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
-use windlass::store::{MemoryStore, Store as _};
+use windlass::store::{LogFilter, MemoryStore, ScheduleFilter, ScheduleStore as _, Store as _};
+use windlass::{Role, Secret, TaskError, Tenant, Windlass, Workflow};
+use windlass_server::Access;
+use windlass_server::token::mint;
 
 use crate::served::Served;
+use crate::tokens::token_of;
 
 /// How deep messages are drawn.
 const DEPTH_MAX: u32 = 5;
@@ -60,17 +64,86 @@ mod long {
     }
 }
 
+#[tokio::test]
+async fn ten_thousand_messages_of_one_tenant_change_nothing_of_another() {
+    let store = Arc::new(MemoryStore::new());
+    let windlass = Windlass::with_store(store.clone());
+    let served = Served::with_access(store.clone(), Access::tokens()).await;
+    let token = token_of(&windlass, Role::Admin, Some("acme")).await;
+    let mut work = Workflow::<()>::builder("work");
+    work.task("task").run(async |_| Ok::<_, TaskError>(()));
+    let work = work.build().expect("it makes sense");
+    let mut dice = Dice::new(3);
+    dice.runs.clear();
+    for number in 0..8 {
+        let run = windlass.start(&work, ()).tenant("bolt").key(format!("key {number}"));
+        dice.runs.push(run.await.expect("there is room").id().to_string());
+    }
+    let before = things_of(&store, &dice.runs).await;
+    let refused = flood_as(&served, Some(&token), 10_000, &mut dice).await;
+    let forbidden = refused.iter().filter(|it| it.code() == Code::PermissionDenied).count();
+    let missing = refused.iter().filter(|it| it.code() == Code::NotFound).count();
+    assert!(forbidden > 100 && missing > 100, "{forbidden} and {missing} of {}", refused.len());
+    assert_eq!(things_of(&store, &dice.runs).await, before);
+}
+
+/// All that a run has that someone else might change.
+async fn things_of(store: &MemoryStore, runs: &[String]) -> Vec<String> {
+    let mut things = Vec::new();
+    for run in runs {
+        let run = run.parse().expect("it is an id");
+        let record = store.get_run(run).await.expect("it is read");
+        let tasks = store.list_tasks(run, None, 100).await.expect("they are read");
+        let events = store.list_events(run, None, 100).await.expect("they are read");
+        things.push(format!("{record:?} {tasks:?} {events:?}"));
+    }
+    let bolt = Tenant::new("bolt").ok();
+    let schedules = ScheduleFilter { tenant: bolt.clone(), ..Default::default() };
+    things.push(format!("{:?}", store.list_schedules(schedules).await));
+    let log = LogFilter { tenant: bolt, ..Default::default() };
+    things.push(format!("{:?}", store.list_log(log).await));
+    things
+}
+
+#[tokio::test]
+async fn whoever_shows_no_token_is_answered_by_no_method() {
+    let store = Arc::new(MemoryStore::new());
+    let served = Served::with_access(store, Access::tokens()).await;
+    let nobody = mint(Role::Admin.into()).expect("there is randomness").text();
+    for token in [None, Some(&nobody)] {
+        let refused = flood_as(&served, token, 2_000, &mut Dice::new(4)).await;
+        assert_eq!(refused.len(), 2_000);
+        assert!(refused.iter().all(|it| it.code() == Code::Unauthenticated));
+    }
+}
+
 async fn flood(count: u32, seed: u64) {
     let store = Arc::new(MemoryStore::new());
     let served = Served::new(store.clone()).await;
+    let refused = flood_as(&served, None, count, &mut Dice::new(seed)).await;
+    let is_denied =
+        |it: &&Status| matches!(it.code(), Code::PermissionDenied | Code::Unauthenticated);
+    assert_eq!(refused.iter().find(is_denied).map(Status::message), None);
+    let refused = refused.len();
+    assert!(
+        refused > count as usize / 10,
+        "only {refused} were refused: the messages show nothing"
+    );
+    let far = served.store();
+    assert_eq!(far.now().await.is_ok(), store.now().await.is_ok(), "it still answers");
+}
+
+/// Says so many messages that make no sense; answers with what those were told that were refused.
+async fn flood_as(
+    served: &Served,
+    token: Option<&Secret>,
+    count: u32,
+    dice: &mut Dice,
+) -> Vec<Status> {
     let pool = DescriptorPool::decode(windlass_proto::v1::DESCRIPTORS).expect("our descriptors");
     let methods: Vec<MethodDescriptor> =
         pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()).collect();
     assert!(!methods.is_empty());
-    let mut dice = Dice { rng: fastrand::Rng::with_seed(seed), runs: Vec::new() };
-    for _ in 0..8 {
-        dice.runs.push(uuid::Uuid::from_u128(dice.rng.u128(..)).to_string());
-    }
     let channel = served.channel();
     let drawn = (0..count).map(|number| {
         let method = methods[dice.rng.usize(..methods.len())].clone();
@@ -81,23 +154,14 @@ async fn flood(count: u32, seed: u64) {
         };
         let channel = channel.clone();
         async move {
-            let told = timeout(call(&channel, &method, bytes)).await;
+            let told = timeout(call(&channel, token, &method, bytes)).await;
             told.err().inspect(|status| {
                 assert!(is_clear(status), "message {number} to {}: {status:?}", method.full_name());
             })
         }
     });
-    let refused = futures_util::stream::iter(drawn)
-        .buffer_unordered(AT_ONCE)
-        .filter(|refused| std::future::ready(refused.is_some()))
-        .count()
-        .await;
-    assert!(
-        refused > count as usize / 10,
-        "only {refused} were refused: the messages show nothing"
-    );
-    let far = served.store();
-    assert_eq!(far.now().await.is_ok(), store.now().await.is_ok(), "it still answers");
+    let told = futures_util::stream::iter(drawn).buffer_unordered(AT_ONCE);
+    told.filter_map(std::future::ready).collect().await
 }
 
 /// Whether a status says that the message is at fault, and not the server.
@@ -109,6 +173,8 @@ fn is_clear(status: &Status) -> bool {
         | Code::Aborted
         | Code::OutOfRange
         | Code::ResourceExhausted
+        | Code::PermissionDenied
+        | Code::Unauthenticated
         | Code::DeadlineExceeded => true,
         // What tonic answers to bytes that are no message.
         Code::Internal => status.message().contains("decode"),
@@ -116,11 +182,9 @@ fn is_clear(status: &Status) -> bool {
         | Code::Cancelled
         | Code::Unknown
         | Code::AlreadyExists
-        | Code::PermissionDenied
         | Code::Unimplemented
         | Code::Unavailable
-        | Code::DataLoss
-        | Code::Unauthenticated => false,
+        | Code::DataLoss => false,
     }
 }
 
@@ -130,12 +194,21 @@ async fn timeout(call: impl Future<Output = Result<(), Status>>) -> Result<(), S
 }
 
 /// Says one message to a method and reads what comes first of the answer.
-async fn call(channel: &Channel, method: &MethodDescriptor, bytes: Vec<u8>) -> Result<(), Status> {
+async fn call(
+    channel: &Channel,
+    token: Option<&Secret>,
+    method: &MethodDescriptor,
+    bytes: Vec<u8>,
+) -> Result<(), Status> {
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let service = method.parent_service().full_name();
     let path = PathAndQuery::from_str(&format!("/{service}/{}", method.name())).expect("a path");
-    let request = Request::new(futures_util::stream::iter([bytes]));
+    let mut request = Request::new(futures_util::stream::iter([bytes]));
+    if let Some(token) = token {
+        let shown = format!("Bearer {}", token.expose()).parse().expect("it is ASCII");
+        request.metadata_mut().insert("authorization", shown);
+    }
     let answer = client.streaming(request, path, Bytes).await?;
     let mut answers = answer.into_inner();
     let first = answers.message().await?;
@@ -166,6 +239,12 @@ struct Dice {
 }
 
 impl Dice {
+    fn new(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let runs = (0..8).map(|_| uuid::Uuid::from_u128(rng.u128(..)).to_string()).collect();
+        Dice { rng, runs }
+    }
+
     fn message(&mut self, descriptor: &MessageDescriptor, depth: u32) -> DynamicMessage {
         let mut message = DynamicMessage::new(descriptor.clone());
         for field in descriptor.fields() {

@@ -4,16 +4,20 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use hyper::Method;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tonic::transport::{Channel, Endpoint};
+use windlass::Role;
 use windlass_proto::v1;
 use windlass_proto::v1::client_service_client::ClientServiceClient;
 use windlass_proto::v1::worker_service_client::WorkerServiceClient;
+use windlass_server::token::mint;
 use windlass_server::{Access, ServerOptions};
 
 use crate::support::{TestServer, soon};
+use crate::tokens::{guarded, token_of};
 
 /// What a connection of HTTP/2 begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -56,6 +60,11 @@ fn opening() -> Vec<u8> {
 
 /// The head of a call, each field with its name and its value as they are.
 fn head() -> Vec<u8> {
+    head_with(&[])
+}
+
+/// The same with more fields.
+fn head_with(more: &[(&str, &str)]) -> Vec<u8> {
     let fields = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -65,7 +74,7 @@ fn head() -> Vec<u8> {
         ("te", "trailers"),
     ];
     let mut head = Vec::new();
-    for (name, value) in fields {
+    for (name, value) in fields.iter().chain(more) {
         head.push(0);
         for text in [name, value] {
             head.push(u8::try_from(text.len()).expect("it is short"));
@@ -242,6 +251,39 @@ async fn whoever_asks_for_more_than_anyone_needs_is_hung_up_on() {
         soon(&format!("{name}: it is hung up on"), all).await;
         beside(&server).await;
     }
+}
+
+#[tokio::test]
+async fn calls_with_the_tokens_of_nobody_that_are_taken_back_keep_no_token_out() {
+    const CALLS: u32 = 20_000;
+    let server = guarded().await;
+    let viewer = token_of(&server.windlass, Role::Viewer, None).await;
+    let mut stream = server.connect().await;
+    stream.write_all(&opening()).await.unwrap();
+    let (mut reading, mut writing) = stream.into_split();
+    let flooding = async {
+        for number in 0..CALLS {
+            let token = mint(Role::Admin.into()).expect("there is randomness").text();
+            let shown = format!("Bearer {}", token.expose());
+            let stream = 1 + 2 * number;
+            let head = head_with(&[("authorization", &shown)]);
+            let begun = frame(HEADERS, END_HEADERS, stream, &head);
+            let taken_back = frame(RESET, 0, stream, &[0, 0, 0, 8]);
+            if writing.write_all(&[begun, taken_back].concat()).await.is_err() {
+                break;
+            }
+        }
+    };
+    let mut told = Vec::new();
+    // A reset is an end as well.
+    let hung_up = async { drop(reading.read_to_end(&mut told).await) };
+    let others = async {
+        for _ in 0..50 {
+            let request = server.request_as(viewer.expose(), Method::GET, "/v1/runs", "");
+            server.answer(request).await.ok(200);
+        }
+    };
+    soon("it is hung up on", async { tokio::join!(flooding, hung_up, others) }).await;
 }
 
 #[tokio::test]

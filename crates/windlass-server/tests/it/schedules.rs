@@ -55,6 +55,7 @@ async fn a_schedule_lives_from_put_to_delete() {
         "resume_schedule",
         "pause_schedule",
         "put_schedule",
+        "register_workflow",
     ];
     assert_eq!(actions, expected);
     assert_eq!(log["entries"][0]["detail"], json!({ "schedule": "nightly/report" }));

@@ -7,8 +7,9 @@ use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Method, Request};
 use serde_json::{Value, json};
+use windlass::remote::RemoteOptions;
 use windlass::store::NewToken;
-use windlass::{Operator, Role, Roles, Secret, Tenant, Windlass};
+use windlass::{Operator, Role, Roles, Secret, TaskError, Tenant, Windlass, Workflow};
 use windlass_server::token::{mint, tag_of};
 use windlass_server::{Access, ServerOptions};
 
@@ -160,6 +161,50 @@ async fn a_run_says_who_started_it() {
     let id = windlass::Token::parse(worker.expose()).unwrap().id();
     assert_eq!(run["metadata"]["windlass.by"], format!("the worker ({id}, 127.0.0.1)"));
     assert_eq!(run["metadata"]["a"], "b");
+}
+
+#[tokio::test]
+async fn workflows_that_are_made_known_are_in_the_log_once() {
+    let server = guarded().await;
+    let worker = token_of(&server.windlass, Role::Worker, None).await;
+    let join = async |workflow: Value| {
+        let body = json!({ "name": "w", "slots": 1, "workflows": [workflow] });
+        server.post_as(&worker, "/v1/workers", body).await.ok(201);
+    };
+    let mut other = single("mail");
+    other["tasks"][0]["retry"] = json!({ "attempts": 9 });
+    join(single("mail")).await;
+    join(single("mail")).await;
+    join(other).await;
+    // The same by gRPC, on a stream of workers and in a call.
+    let url = format!("http://{}", server.address);
+    let far = RemoteOptions::new(&url).token(worker.expose());
+    let far = Windlass::connect_server(far).expect("it is an address");
+    let build = |name: &str| {
+        let mut workflow = Workflow::<()>::builder(name);
+        workflow.task("task").run(async |_| Ok::<_, TaskError>(()));
+        workflow.build().expect("it is a workflow")
+    };
+    for name in ["called", "called"] {
+        far.start(&build(name), ()).await.expect("it may");
+    }
+    for name in ["first", "second"] {
+        let working = far.worker().name(name).register(&build("streamed")).spawn();
+        let joined = async {
+            while !server.get_as(&worker, "/v1/workers").await.text.contains(name) {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("it has joined", joined).await;
+        working.expect("it may").drain().await.expect("it ends");
+    }
+    let log = server.get_as(&worker, "/v1/log?action=register_workflow").await.ok(200);
+    let entries = log["entries"].as_array().expect("it is a list");
+    let names: Vec<_> =
+        entries.iter().map(|it| it["detail"]["workflow"].as_str().unwrap()).collect();
+    assert_eq!(names, ["streamed", "called", "mail", "mail"]);
+    let id = windlass::Token::parse(worker.expose()).unwrap().id().to_string();
+    assert!(entries.iter().all(|it| it["token"] == id && it["origin"] == "127.0.0.1"), "{log}");
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ pub use workers::{
     WorkerInfo, WorkerPage, WorkerRecord, WorkerState,
 };
 pub use workflows::{
-    WORKFLOWS_PAGE_MAX, WorkflowCursor, WorkflowFilter, WorkflowPage, WorkflowRecord,
+    WORKFLOWS_PAGE_MAX, WorkflowCursor, WorkflowFilter, WorkflowPage, WorkflowRecord, find_workflow,
 };
 
 /// The most signals that wait in a run, or in a [`Mailbox`], for someone to ask for them.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use windlass_core::{Definition, Timestamp, Version, WorkflowName};
 
+use super::{Store, StoreError};
+
 /// The most workflows of one page of a list: a definition may have thousands of tasks, so it is
 /// fewer than of other lists.
 pub const WORKFLOWS_PAGE_MAX: usize = 100;
@@ -45,6 +47,24 @@ pub struct WorkflowCursor {
     pub name: WorkflowName,
     /// The version of it.
     pub version: Version,
+}
+
+/// A version of a workflow as it is registered.
+///
+/// # Errors
+///
+/// What the store answers if it cannot be asked.
+pub async fn find_workflow(
+    store: &dyn Store,
+    name: &WorkflowName,
+    version: Version,
+) -> Result<Option<Arc<Definition>>, StoreError> {
+    let next = version.get().checked_add(1).and_then(Version::new);
+    let after = next.map(|version| WorkflowCursor { name: name.clone(), version });
+    let filter = WorkflowFilter { name: Some(name.clone()), after, limit: 1 };
+    let found = store.list_workflows(filter).await?.workflows.into_iter().next();
+    let found = found.map(|found| found.definition);
+    Ok(found.filter(|found| found.version() == version))
 }
 
 /// A page of workflows: by name, and the newest version of each first.

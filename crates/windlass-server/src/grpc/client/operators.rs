@@ -10,7 +10,8 @@ use windlass_core::{RunState, Tenant, Weight, WorkflowName};
 use windlass_proto::v1;
 
 use super::pages::{first, shorter};
-use super::{About, Caller, Refused};
+use super::{Caller, Refused};
+use crate::notes::About;
 
 pub(super) async fn list_dead_letters(
     caller: &Caller,
@@ -74,9 +75,7 @@ pub(super) async fn set_retention(
     message: v1::RetentionRule,
 ) -> Result<v1::Done, Refused> {
     let rule = RetentionRule::from_wire(message)?;
-    let (state, seconds) = (rule.state.word(), rule.keep_for.as_secs());
-    let detail = json!({ "workflow": &rule.workflow, "state": state, "keep_for_s": seconds });
-    caller.note(Action::SetRetention, About::default(), Some(detail)).await?;
+    caller.identity.note_retention(&rule).await?;
     caller.store.set_retention(rule).await?;
     Ok(v1::Done {})
 }
@@ -88,7 +87,7 @@ pub(super) async fn clear_retention(
     let workflow = name_some("workflow", message.workflow, WorkflowName::new)?;
     let state = RunState::from_wire(message.state)?;
     let detail = json!({ "workflow": &workflow, "state": state.word() });
-    caller.note(Action::ClearRetention, About::default(), Some(detail)).await?;
+    caller.identity.note(Action::ClearRetention, About::all(), Some(detail)).await?;
     let was_there = caller.store.clear_retention(workflow, state).await?;
     Ok(v1::ClearRetentionReply { was_there })
 }
@@ -118,15 +117,14 @@ pub(super) async fn set_weight(
     let wrong = || WireError::new("weight", format!("{} is not within 1 to 1000", message.weight));
     let weight = weight.ok_or_else(wrong)?;
     let detail = json!({ "weight": message.weight });
-    caller.note(Action::SetWeight, tenant.clone().into(), Some(detail)).await?;
+    caller.identity.note(Action::SetWeight, tenant.clone(), Some(detail)).await?;
     caller.store.set_weight(tenant, weight).await?;
     Ok(v1::Done {})
 }
 
 pub(super) async fn set_quota(caller: &Caller, message: v1::Quota) -> Result<v1::Done, Refused> {
     let quota = Quota::from_wire(message)?;
-    let about = About { tenant: quota.tenant.clone(), run: None };
-    caller.note(Action::SetQuota, about, None).await?;
+    caller.identity.note_quota(&quota).await?;
     caller.store.set_quota(quota).await?;
     caller.quotas.forget();
     Ok(v1::Done {})
@@ -137,8 +135,7 @@ pub(super) async fn clear_quota(
     message: v1::ClearQuotaRequest,
 ) -> Result<v1::ClearQuotaReply, Refused> {
     let tenant = name_some("tenant", message.tenant, Tenant::new)?;
-    let about = About { tenant: tenant.clone(), run: None };
-    caller.note(Action::ClearQuota, about, None).await?;
+    caller.identity.note(Action::ClearQuota, tenant.clone(), None).await?;
     let was_there = caller.store.clear_quota(tenant).await?;
     caller.quotas.forget();
     Ok(v1::ClearQuotaReply { was_there })

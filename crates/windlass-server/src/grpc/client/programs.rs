@@ -13,13 +13,8 @@ use windlass_core::{DutyName, ScheduleOwner};
 use windlass_proto::v1;
 
 use super::pages::{first, shorter};
-use super::{About, Caller, Refused};
-
-/// Writes down what is about to be done to a schedule.
-async fn note(caller: &Caller, action: Action, key: &ScheduleKey) -> Result<(), Refused> {
-    let detail = json!({ "schedule": &key.name });
-    caller.note(action, key.tenant.clone().into(), Some(detail)).await
-}
+use super::{Caller, Refused};
+use crate::notes::About;
 
 /// Refuses more than a store would have.
 fn check(field: &str, len: usize, max: usize) -> Result<(), WireError> {
@@ -44,12 +39,7 @@ pub(super) async fn put_schedule(
 ) -> Result<v1::ScheduleRecord, Refused> {
     let schedule = NewSchedule::from_wire(message)?;
     let _turn = caller.quotas.admit_schedule(&schedule.key, &schedule.input).await?;
-    let is_same = caller.store.get_schedule(schedule.key.clone()).await?;
-    let is_same = is_same.is_some_and(|there| there.schedule == schedule);
-    // Programs declare theirs whenever they start.
-    if !is_same {
-        note(caller, Action::PutSchedule, &schedule.key).await?;
-    }
+    caller.identity.note_put(&schedule).await?;
     Ok(caller.store.put_schedule(schedule).await?.to_wire())
 }
 
@@ -82,7 +72,7 @@ pub(super) async fn pause_schedule(
     message: v1::PauseScheduleRequest,
 ) -> Result<v1::Done, Refused> {
     let key = read("key", message.key)?;
-    note(caller, Action::PauseSchedule, &key).await?;
+    caller.identity.note_schedule(Action::PauseSchedule, &key).await?;
     caller.store.pause_schedule(key).await?;
     Ok(v1::Done {})
 }
@@ -92,7 +82,7 @@ pub(super) async fn resume_schedule(
     message: v1::ResumeScheduleRequest,
 ) -> Result<v1::Done, Refused> {
     let key = read("key", message.key)?;
-    note(caller, Action::ResumeSchedule, &key).await?;
+    caller.identity.note_schedule(Action::ResumeSchedule, &key).await?;
     caller.store.resume_schedule(key).await?;
     Ok(v1::Done {})
 }
@@ -102,7 +92,7 @@ pub(super) async fn delete_schedule(
     message: v1::DeleteScheduleRequest,
 ) -> Result<v1::Done, Refused> {
     let key = read("key", message.key)?;
-    note(caller, Action::DeleteSchedule, &key).await?;
+    caller.identity.note_schedule(Action::DeleteSchedule, &key).await?;
     caller.store.delete_schedule(key).await?;
     Ok(v1::Done {})
 }
@@ -118,7 +108,7 @@ pub(super) async fn disable_schedules(
     let disabled = caller.store.disable_schedules(owner, declared).await?;
     // Programs ask for it whenever they start, and nearly always there is nothing to do.
     if !disabled.is_empty() {
-        caller.note(Action::DisableSchedules, About::default(), Some(detail)).await?;
+        caller.identity.note(Action::DisableSchedules, About::all(), Some(detail)).await?;
     }
     Ok(v1::DisableSchedulesReply { disabled: write_all(&disabled) })
 }
@@ -129,7 +119,7 @@ pub(super) async fn trigger_schedule(
 ) -> Result<v1::Started, Refused> {
     let (key, run): (ScheduleKey, _) = (read("key", message.key)?, parse("run", &message.run)?);
     let _admitted = caller.quotas.admit_trigger(&key.tenant).await?;
-    note(caller, Action::TriggerSchedule, &key).await?;
+    caller.identity.note_schedule(Action::TriggerSchedule, &key).await?;
     Ok(caller.store.trigger_schedule(key, run).await?.to_wire())
 }
 
@@ -140,7 +130,7 @@ pub(super) async fn backfill_schedule(
     let (from, until) = (time(message.from_us), time(message.until_us));
     let key: ScheduleKey = read("key", message.key)?;
     let _admitted = caller.quotas.admit_trigger(&key.tenant).await?;
-    note(caller, Action::BackfillSchedule, &key).await?;
+    caller.identity.note_schedule(Action::BackfillSchedule, &key).await?;
     Ok(caller.store.backfill_schedule(key, from, until).await?.to_wire())
 }
 
@@ -196,6 +186,6 @@ pub(super) async fn forget_duty(
     message: v1::ForgetDutyRequest,
 ) -> Result<v1::ForgetDutyReply, Refused> {
     let duty = name("name", DutyName::new(&message.name))?;
-    caller.note(Action::ForgetDuty, About::default(), Some(json!({ "duty": &duty }))).await?;
+    caller.identity.note(Action::ForgetDuty, About::all(), Some(json!({ "duty": &duty }))).await?;
     Ok(v1::ForgetDutyReply { was_there: caller.store.forget_duty(duty).await? })
 }

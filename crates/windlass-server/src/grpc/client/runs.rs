@@ -11,6 +11,7 @@ use windlass_proto::v1;
 
 use super::pages::{at_most, cut, first, shorter};
 use super::{Caller, Refused};
+use crate::notes::About;
 
 pub(super) async fn register_workflow(
     caller: &Caller,
@@ -18,6 +19,7 @@ pub(super) async fn register_workflow(
 ) -> Result<v1::Done, Refused> {
     let definition: Arc<Definition> = read("definition", message.definition)?;
     caller.quotas.admit_definition(caller.identity.tenant(), &definition).await?;
+    caller.identity.note_workflows(std::slice::from_ref(&definition)).await?;
     caller.store.register(definition).await?;
     Ok(v1::Done {})
 }
@@ -118,8 +120,8 @@ pub(super) async fn cancel_run(
 ) -> Result<v1::Done, Refused> {
     let run = parse("run", &message.run)?;
     let detail = message.reason.as_ref().map(|reason| json!({ "reason": reason }));
-    let about = caller.about_run(run).await?;
-    caller.note(Action::CancelRun, about, detail).await?;
+    let about = About::run(caller.tenant_of(run).await?, run);
+    caller.identity.note(Action::CancelRun, about, detail).await?;
     caller.store.cancel_run(run, message.reason).await?;
     Ok(v1::Done {})
 }
@@ -129,8 +131,8 @@ pub(super) async fn retry_run(
     message: v1::RetryRunRequest,
 ) -> Result<v1::RetryRunReply, Refused> {
     let run = parse("run", &message.run)?;
-    let about = caller.about_run(run).await?;
-    caller.note(Action::RetryRun, about, None).await?;
+    let about = About::run(caller.tenant_of(run).await?, run);
+    caller.identity.note(Action::RetryRun, about, None).await?;
     let round = caller.store.retry_run(run, message.round).await?;
     Ok(v1::RetryRunReply { round })
 }
@@ -140,8 +142,8 @@ pub(super) async fn undo_run(
     message: v1::UndoRunRequest,
 ) -> Result<v1::UndoRunReply, Refused> {
     let run = parse("run", &message.run)?;
-    let about = caller.about_run(run).await?;
-    caller.note(Action::UndoRun, about, None).await?;
+    let about = About::run(caller.tenant_of(run).await?, run);
+    caller.identity.note(Action::UndoRun, about, None).await?;
     let run = caller.store.undo_run(run).await?;
     Ok(v1::UndoRunReply { run: run.to_string() })
 }
@@ -151,12 +153,10 @@ pub(super) async fn signal_run(
     message: v1::SignalRunRequest,
 ) -> Result<v1::Done, Refused> {
     let signal = NewSignal::from_wire(message)?;
-    let about = caller.about_run(signal.run).await?;
-    if let Some(tenant) = &about.tenant {
-        caller.quotas.admit_signal(tenant, &signal.value).await?;
-    }
+    let tenant = caller.tenant_of(signal.run).await?;
+    caller.quotas.admit_signal(&tenant, &signal.value).await?;
     let detail = json!({ "signal": signal.id.to_string(), "name": &signal.name });
-    caller.note(Action::SignalRun, about, Some(detail)).await?;
+    caller.identity.note(Action::SignalRun, About::run(tenant, signal.run), Some(detail)).await?;
     caller.store.signal(signal).await?;
     Ok(v1::Done {})
 }
@@ -169,7 +169,7 @@ pub(super) async fn signal_key(
     caller.quotas.admit_signal(&signal.to.tenant, &signal.value).await?;
     let Mailbox { tenant, key, name } = &signal.to;
     let detail = json!({ "signal": signal.id.to_string(), "key": key, "name": name });
-    caller.note(Action::SignalKey, tenant.clone().into(), Some(detail)).await?;
+    caller.identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;
     caller.store.signal_key(signal).await?;
     Ok(v1::Done {})
 }

@@ -5,7 +5,7 @@ use windlass::wire::{Wire, parse};
 use windlass_core::TokenId;
 use windlass_proto::v1;
 
-use super::{About, Caller, Refused};
+use super::{Caller, Refused};
 use crate::token;
 
 pub(super) async fn create_token(
@@ -15,8 +15,7 @@ pub(super) async fn create_token(
     let new = NewToken::from_wire(message)?;
     token::check_new(&caller.identity, &new)?;
     let detail = token::detail(new.id, &new.name, new.roles);
-    let about = About { tenant: new.tenant.clone(), run: None };
-    caller.note(Action::CreateToken, about, Some(detail)).await?;
+    caller.identity.note(Action::CreateToken, new.tenant.clone(), Some(detail)).await?;
     Ok(caller.store.create_token(new).await?.to_wire())
 }
 
@@ -36,7 +35,6 @@ pub(super) async fn revoke_token(
     let id: TokenId = parse("id", &message.id)?;
     let record = token::find(&caller.identity, &*caller.store, id).await?;
     let detail = token::detail(id, &record.name, record.roles);
-    let about = About { tenant: record.tenant, run: None };
-    caller.note(Action::RevokeToken, about, Some(detail)).await?;
+    caller.identity.note(Action::RevokeToken, record.tenant, Some(detail)).await?;
     Ok(caller.store.revoke_token(id).await?.to_wire())
 }

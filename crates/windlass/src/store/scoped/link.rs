@@ -15,7 +15,7 @@ use crate::store::sealed::Keyring;
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
     Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Lost, Recording, Refusal, Release,
-    StoreError, TENANT_METADATA, TakeSignal, Taken, ToUndo, WorkerLink,
+    StoreError, TENANT_METADATA, TakeSignal, Taken, ToUndo, WorkerLink, find_workflow,
 };
 
 impl ScopedStore {
@@ -45,7 +45,7 @@ impl ScopedStore {
     async fn check_child(&self, start: &ChildStart) -> Result<(), StoreError> {
         self.check_tenant(&start.run.tenant)?;
         let (name, version) = (&start.run.workflow, start.run.version);
-        match self.known(name, version).await? {
+        match find_workflow(&*self.store, name, version).await? {
             Some(_) => Ok(()),
             None => self.check_registered(&start.definition).await,
         }

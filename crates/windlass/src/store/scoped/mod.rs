@@ -21,11 +21,11 @@ mod verbs;
 
 use std::sync::Arc;
 
-use windlass_core::{Definition, RunId, Tenant, Version, WorkflowName};
+use windlass_core::{Definition, RunId, Tenant};
 
 use self::owned::Owned;
 pub use self::scopes::{SCOPES_MAX, Scopes};
-use super::{Answer, Refusal, Store, StoreError, WorkflowCursor, WorkflowFilter};
+use super::{Answer, Refusal, Store, StoreError, find_workflow};
 
 /// A store for one tenant.
 ///
@@ -137,24 +137,10 @@ impl ScopedStore {
         Err(StoreError::Forbidden(text))
     }
 
-    /// A version of a workflow as it is registered.
-    async fn known(
-        &self,
-        name: &WorkflowName,
-        version: Version,
-    ) -> Result<Option<Arc<Definition>>, StoreError> {
-        let next = version.get().checked_add(1).and_then(Version::new);
-        let after = next.map(|version| WorkflowCursor { name: name.clone(), version });
-        let filter = WorkflowFilter { name: Some(name.clone()), after, limit: 1 };
-        let found = self.store.list_workflows(filter).await?.workflows.into_iter().next();
-        let found = found.map(|found| found.definition);
-        Ok(found.filter(|found| found.version() == version))
-    }
-
     /// Workflows are no tenant's: one that is registered as it is may be named again.
     async fn check_registered(&self, definition: &Definition) -> Result<(), StoreError> {
         let (name, version) = (definition.name(), definition.version());
-        match self.known(name, version).await? {
+        match find_workflow(&*self.store, name, version).await? {
             Some(known) if *known == *definition => Ok(()),
             Some(_) => self.shared(&format!(
                 "to register workflow {name:?} version {version}, which is there with other policies \

@@ -1,0 +1,115 @@
+//! The lines of the log: written before what they are about is done, so that nothing is done
+//! without one.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use windlass::store::{
+    Action, NewLogEntry, NewSchedule, Quota, RetentionRule, ScheduleKey, find_workflow,
+};
+use windlass::{ActionId, Payload, RunId, Tenant};
+use windlass_core::Definition;
+
+use crate::identity::Identity;
+use crate::problem::Problem;
+
+/// What something is done to.
+#[derive(Debug, Default)]
+pub(crate) struct About {
+    tenant: Option<Tenant>,
+    run: Option<RunId>,
+}
+
+impl About {
+    /// What all tenants share.
+    pub(crate) fn all() -> Self {
+        About::default()
+    }
+
+    /// A tenant's run.
+    pub(crate) fn run(tenant: Tenant, run: RunId) -> Self {
+        About { tenant: Some(tenant), run: Some(run) }
+    }
+}
+
+impl From<Tenant> for About {
+    fn from(tenant: Tenant) -> Self {
+        About { tenant: Some(tenant), run: None }
+    }
+}
+
+impl From<Option<Tenant>> for About {
+    fn from(tenant: Option<Tenant>) -> Self {
+        About { tenant, run: None }
+    }
+}
+
+impl Identity {
+    /// Writes down what it is about to do.
+    pub(crate) async fn note(
+        &self,
+        action: Action,
+        about: impl Into<About>,
+        detail: Option<Value>,
+    ) -> Result<(), Problem> {
+        let About { tenant, run } = about.into();
+        let id = ActionId::from_random(fastrand::u128(..));
+        let detail = detail.map(|detail| Payload::encode(&detail)).transpose();
+        let detail = detail.map_err(|error| Problem::payload("detail", &error))?;
+        let by = self.author();
+        Ok(self.store().log(NewLogEntry { id, by, action, tenant, run, detail }).await?)
+    }
+
+    /// Writes down which of these workflows it is about to make known, or known as others than they
+    /// were. Programs name theirs whenever they start, and nearly always that changes nothing.
+    pub(crate) async fn note_workflows(&self, all: &[Arc<Definition>]) -> Result<(), Problem> {
+        // Whoever has one tenant names what is there, and can make nothing known to all.
+        if self.tenant().is_some() {
+            return Ok(());
+        }
+        for definition in all {
+            let (name, version) = (definition.name(), definition.version());
+            let known = find_workflow(&**self.store(), name, version).await?;
+            if known.is_none_or(|known| known != *definition) {
+                let detail = json!({ "workflow": name, "version": version.get() });
+                self.note(Action::RegisterWorkflow, About::all(), Some(detail)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down what it is about to do to a schedule.
+    pub(crate) async fn note_schedule(
+        &self,
+        action: Action,
+        key: &ScheduleKey,
+    ) -> Result<(), Problem> {
+        let detail = json!({ "schedule": &key.name });
+        self.note(action, key.tenant.clone(), Some(detail)).await
+    }
+
+    /// Writes down that it is about to make a schedule, or to make one another. Programs declare
+    /// theirs whenever they start.
+    pub(crate) async fn note_put(&self, schedule: &NewSchedule) -> Result<(), Problem> {
+        let there = self.store().get_schedule(schedule.key.clone()).await?;
+        if there.is_some_and(|there| there.schedule == *schedule) {
+            return Ok(());
+        }
+        self.note_schedule(Action::PutSchedule, &schedule.key).await
+    }
+
+    /// Writes down how long runs are to be kept.
+    pub(crate) async fn note_retention(&self, rule: &RetentionRule) -> Result<(), Problem> {
+        let (state, seconds) = (rule.state.word(), rule.keep_for.as_secs());
+        let detail = json!({ "workflow": &rule.workflow, "state": state, "keep_for_s": seconds });
+        self.note(Action::SetRetention, About::all(), Some(detail)).await
+    }
+
+    /// Writes down what a tenant may ask for from now.
+    pub(crate) async fn note_quota(&self, quota: &Quota) -> Result<(), Problem> {
+        let limits = quota.limits().into_iter();
+        let limits = limits.filter_map(|(name, limit)| Some((name.to_owned(), limit?.into())));
+        let detail = Value::Object(limits.collect());
+        self.note(Action::SetQuota, quota.tenant.clone(), Some(detail)).await
+    }
+}
