@@ -3,6 +3,7 @@
 //! Every request passes through `Door::identify` once, before anything else looks at it; what
 //! handlers are given is an [`Identity`] and never the headers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -10,8 +11,10 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use tokio_util::sync::CancellationToken;
-use windlass::store::{AUTHOR_METADATA, Author, METADATA_PAIRS_MAX, NewRun, Scopes, Store};
-use windlass::{Operator, Role, Roles, Tenant, Token, TokenId};
+use windlass::store::{
+    AUTHOR_METADATA, Author, METADATA_PAIRS_MAX, NewRun, RESERVED_METADATA, Scopes, Store,
+};
+use windlass::{Operator, Role, Roles, Tenant, Timestamp, Token, TokenId};
 
 use crate::connections::Whence;
 use crate::passes::{Pass, Passes};
@@ -66,14 +69,15 @@ impl Access {
 /// Where requests say who makes them.
 pub(crate) struct Door {
     access: Access,
-    passes: Passes,
+    passes: Arc<Passes>,
     store: Arc<dyn Store>,
     scopes: Scopes,
 }
 
 impl Door {
     pub(crate) fn new(access: Access, store: Arc<dyn Store>) -> Self {
-        let (passes, scopes) = (Passes::new(Arc::clone(&store)), Scopes::new(Arc::clone(&store)));
+        let passes = Arc::new(Passes::new(Arc::clone(&store)));
+        let scopes = Scopes::new(Arc::clone(&store));
         Door { access, passes, store, scopes }
     }
 
@@ -95,24 +99,26 @@ impl Door {
 
     /// Who makes this request, if that one may do what it needs.
     pub(crate) async fn identify(&self, request: &Parts, need: Need) -> Result<Identity, Problem> {
+        let passes = Arc::clone(&self.passes);
         let origin = request.extensions.get::<Whence>().map(|whence| whence.as_str().to_owned());
         let identity = match &self.access.0 {
             Kind::InsecureDev(tenant) => {
                 let name = Operator::new("insecure-dev")?;
                 let (roles, tenant) = (Roles::from(Role::Admin), tenant.clone());
                 let store = self.store_of(tenant.as_ref());
-                Identity { name, roles, tenant, origin, pass: None, store }
+                Identity { name, roles, tenant, origin, pass: None, passes, store }
             }
             Kind::Tokens if need.right == Right::Open => {
                 let (name, roles) = (Operator::new("anyone")?, Roles::from(Role::Viewer));
                 let store = self.store_of(None);
-                return Ok(Identity { name, roles, tenant: None, origin, pass: None, store });
+                let tenant = None;
+                return Ok(Identity { name, roles, tenant, origin, pass: None, passes, store });
             }
             Kind::Tokens => {
                 let token = token_of(&request.headers)?;
                 let pass = self.passes.admit(&token).await?;
                 let store = self.store_of(pass.record().tenant.as_ref());
-                Identity::of(pass, origin, store)
+                Identity::of(pass, passes, origin, store)
             }
         };
         identity.check(need)?;
@@ -144,14 +150,20 @@ pub struct Identity {
     tenant: Option<Tenant>,
     origin: Option<String>,
     pass: Option<Arc<Pass>>,
+    passes: Arc<Passes>,
     store: Arc<dyn Store>,
 }
 
 impl Identity {
-    fn of(pass: Arc<Pass>, origin: Option<String>, store: Arc<dyn Store>) -> Self {
+    fn of(
+        pass: Arc<Pass>,
+        passes: Arc<Passes>,
+        origin: Option<String>,
+        store: Arc<dyn Store>,
+    ) -> Self {
         let record = pass.record();
         let (name, roles, tenant) = (record.name.clone(), record.roles, record.tenant.clone());
-        Identity { name, roles, tenant, origin, pass: Some(pass), store }
+        Identity { name, roles, tenant, origin, pass: Some(pass), passes, store }
     }
 
     /// Refuses what it may not do.
@@ -187,6 +199,16 @@ impl Identity {
         self.pass.as_ref().map(|pass| pass.record().id)
     }
 
+    /// When its token ends to hold, if it does by itself.
+    pub(crate) fn expires_at(&self) -> Option<Timestamp> {
+        self.pass.as_ref().and_then(|pass| pass.record().expires_at)
+    }
+
+    /// A token was revoked: it holds no more here, at once.
+    pub(crate) fn forget(&self, token: TokenId) {
+        self.passes.forget(token);
+    }
+
     /// Who does what it asks for, for the log.
     pub fn author(&self) -> Author {
         let (name, origin) = (self.name.clone(), self.origin.clone());
@@ -200,6 +222,7 @@ impl Identity {
     ///
     /// A problem if the run has no room for it.
     pub fn sign(&self, run: &mut NewRun) -> Result<(), Problem> {
+        strip_reserved(&mut run.metadata);
         let Some(token) = self.token() else { return Ok(()) };
         let origin = self.origin.as_deref().unwrap_or("-");
         let by = format!("{} ({token}, {origin})", self.name);
@@ -275,6 +298,11 @@ impl Identity {
     }
 }
 
+/// Takes out of the metadata of a run what only the engine says of it.
+pub(crate) fn strip_reserved(metadata: &mut BTreeMap<String, String>) {
+    metadata.retain(|name, _| !name.starts_with(RESERVED_METADATA));
+}
+
 impl std::fmt::Debug for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Identity { name, roles, tenant, origin, .. } = self;
@@ -301,6 +329,8 @@ impl<S: Sync> FromRequestParts<S> for Identity {
 
 #[cfg(test)]
 mod tests {
+    use windlass::store::MemoryStore;
+
     use super::*;
 
     #[test]
@@ -346,7 +376,8 @@ mod tests {
             tenant,
             origin: None,
             pass: None,
-            store: Arc::new(windlass::store::MemoryStore::new()),
+            passes: Arc::new(Passes::new(Arc::new(MemoryStore::new()))),
+            store: Arc::new(MemoryStore::new()),
         }
     }
 

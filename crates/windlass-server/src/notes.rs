@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass::store::{
-    Action, NewLogEntry, NewSchedule, Quota, RetentionRule, ScheduleKey, find_workflow,
+    Action, NewLogEntry, NewSchedule, Quota, RetentionRule, RunRecord, ScheduleKey, ScheduleRecord,
+    find_workflow,
 };
 use windlass::{ActionId, Payload, RunId, Tenant};
-use windlass_core::Definition;
+use windlass_core::{Definition, SignalId, StepName, Timestamp};
 
 use crate::identity::Identity;
 use crate::problem::Problem;
@@ -78,6 +79,20 @@ impl Identity {
         Ok(())
     }
 
+    /// Writes down that it is about to send a signal to a run. One that is over takes none.
+    pub(crate) async fn note_signal(
+        &self,
+        run: &RunRecord,
+        signal: SignalId,
+        name: &StepName,
+    ) -> Result<(), Problem> {
+        if run.state.is_final() {
+            return Ok(());
+        }
+        let detail = json!({ "signal": signal.to_string(), "name": name });
+        self.note(Action::SignalRun, About::run(run.tenant.clone(), run.id), Some(detail)).await
+    }
+
     /// Writes down what it is about to do to a schedule.
     pub(crate) async fn note_schedule(
         &self,
@@ -95,7 +110,32 @@ impl Identity {
         if there.is_some_and(|there| there.schedule == *schedule) {
             return Ok(());
         }
-        self.note_schedule(Action::PutSchedule, &schedule.key).await
+        let detail = json!({
+            "schedule": &schedule.key.name,
+            "workflow": &schedule.workflow,
+            "version": schedule.version.get(),
+            "cadence": schedule.timing.cadence.to_string(),
+        });
+        self.note(Action::PutSchedule, schedule.key.tenant.clone(), Some(detail)).await
+    }
+
+    /// Writes down that it is about to start the runs of a schedule of a range that is past.
+    pub(crate) async fn note_backfill(
+        &self,
+        key: &ScheduleKey,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Result<(), Problem> {
+        let (from, until) = (from.to_string(), until.to_string());
+        let detail = json!({ "schedule": &key.name, "from": from, "until": until });
+        self.note(Action::BackfillSchedule, key.tenant.clone(), Some(detail)).await
+    }
+
+    /// A schedule that it may see, to do something to.
+    pub(crate) async fn find_schedule(&self, key: &ScheduleKey) -> Result<ScheduleRecord, Problem> {
+        let record = self.store().get_schedule(key.clone()).await?;
+        let missing = || format!("schedule {:?} of tenant {:?}", key.name, key.tenant);
+        record.ok_or_else(|| Problem::not_found(missing()))
     }
 
     /// Writes down how long runs are to be kept.

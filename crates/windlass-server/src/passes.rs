@@ -2,7 +2,7 @@
 //!
 //! Who shows a token is looked up once; after that, all tokens that are in use are looked up
 //! together every two seconds, so that one that was revoked is refused within five, and what it has
-//! open is closed. Unknown ids and wrong secrets take the same way and the same time.
+//! open is closed. Unknown ids and wrong secrets are answered alike; ids are no secret.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,8 +77,11 @@ pub(crate) fn is_over() -> Problem {
 struct Known {
     pass: Option<Arc<Pass>>,
     held: Arc<()>,
+    /// When it was first asked for.
+    first_at: Instant,
     looked_at: Instant,
-    used_at: Instant,
+    /// When its secret was last shown, if it was.
+    used_at: Option<Instant>,
     touched_at: Option<Instant>,
 }
 
@@ -109,7 +112,10 @@ impl Passes {
         let tag = pass.as_ref().map_or(&nobody, |pass| &pass.token.tag);
         let is_right = verifies(token, tag);
         match pass.filter(|_| is_right) {
-            Some(pass) if pass.holds() => Ok(pass),
+            Some(pass) if pass.holds() => {
+                self.note_use(token.id());
+                Ok(pass)
+            }
             refused => {
                 let why = if refused.is_some() { "it is over" } else { "it is not one of ours" };
                 tracing::info!(token = %token.id(), why, "a token is refused");
@@ -120,10 +126,23 @@ impl Passes {
 
     /// What is known of an id, if that is not too old.
     fn recall(&self, id: TokenId) -> Option<Option<Arc<Pass>>> {
-        let mut known = self.known();
-        let it = known.get_mut(&id).filter(|it| it.looked_at.elapsed() <= KNOWN_MAX_AGE)?;
-        it.used_at = Instant::now();
+        let known = self.known();
+        let it = known.get(&id).filter(|it| it.looked_at.elapsed() <= KNOWN_MAX_AGE)?;
         Some(it.pass.clone())
+    }
+
+    /// Notes that whoever has the secret has shown it: the id alone is known to many.
+    fn note_use(&self, id: TokenId) {
+        if let Some(it) = self.known().get_mut(&id) {
+            it.used_at = Some(Instant::now());
+        }
+    }
+
+    /// Lets a token that was revoked here hold no more, at once.
+    pub(crate) fn forget(&self, id: TokenId) {
+        if let Some(pass) = self.known().remove(&id).and_then(|it| it.pass) {
+            pass.over.cancel();
+        }
     }
 
     async fn look_up(&self, id: TokenId) -> Result<Option<Arc<Pass>>, Problem> {
@@ -164,10 +183,11 @@ impl Passes {
         if !pass.as_ref().is_some_and(|pass| pass.holds()) {
             over.cancel();
         }
-        let used_at = before.map_or(looked_at, |it| it.used_at);
+        let used_at = before.and_then(|it| it.used_at);
+        let first_at = before.map_or(looked_at, |it| it.first_at);
         let touched_at = before.and_then(|it| it.touched_at);
         if known.len() < KNOWN_MAX || known.contains_key(&id) {
-            let it = Known { pass: pass.clone(), held, looked_at, used_at, touched_at };
+            let it = Known { pass: pass.clone(), held, first_at, looked_at, used_at, touched_at };
             known.insert(id, it);
         }
         pass
@@ -210,7 +230,8 @@ impl Passes {
             let is_open = it.pass.as_ref().is_some_and(|pass| Arc::strong_count(pass) > 1)
                 || Arc::strong_count(&it.held) > 2;
             let unused_max = if it.pass.is_some() { UNUSED_MAX } else { KNOWN_MAX_AGE };
-            is_open || it.used_at.elapsed() < unused_max
+            let seen_at = it.used_at.unwrap_or(it.first_at);
+            is_open || seen_at.elapsed() < unused_max
         });
         known.iter().filter(|(_, it)| it.pass.is_some()).map(|(id, _)| *id).collect()
     }
@@ -220,7 +241,8 @@ impl Passes {
         let now = Instant::now();
         let mut known = self.known();
         let is_due = |it: &&mut Known| {
-            let is_new = it.touched_at.is_none_or(|at| it.used_at > at);
+            let Some(used_at) = it.used_at else { return false };
+            let is_new = it.touched_at.is_none_or(|at| used_at > at);
             let was_long_ago = it.touched_at.is_none_or(|at| now - at >= TOUCH_PAUSE);
             it.pass.is_some() && is_new && was_long_ago
         };
@@ -230,5 +252,39 @@ impl Passes {
             id
         })
         .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::store::{MemoryStore, NewToken, TokenStore as _};
+    use windlass::{Operator, Role};
+
+    use super::*;
+    use crate::token::{mint, tag_of};
+
+    #[tokio::test]
+    async fn only_who_has_the_secret_uses_a_token_and_one_that_is_forgotten_is_over() {
+        let store = Arc::new(MemoryStore::new());
+        let passes = Passes::new(store.clone());
+        let token = mint(Role::Admin.into()).unwrap();
+        let (id, tag, roles) = (token.id(), tag_of(&token), Role::Admin.into());
+        let name = Operator::new("anna").unwrap();
+        let new = NewToken { id, tag, name, roles, tenant: None, expires_at: None };
+        store.create_token(new).await.unwrap();
+        let last_used = async || {
+            passes.look_again().await.unwrap();
+            store.find_tokens(vec![id]).await.unwrap()[0].record.last_used_at
+        };
+        let forged = Token::new(Role::Admin, id, &[7; 32]);
+        for _ in 0..2 {
+            assert!(passes.admit(&forged).await.is_err());
+            assert_eq!(last_used().await, None, "the id alone is known to many");
+        }
+        let pass = passes.admit(&token).await.unwrap();
+        assert!(last_used().await.is_some());
+        store.revoke_token(id).await.unwrap();
+        passes.forget(id);
+        assert!(pass.over().is_cancelled() && passes.admit(&token).await.is_err());
     }
 }

@@ -4,6 +4,8 @@
 //! rows of the store and are read again every few seconds. Rates are counted in this process: with
 //! several servers, a tenant has its rate at each of them. Whoever is over its rate costs no query.
 //!
+//! Who asks for whom is looked at before anything is counted: nobody pays for what another asks.
+//!
 //! What workers do is not held back: children, outputs and steps of runs that have begun, and runs
 //! of schedules.
 
@@ -16,13 +18,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass::ErrorKind;
-use windlass::store::{
-    NewRun, Quota, ScheduleKey, Started, Store, StoreError, WorkflowCursor, WorkflowFilter,
-    WorkflowRecord,
-};
+use windlass::store::{NewRun, NewSchedule, Quota, Started, Store, StoreError, find_workflow};
 use windlass::{Payload, Tenant, Version, WorkflowName};
 use windlass_core::Definition;
 
+use crate::identity::Identity;
 use crate::problem::Problem;
 pub(crate) use meter::Admitted;
 use meter::Meter;
@@ -228,22 +228,37 @@ impl Quotas {
     }
 
     /// Lets a run be started, or not. What is given back is kept until the store has answered.
-    pub(crate) async fn admit_start(&self, run: &NewRun) -> Result<Option<Admitted>, Excess> {
+    pub(crate) async fn admit_start(
+        &self,
+        by: &Identity,
+        run: &NewRun,
+    ) -> Result<Option<Admitted>, Excess> {
+        check_own(by, &run.tenant)?;
         let Some(quota) = self.of(&run.tenant).await? else { return Ok(None) };
         check_value(&quota, &run.tenant, "the input", &run.input)?;
-        if let Some(most) = quota.tasks_max {
-            let tasks = self.tasks_of(&run.workflow, run.version).await?;
-            check_tasks(&run.tenant, &run.workflow, tasks, most)?;
-        }
+        self.check_workflow(&quota, &run.tenant, &run.workflow, run.version).await?;
         let bytes = run.input.as_str().len();
-        self.meter(&run.tenant).admit(&*self.store, &quota, bytes).await.map(Some)
+        self.meter(&run.tenant).admit(&*self.store, &quota, 1, bytes).await.map(Some)
+    }
+
+    /// Refuses a workflow with more tasks than the tenant may have.
+    async fn check_workflow(
+        &self,
+        quota: &Quota,
+        tenant: &Tenant,
+        name: &WorkflowName,
+        version: Version,
+    ) -> Result<(), Excess> {
+        let Some(most) = quota.tasks_max else { return Ok(()) };
+        let tasks = self.tasks_of(name, version).await?;
+        check_tasks(tenant, name, tasks, most)
     }
 
     /// Lets each of these be started, or not.
-    pub(crate) async fn admit_starts(&self, runs: Vec<NewRun>) -> Batch {
+    pub(crate) async fn admit_starts(&self, by: &Identity, runs: Vec<NewRun>) -> Batch {
         let mut batch = Batch::default();
         for run in runs {
-            match self.admit_start(&run).await {
+            match self.admit_start(by, &run).await {
                 Ok(admitted) => {
                     batch.admitted.extend(admitted);
                     batch.refused.push(None);
@@ -263,18 +278,30 @@ impl Quotas {
         }
     }
 
-    /// Lets a run of a schedule be started by hand, or not.
-    pub(crate) async fn admit_trigger(&self, tenant: &Tenant) -> Result<Option<Admitted>, Excess> {
+    /// Lets so many runs of a schedule be started by hand, or none.
+    pub(crate) async fn admit_fires(
+        &self,
+        by: &Identity,
+        schedule: &NewSchedule,
+        count: usize,
+    ) -> Result<Option<Admitted>, Excess> {
+        let tenant = &schedule.key.tenant;
+        check_own(by, tenant)?;
         let Some(quota) = self.of(tenant).await? else { return Ok(None) };
-        self.meter(tenant).admit(&*self.store, &quota, 0).await.map(Some)
+        check_value(&quota, tenant, "the input", &schedule.input)?;
+        self.check_workflow(&quota, tenant, &schedule.workflow, schedule.version).await?;
+        let bytes = schedule.input.as_str().len().saturating_mul(count);
+        self.meter(tenant).admit(&*self.store, &quota, count, bytes).await.map(Some)
     }
 
     /// Lets a signal be sent, or not.
     pub(crate) async fn admit_signal(
         &self,
+        by: &Identity,
         tenant: &Tenant,
         value: &Payload,
     ) -> Result<(), Excess> {
+        check_own(by, tenant)?;
         let Some(quota) = self.of(tenant).await? else { return Ok(()) };
         check_value(&quota, tenant, "the signal", value)?;
         self.meter(tenant).admit_bytes(&quota, value.as_str().len())
@@ -284,12 +311,15 @@ impl Quotas {
     /// is kept until it was put, so that no other of the tenant is looked at meanwhile.
     pub(crate) async fn admit_schedule(
         &self,
-        key: &ScheduleKey,
-        input: &Payload,
+        by: &Identity,
+        schedule: &NewSchedule,
     ) -> Result<Option<tokio::sync::OwnedMutexGuard<()>>, Excess> {
+        let key = &schedule.key;
         let tenant = &key.tenant;
+        check_own(by, tenant)?;
         let Some(quota) = self.of(tenant).await? else { return Ok(None) };
-        check_value(&quota, tenant, "the input", input)?;
+        check_value(&quota, tenant, "the input", &schedule.input)?;
+        self.check_workflow(&quota, tenant, &schedule.workflow, schedule.version).await?;
         let Some(most) = quota.schedules_max else { return Ok(None) };
         let turn = self.meter(tenant).schedule_turn().await;
         let has = self.store.get_usage(tenant.clone(), most).await?.schedules;
@@ -318,14 +348,8 @@ impl Quotas {
         if let Some(tasks) = locked(&self.tasks).get(&key) {
             return Ok(*tasks);
         }
-        // The list goes from the newest version to the oldest: behind the next there is this one.
-        let next = version.get().checked_add(1).and_then(Version::new);
-        let after = next.map(|version| WorkflowCursor { name: name.clone(), version });
-        let filter = WorkflowFilter { name: Some(name.clone()), after, limit: 1 };
-        let page = self.store.list_workflows(filter).await?;
-        let is_it = |found: &&WorkflowRecord| found.definition.version() == version;
-        let Some(found) = page.workflows.first().filter(is_it) else { return Ok(0) };
-        let count = found.definition.tasks().len();
+        let Some(found) = find_workflow(&*self.store, name, version).await? else { return Ok(0) };
+        let count = found.tasks().len();
         let mut tasks = locked(&self.tasks);
         if tasks.len() >= WORKFLOWS_MAX {
             tasks.clear();
@@ -333,6 +357,12 @@ impl Quotas {
         tasks.insert(key, count);
         Ok(count)
     }
+}
+
+/// Refuses what is another tenant's.
+fn check_own(by: &Identity, tenant: &Tenant) -> Result<(), Excess> {
+    let acts = by.acts_for(Some(tenant.clone()));
+    acts.map(drop).map_err(|problem| StoreError::Forbidden(problem.detail().to_owned()).into())
 }
 
 fn check_value(quota: &Quota, tenant: &Tenant, what: &str, value: &Payload) -> Result<(), Excess> {

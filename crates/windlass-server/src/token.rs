@@ -48,9 +48,15 @@ fn key_of(token: &Token) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, token.secret().expose().as_bytes())
 }
 
-/// Refuses a token that would be for more than whoever makes it: who has one tenant makes tokens for
-/// that one.
+/// Refuses a token that would be for more than whoever makes it, or for longer: who has one tenant
+/// makes tokens for that one, and who has until tomorrow until then.
 pub(crate) fn check_new(identity: &Identity, token: &NewToken) -> Result<(), Problem> {
+    if let Some(end) = identity.expires_at()
+        && token.expires_at.is_none_or(|at| at > end)
+    {
+        let why = format!("your token ends at {end}, and one that it makes may not hold longer");
+        return Err(Problem::forbidden(why));
+    }
     match (identity.tenant(), &token.tenant) {
         (Some(own), None) => {
             let why = format!("a token for all tenants is not yours to make, you are {own:?} only");

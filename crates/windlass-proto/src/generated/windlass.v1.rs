@@ -4636,7 +4636,8 @@ pub mod client_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Writes down what an operator does. Repeated with the same id, it is written once.
+        /// For clients of earlier versions, which say beforehand what they are about to do: a server writes
+        /// down by itself what it does, and nothing of this.
         pub async fn write_log(
             &mut self,
             request: impl tonic::IntoRequest<super::NewLogEntry>,
@@ -5553,7 +5554,8 @@ pub mod client_service_server {
             &self,
             request: tonic::Request<super::DiscardRequest>,
         ) -> std::result::Result<tonic::Response<super::DiscardReply>, tonic::Status>;
-        /// Writes down what an operator does. Repeated with the same id, it is written once.
+        /// For clients of earlier versions, which say beforehand what they are about to do: a server writes
+        /// down by itself what it does, and nothing of this.
         async fn write_log(
             &self,
             request: tonic::Request<super::NewLogEntry>,

@@ -15,9 +15,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use windlass::RunId;
-use windlass::Tenant;
 use windlass::remote::MESSAGE_BYTES_MAX;
-use windlass::store::{Store, StoreError};
+use windlass::store::{RunRecord, Store, StoreError};
 use windlass::wire::status_of_error;
 use windlass_proto::v1;
 use windlass_proto::v1::client_service_server::{ClientService, ClientServiceServer};
@@ -41,10 +40,10 @@ struct Caller {
 }
 
 impl Caller {
-    /// Whose a run is that it may see.
-    async fn tenant_of(&self, run: RunId) -> Result<Tenant, Refused> {
+    /// A run that it may see.
+    async fn run(&self, run: RunId) -> Result<RunRecord, Refused> {
         let missing = || StoreError::NotFound(format!("run {run}"));
-        Ok(self.store.get_run(run).await?.ok_or_else(missing)?.tenant)
+        Ok(self.store.get_run(run).await?.ok_or_else(missing)?)
     }
 }
 
@@ -204,8 +203,8 @@ impl ClientService for ClientApi {
     }
 
     async fn write_log(&self, request: Request<v1::NewLogEntry>) -> Answer<v1::Done> {
-        let (caller, message) = self.admit(request)?;
-        answer(operators::write_log(&caller, message).await)
+        let (_, message) = self.admit(request)?;
+        answer(operators::write_log(message))
     }
 
     async fn list_log(&self, request: Request<v1::ListLogRequest>) -> Answer<v1::LogPage> {

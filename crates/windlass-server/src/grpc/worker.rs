@@ -12,8 +12,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status, Streaming};
 use windlass::remote::MESSAGE_BYTES_MAX;
 use windlass::store::{
-    Answer, Checkpoint, ClaimRequest, Claimed, Completion, Finished, Heartbeat, Hello, Recording,
-    Store, StoreError, TakeSignal, Taken,
+    Answer, Checkpoint, ChildStart, ClaimRequest, Claimed, Completion, Finished, Heartbeat, Hello,
+    Recording, Store, StoreError, TakeSignal, Taken,
 };
 use windlass::wire::{
     Wire, WireError, large, name, parse, read, read_all, required, v1, write_all, write_answers,
@@ -32,7 +32,7 @@ use super::idle::{Idle, Kind, Wake};
 use super::replies::{Listener, Replies};
 use super::sizes::{Sizes, Told, tell_tasks};
 use crate::connections::Origin;
-use crate::identity::Identity;
+use crate::identity::{Identity, strip_reserved};
 use crate::options::ServerOptions;
 
 /// The most requests of one stream that are under way: who says more is not read until some are
@@ -248,7 +248,9 @@ impl Session {
                     let bytes = Arc::clone(&bytes_under_way).acquire_many_owned(bytes).await;
                     let Ok(bytes) = bytes else { break };
                     let permit = Permit { request: permit, bytes };
-                    tokio::spawn(Arc::clone(&self).answer(asked, permit));
+                    let over = self.identity.over();
+                    let answer = Arc::clone(&self).answer(asked, permit);
+                    tokio::spawn(over.run_until_cancelled_owned(answer));
                 }
                 Ok(None) => break,
                 Err(status) => {
@@ -313,7 +315,8 @@ impl Session {
                 Reply::SignalsTaken(v1::SignalsTaken { taken })
             }
             Asked::StartChildren(starts) => {
-                let starts = read_all("starts", starts.starts)?;
+                let mut starts: Vec<ChildStart> = read_all("starts", starts.starts)?;
+                starts.iter_mut().for_each(|start| strip_reserved(&mut start.run.metadata));
                 let children = write_all(&store.start_children(starts).await?);
                 Reply::ChildrenStarted(v1::ChildrenStarted { children })
             }

@@ -68,17 +68,28 @@ async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Respo
 
 async fn admit(app: &App, request: Request) -> Result<Request, Problem> {
     let (mut parts, body) = request.into_parts();
+    match identify(app, &mut parts).await {
+        Ok(identity) => {
+            parts.extensions.insert(identity);
+            Ok(Request::from_parts(parts, body))
+        }
+        Err(problem) => {
+            app.refusals().note(&parts, &problem);
+            Err(problem)
+        }
+    }
+}
+
+async fn identify(app: &App, parts: &mut Parts) -> Result<Identity, Problem> {
     let host = host_of(&parts.uri, &parts.headers)?;
     check_host(host, &app.options().host_names)?;
     check_origin(&parts.method, &parts.headers, host)?;
     // Whoever asks whether the server lives must be told so however much it has to do.
     if parts.uri.path() != "/healthz" {
-        let place = app.rooms().place(&parts, is_grpc(&parts.headers))?;
+        let place = app.rooms().place(parts, is_grpc(&parts.headers))?;
         parts.extensions.insert(Slot::new(place));
     }
-    let identity = app.door().identify(&parts, need_of(&parts)?).await?;
-    parts.extensions.insert(identity);
-    Ok(Request::from_parts(parts, body))
+    app.door().identify(parts, need_of(parts)?).await
 }
 
 /// What a request needs. What is not listed is nobody's; a path that is none is for everyone to

@@ -15,6 +15,7 @@ mod live;
 mod model;
 mod operators;
 mod quotas;
+mod refusals;
 mod rooms;
 mod run_control;
 mod run_history;
@@ -43,6 +44,7 @@ use crate::options::ServerOptions;
 use crate::problem::{self, Problem};
 use crate::quotas::Quotas;
 use live::Live;
+use refusals::Refusals;
 use rooms::Rooms;
 
 /// The most bytes of a body that has several items, besides one that fills the payload limit.
@@ -64,6 +66,7 @@ struct Shared {
     scoped_live: Mutex<HashMap<Tenant, Arc<Live>>>,
     rooms: Rooms,
     quotas: Arc<Quotas>,
+    refusals: Refusals,
     ending: CancellationToken,
 }
 
@@ -78,8 +81,17 @@ impl App {
         let limit = windlass.store().payload_limit().get();
         let bytes_max = limit.max(BATCH_BYTES_MAX) + BODY_SLACK_BYTES;
         let rooms = Rooms::new(&options, bytes_max);
-        let scoped_live = Mutex::default();
-        App(Arc::new(Shared { windlass, options, door, live, scoped_live, rooms, quotas, ending }))
+        App(Arc::new(Shared {
+            windlass,
+            options,
+            door,
+            live,
+            scoped_live: Mutex::default(),
+            rooms,
+            quotas,
+            refusals: Refusals::default(),
+            ending,
+        }))
     }
 
     /// The engine, for what is about nobody's runs.
@@ -120,6 +132,10 @@ impl App {
         scoped.retain(|of, live| of == tenant || live.is_watched());
         let new = || Arc::new(Live::new(identity.store()));
         Arc::clone(scoped.entry(tenant.clone()).or_insert_with(new))
+    }
+
+    fn refusals(&self) -> &Refusals {
+        &self.0.refusals
     }
 
     fn rooms(&self) -> &Rooms {

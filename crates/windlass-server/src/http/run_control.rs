@@ -107,11 +107,10 @@ async fn signal_run(
     Body(body): Body<SendSignal>,
 ) -> Result<Json<SentSignal>, Problem> {
     let value = body.value.to_payload("value", app.payload_limit())?;
-    let tenant = app.run(&identity, run).await?.tenant;
-    app.quotas().admit_signal(&tenant, &value).await?;
+    let record = app.run(&identity, run).await?;
+    app.quotas().admit_signal(&identity, &record.tenant, &value).await?;
     let id = body.id.unwrap_or_else(new_signal);
-    let detail = serde_json::json!({ "signal": id.to_string(), "name": &body.name });
-    identity.note(Action::SignalRun, About::run(tenant, run), Some(detail)).await?;
+    identity.note_signal(&record, id, &body.name).await?;
     identity.store().signal(NewSignal { id, run, name: body.name, value }).await?;
     Ok(Json(SentSignal { id }))
 }
@@ -128,7 +127,7 @@ async fn signal_key(
     let limit = app.payload_limit();
     let value = body.value.to_payload("value", limit)?;
     let tenant = identity.acts_for(body.tenant)?;
-    app.quotas().admit_signal(&tenant, &value).await?;
+    app.quotas().admit_signal(&identity, &tenant, &value).await?;
     let id = body.id.unwrap_or_else(new_signal);
     let to = Mailbox { tenant, key: body.key, name: body.name };
     let keep_for = body.keep_for_ms.map_or(SIGNAL_KEPT, Duration::from_millis);

@@ -87,7 +87,7 @@ async fn start_run(
     let id = || app.windlass().new_run_id();
     let version = Newest::default().version_of(&identity, &start).await?;
     let run = start.into_new_run(&identity, app.payload_limit(), version, id)?;
-    let _admitted = app.quotas().admit_start(&run).await?;
+    let _admitted = app.quotas().admit_start(&identity, &run).await?;
     let started = app.windlass_of(&identity).start_new(run, is_fresh).await?;
     let status = if started.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(started.into())))
@@ -113,7 +113,7 @@ async fn start_runs(
             start.into_new_run(&identity, limit, version, || app.windlass().new_run_id())
         });
         let run = match run {
-            Ok(run) => app.quotas().admit_start(&run).await.map(|one| (one, run)),
+            Ok(run) => app.quotas().admit_start(&identity, &run).await.map(|one| (one, run)),
             Err(problem) => {
                 answers.push(Some(problem));
                 continue;

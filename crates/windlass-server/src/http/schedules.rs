@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use windlass::store::{Action, Backfilled, ScheduleFilter, ScheduleKey, ScheduleRecord};
+use windlass::store::{Action, Backfilled, ScheduleFilter, ScheduleKey};
 use windlass::{ScheduleName, Tenant};
 
 use super::App;
@@ -46,18 +46,6 @@ fn key(identity: &Identity, tenant: Option<Tenant>, name: &str) -> Result<Schedu
     Ok(ScheduleKey { tenant: identity.acts_for(tenant)?, name: ScheduleName::new(name)? })
 }
 
-async fn find(identity: &Identity, key: &ScheduleKey) -> Result<ScheduleRecord, Problem> {
-    let record = identity.store().get_schedule(key.clone()).await?;
-    let missing = || format!("schedule {:?} of tenant {:?}", key.name, key.tenant);
-    record.ok_or_else(|| Problem::not_found(missing()))
-}
-
-/// Finds a schedule and writes down what is about to be done to it.
-async fn about_to(identity: &Identity, action: Action, key: &ScheduleKey) -> Result<(), Problem> {
-    find(identity, key).await?;
-    identity.note_schedule(action, key).await
-}
-
 /// A page of schedules, by tenant and name.
 #[utoipa::path(get, path = "/v1/schedules", tag = "schedules", params(ScheduleQuery),
     responses((status = 200, description = "The page.", body = SchedulePageBody)),
@@ -90,7 +78,7 @@ async fn get_schedule(
     Query(query): Query<TenantQuery>,
 ) -> Result<Json<ScheduleBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    Ok(Json(find(&identity, &key).await?.into()))
+    Ok(Json(identity.find_schedule(&key).await?.into()))
 }
 
 /// Makes a schedule, or makes the one of this name another.
@@ -107,7 +95,7 @@ async fn put_schedule(
 ) -> Result<Json<ScheduleBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
     let schedule = body.build(key.clone(), app.payload_limit())?;
-    let _turn = app.quotas().admit_schedule(&key, &schedule.input).await?;
+    let _turn = app.quotas().admit_schedule(&identity, &schedule).await?;
     identity.note_put(&schedule).await?;
     Ok(Json(identity.store().put_schedule(schedule).await?.into()))
 }
@@ -141,7 +129,8 @@ async fn pause_schedule(
     Query(query): Query<TenantQuery>,
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    about_to(&identity, Action::PauseSchedule, &key).await?;
+    identity.find_schedule(&key).await?;
+    identity.note_schedule(Action::PauseSchedule, &key).await?;
     identity.store().pause_schedule(key).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -157,7 +146,8 @@ async fn resume_schedule(
     Query(query): Query<TenantQuery>,
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    about_to(&identity, Action::ResumeSchedule, &key).await?;
+    identity.find_schedule(&key).await?;
+    identity.note_schedule(Action::ResumeSchedule, &key).await?;
     identity.store().resume_schedule(key).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -174,8 +164,9 @@ async fn trigger_schedule(
     Query(query): Query<TenantQuery>,
 ) -> Result<Json<StartedBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    let _admitted = app.quotas().admit_trigger(&key.tenant).await?;
-    about_to(&identity, Action::TriggerSchedule, &key).await?;
+    let schedule = identity.find_schedule(&key).await?.schedule;
+    let _admitted = app.quotas().admit_fires(&identity, &schedule, 1).await?;
+    identity.note_schedule(Action::TriggerSchedule, &key).await?;
     let run = app.windlass().new_run_id();
     Ok(Json(identity.store().trigger_schedule(key, run).await?.into()))
 }
@@ -193,10 +184,13 @@ async fn backfill_schedule(
     Body(BackfillSchedule { from, until }): Body<BackfillSchedule>,
 ) -> Result<Json<BackfilledBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    let _admitted = app.quotas().admit_trigger(&key.tenant).await?;
-    about_to(&identity, Action::BackfillSchedule, &key).await?;
+    let (from, until) = (from.0, until.0);
+    let record = identity.find_schedule(&key).await?;
+    let count = record.past(from, until, identity.store().now().await?)?.len();
+    let _admitted = app.quotas().admit_fires(&identity, &record.schedule, count).await?;
+    identity.note_backfill(&key, from, until).await?;
     let Backfilled { started, existing } =
-        identity.store().backfill_schedule(key, from.0, until.0).await?;
+        identity.store().backfill_schedule(key, from, until).await?;
     Ok(Json(BackfilledBody { started, existing }))
 }
 
@@ -216,7 +210,7 @@ async fn list_fires(
     if limit > max {
         return Err(Problem::field("limit", format_args!("{limit} is over the limit of {max}")));
     }
-    find(&identity, &key).await?;
+    identity.find_schedule(&key).await?;
     let fires = identity.store().list_fires(key, limit).await?;
     Ok(Json(FireList { fires: fires.into_iter().map(FireBody::from).collect() }))
 }

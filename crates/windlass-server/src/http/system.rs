@@ -60,5 +60,6 @@ async fn readyz(State(app): State<App>) -> Result<Json<Health>, Problem> {
         body = String)),
 )]
 async fn metrics(State(app): State<App>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, TEXT_FORMAT)], app.windlass().metrics().await)
+    let text = app.windlass().metrics().await + &app.refusals().text();
+    ([(CONTENT_TYPE, TEXT_FORMAT)], text)
 }

@@ -102,5 +102,7 @@ async fn revoke_token(identity: Identity, Id(id): Id<TokenId>) -> Result<Json<To
     let record = token::find(&identity, &**identity.store(), id).await?;
     let detail = token::detail(id, &record.name, record.roles);
     identity.note(Action::RevokeToken, record.tenant, Some(detail)).await?;
-    Ok(Json(identity.store().revoke_token(id).await?.into()))
+    let record = identity.store().revoke_token(id).await?;
+    identity.forget(id);
+    Ok(Json(record.into()))
 }

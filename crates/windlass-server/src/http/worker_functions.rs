@@ -25,7 +25,7 @@ use super::model::{check_items, page_limit};
 use super::token::Token;
 use super::workers::WorkerPath;
 use super::workflows;
-use crate::identity::Identity;
+use crate::identity::{Identity, strip_reserved};
 use crate::problem::Problem;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -110,6 +110,8 @@ fn child_start(
         return Err(Problem::field("place", why));
     }
     let limit = app.payload_limit();
+    let mut metadata = child.metadata;
+    strip_reserved(&mut metadata);
     let run = NewRun {
         id: token.child(parent.round, call, child.place),
         workflow: child.workflow,
@@ -119,7 +121,7 @@ fn child_start(
         key: None,
         delay: Duration::ZERO,
         priority: child.priority,
-        metadata: child.metadata,
+        metadata,
     };
     run.check(limit).map_err(|why| Problem::new(windlass::ErrorKind::Argument, why))?;
     let place = (!child.is_detached).then_some(child.place);

@@ -79,42 +79,45 @@ impl Meter {
         counts.under_way == 0 && counts.starts.is_quiet(now) && counts.bytes.is_quiet(now)
     }
 
-    /// Lets a start in with so many bytes, or not. The rates are asked first: who is over them
-    /// costs no query.
+    /// Lets so many starts in with so many bytes in all, or none. The rates are asked first: who is
+    /// over them costs no query.
     pub(super) async fn admit(
         self: &Arc<Self>,
         store: &dyn Store,
         quota: &Quota,
+        count: usize,
         bytes: usize,
     ) -> Result<Admitted, Excess> {
-        self.check_rates(&self.counts(), quota, bytes)?;
+        self.check_rates(&self.counts(), quota, count, bytes)?;
         if let Some(most) = quota.backlog_max {
             self.look(store, most).await?;
         }
         let mut counts = self.counts();
-        self.check_rates(&counts, quota, bytes)?;
+        self.check_rates(&counts, quota, count, bytes)?;
         if let Some(most) = quota.backlog_max
-            && counts.backlog() >= u64::from(most)
+            && counts.backlog() + count as u64 > u64::from(most)
         {
             let (tenant, has) = (&self.tenant, counts.backlog());
             let why = format!("tenant {tenant:?} has {has} tasks that wait, its quota is {most}");
+            let why =
+                if count == 1 { why } else { format!("{why}, and {count} more are asked for") };
             let retry_after = counts.look_after(most).max(Duration::from_millis(1));
             return Err(Excess::Limited { why, retry_after });
         }
         let now = Instant::now();
         if let Some(rate) = quota.starts_per_second {
-            counts.starts.take(rate, 1, now);
+            counts.starts.take(rate, count, now);
         }
         if let Some(rate) = quota.payload_bytes_per_second {
             counts.bytes.take(rate, bytes, now);
         }
-        counts.under_way += 1;
-        Ok(Admitted(Arc::clone(self)))
+        counts.under_way += count as u64;
+        Ok(Admitted { meter: Arc::clone(self), count: count as u64 })
     }
 
     /// Refuses whoever is over the rate of starts. Takes nothing.
     pub(super) fn check(&self, quota: &Quota) -> Result<(), Excess> {
-        self.check_rates(&self.counts(), quota, 0)
+        self.check_rates(&self.counts(), quota, 1, 0)
     }
 
     /// Lets so many bytes in, or not.
@@ -132,9 +135,15 @@ impl Meter {
         Arc::clone(&self.scheduling).lock_owned().await
     }
 
-    fn check_rates(&self, counts: &Counts, quota: &Quota, bytes: usize) -> Result<(), Excess> {
+    fn check_rates(
+        &self,
+        counts: &Counts,
+        quota: &Quota,
+        count: usize,
+        bytes: usize,
+    ) -> Result<(), Excess> {
         if let Some(rate) = quota.starts_per_second {
-            let checked = counts.starts.check(rate, 1, Instant::now());
+            let checked = counts.starts.check(rate, count, Instant::now());
             checked.map_err(|after| self.over(after, "starts", rate))?;
         }
         self.check_bytes(counts, quota, bytes)
@@ -180,13 +189,16 @@ impl Meter {
     }
 }
 
-/// A start that was let in, until the store has answered.
-pub(crate) struct Admitted(Arc<Meter>);
+/// Starts that were let in, until the store has answered.
+pub(crate) struct Admitted {
+    meter: Arc<Meter>,
+    count: u64,
+}
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut counts = self.0.counts();
-        counts.under_way -= 1;
-        counts.since += 1;
+        let mut counts = self.meter.counts();
+        counts.under_way -= self.count;
+        counts.since += self.count;
     }
 }

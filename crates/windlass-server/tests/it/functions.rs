@@ -203,7 +203,7 @@ async fn children_are_of_the_tenant_and_version_that_is_right_and_may_go_their_o
         child
     };
     let body = json!({ "tasks": [
-        child(0, json!({})),
+        child(0, json!({ "metadata": { "windlass.by": "someone else", "a": "b" } })),
         child(1, json!({ "version": 9 })),
         child(1, json!({ "input": [2] })),
         child(2, json!({ "is_detached": true })),
@@ -211,6 +211,9 @@ async fn children_are_of_the_tenant_and_version_that_is_right_and_may_go_their_o
     ] });
     let born = server.post(&worker.path("start-children"), body).await.ok(200);
     assert_eq!(born["tasks"][1]["problem"]["detail"], "workflow \"ship\" version 9 does not exist");
+    let first =
+        server.get(&format!("/v1/runs/{}", born["tasks"][0]["run"].as_str().unwrap())).await;
+    assert_eq!(first.ok(200)["metadata"], json!({ "a": "b" }), "nobody else says who did it");
     assert_eq!(born["tasks"][4]["problem"]["code"], "WL-0002");
     let runs = [0, 2, 3].map(|place| born["tasks"][place]["run"].as_str().unwrap().to_owned());
     for child in &runs {

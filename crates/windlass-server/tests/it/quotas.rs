@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use hyper::header::RETRY_AFTER;
 use serde_json::{Value, json};
-use windlass::remote::RemoteStore;
+use windlass::remote::{RemoteOptions, RemoteStore};
 use windlass::store::{
-    NewKeySignal, NewRun, QuotaStore as _, ScheduleStore as _, Started, Store as _, StoreError,
+    NewKeySignal, NewRun, Quota, QuotaStore as _, ScheduleStore as _, Started, Store as _,
+    StoreError,
 };
-use windlass::{Payload, RunId, Tenant, Version, WorkflowName};
+use windlass::{Payload, Role, RunId, Tenant, Version, WorkflowName};
 use windlass_core::{Priority, SignalId, SignalKey, StepName};
 
 use crate::support::{Answer, TestServer, single};
+use crate::tokens::token_of;
 
 /// A server that knows `w`, of one task, and `dag`, of three.
 async fn server() -> TestServer {
@@ -216,6 +218,81 @@ async fn a_workflow_of_more_tasks_than_a_quota_has_cannot_be_started() {
     let detail = server.start_for("acme", "dag", Value::Null).await.problem(422, "WL-0001");
     assert_eq!(detail, r#"workflow "dag" has 3 tasks, the quota of tenant "acme" is 2"#);
     server.start_for("other", "dag", Value::Null).await.ok(201);
+}
+
+#[tokio::test]
+async fn nobody_pays_for_what_another_tenant_asks_in_its_name() {
+    let server = crate::tokens::guarded().await;
+    let admin = token_of(&server.windlass, Role::Admin, None).await;
+    let body = json!({ "name": "w", "slots": 1, "workflows": [single("w")] });
+    server.post_as(&admin, "/v1/workers", body).await.ok(201);
+    let quota = Quota {
+        starts_per_second: Some(2),
+        payload_bytes_per_second: Some(1_000),
+        schedules_max: Some(1),
+        backlog_max: Some(10),
+        ..Quota::of(Some(tenant("bolt")))
+    };
+    server.windlass.store().set_quota(quota).await.expect("it makes sense");
+    let acme = token_of(&server.windlass, Role::Worker, Some("acme")).await;
+    let options = RemoteOptions::new(format!("http://{}", server.address)).token(acme.expose());
+    let remote = RemoteStore::connect(options).expect("it is an address");
+    let is_forbidden =
+        |error: &StoreError| matches!(error, StoreError::Forbidden(why) if !why.contains("quota"));
+    for _ in 0..5 {
+        let answers = remote.start_runs(vec![new_run("bolt")]).await.expect("it is answered");
+        assert!(answers[0].as_ref().is_err_and(is_forbidden), "{answers:?}");
+        let signal = NewKeySignal {
+            id: SignalId::from_random(1),
+            to: windlass::store::Mailbox {
+                tenant: tenant("bolt"),
+                key: SignalKey::new("k").unwrap(),
+                name: StepName::new("n").unwrap(),
+            },
+            value: Payload::encode(&"x".repeat(100_000)).unwrap(),
+            keep_for: Duration::from_secs(60),
+        };
+        let refused = remote.signal_key(signal).await;
+        assert!(refused.as_ref().is_err_and(is_forbidden), "{refused:?}");
+    }
+    let bolt = token_of(&server.windlass, Role::Worker, Some("bolt")).await;
+    for _ in 0..2 {
+        let body = json!({ "workflow": "w", "version": 1, "input": "x" });
+        server.post_as(&bolt, "/v1/runs", body).await.ok(201);
+    }
+}
+
+#[tokio::test]
+async fn triggers_and_backfills_are_held_to_quotas_by_what_they_start() {
+    let server = server().await;
+    let day = |number: u32| format!("2024-01-{number:02}T00:00:00Z");
+    let put = async |workflow: &str| {
+        let cadence = json!({ "cron": { "expression": "0 0 * * *", "zone": "UTC" } });
+        let body = json!({ "workflow": workflow, "version": 1, "cadence": cadence });
+        server.put(&format!("/v1/schedules/{workflow}?tenant=acme"), body).await.ok(200);
+    };
+    put("w").await;
+    put("dag").await;
+    server.quota(json!({ "tenant": "acme", "tasks_max": 2, "backlog_max": 10 })).await;
+    let ask = async |path: &str, body: Value| {
+        server.post(&format!("/v1/schedules/{path}?tenant=acme"), body).await
+    };
+    ask("dag/trigger", json!({})).await.problem(422, "WL-0001");
+    let days = |until: u32| json!({ "from": day(1), "until": day(until) });
+    ask("dag/backfill", days(2)).await.problem(422, "WL-0001");
+    let (detail, _) = limited(&ask("w/backfill", days(11)).await);
+    let more = "0 tasks that wait, its quota is 10, and 11 more are asked for";
+    assert_eq!(detail, format!("tenant \"acme\" has {more}"));
+    assert_eq!(server.count_runs("acme").await, 0);
+    assert_eq!(ask("w/backfill", days(9)).await.ok(200)["started"], 9);
+    ask("w/trigger", json!({})).await.ok(200);
+    limited(&ask("w/trigger", json!({})).await);
+    server.quota(json!({ "tenant": "acme", "starts_per_second": 2 })).await;
+    // More than a second's is let through, and paid for.
+    let days = json!({ "from": day(12), "until": day(21) });
+    assert_eq!(ask("w/backfill", days).await.ok(200)["started"], 10);
+    let (_, after) = limited(&ask("w/trigger", json!({})).await);
+    assert!((3..=5).contains(&after), "{after}");
 }
 
 #[tokio::test]

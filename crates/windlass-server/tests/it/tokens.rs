@@ -7,9 +7,12 @@ use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Method, Request};
 use serde_json::{Value, json};
+use tonic::transport::Endpoint;
 use windlass::remote::RemoteOptions;
 use windlass::store::NewToken;
-use windlass::{Operator, Role, Roles, Secret, TaskError, Tenant, Windlass, Workflow};
+use windlass::{ActionId, Operator, Role, Roles, Secret, TaskError, Tenant, Windlass, Workflow};
+use windlass_proto::v1;
+use windlass_proto::v1::client_service_client::ClientServiceClient;
 use windlass_server::token::{mint, tag_of};
 use windlass_server::{Access, ServerOptions};
 
@@ -49,11 +52,11 @@ impl TestServer {
         request.body(Full::new(Bytes::from(body.to_owned()))).expect("it is a request")
     }
 
-    async fn get_as(&self, token: &Secret, path: &str) -> Answer {
+    pub(crate) async fn get_as(&self, token: &Secret, path: &str) -> Answer {
         self.answer(self.request_as(token.expose(), Method::GET, path, "")).await
     }
 
-    async fn post_as(&self, token: &Secret, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post_as(&self, token: &Secret, path: &str, body: Value) -> Answer {
         let request = self.request_as(token.expose(), Method::POST, path, &body.to_string());
         self.answer(request).await
     }
@@ -83,6 +86,13 @@ async fn whoever_shows_no_token_that_holds_is_told_the_same_whatever_is_wrong_wi
     assert!(shown(cut).await.problem(401, "WL-0015").contains("checksum"));
     assert_eq!(server.get("/v1/runs").await.status, 401);
     assert_eq!(server.get("/healthz").await.status, 200, "that is for everyone");
+    let body = json!({ "workflow": "w" });
+    assert_eq!(server.post_as(&good, "/v1/runs", body).await.status, 403);
+    let metrics = server.get_as(&good, "/metrics").await.text;
+    for line in ["{status=\"401\"} 5", "{status=\"403\"} 1", "{status=\"421\"} 0"] {
+        let line = format!("windlass_server_refused_total{line}\n");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
 }
 
 #[tokio::test]
@@ -111,16 +121,15 @@ async fn a_token_that_is_made_over_http_is_shown_once_and_revoked_everywhere() {
         server.request_as(admin.expose(), Method::DELETE, &format!("/v1/tokens/{id}"), "");
     let revoked = server.answer(request).await.ok(200);
     assert!(revoked["revoked_at"].is_string(), "{revoked}");
+    assert_eq!(server.get_as(&token, "/v1/runs").await.status, 401, "at once, where it was said");
+    let refused = async {
+        while other.get_as(&token, "/v1/runs").await.status != 401 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the token is refused", refused).await;
     for stream in streams {
         soon("the stream ends", stream.collect()).await.expect("it ends well");
-    }
-    for at in [&server, &other] {
-        let refused = async {
-            while at.get_as(&token, "/v1/runs").await.status != 401 {
-                tokio::task::yield_now().await;
-            }
-        };
-        soon("the token is refused", refused).await;
     }
     let log = server.get_as(&admin, "/v1/log").await.ok(200);
     let entries = log["entries"].as_array().unwrap();
@@ -145,6 +154,41 @@ async fn who_has_one_tenant_makes_tokens_for_that_one_and_sees_no_others() {
     let path = format!("/v1/tokens/{id}");
     let request = server.request_as(own.expose(), Method::DELETE, &path, "");
     assert!(server.answer(request).await.problem(404, "WL-0004").contains("does not exist"));
+}
+
+#[tokio::test]
+async fn a_token_that_ends_makes_none_that_hold_longer() {
+    let server = guarded().await;
+    let admin = token_of(&server.windlass, Role::Admin, None).await;
+    let body =
+        |millis: Option<u64>| json!({ "name": "x", "roles": ["admin"], "expires_in_ms": millis });
+    let made = server.post_as(&admin, "/v1/tokens", body(Some(60_000))).await.ok(201);
+    let short = Secret::from(made["token"].as_str().unwrap());
+    server.post_as(&short, "/v1/tokens", body(Some(30_000))).await.ok(201);
+    for longer in [None, Some(120_000)] {
+        let refused = server.post_as(&short, "/v1/tokens", body(longer)).await;
+        assert!(refused.problem(403, "WL-0014").contains("may not hold longer"));
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_says_it_did_is_not_in_the_log() {
+    let server = guarded().await;
+    let operator = token_of(&server.windlass, Role::Operator, Some("acme")).await;
+    let channel = Endpoint::from_shared(format!("http://{}", server.address)).unwrap();
+    let channel = channel.connect().await.unwrap();
+    let entry = v1::NewLogEntry {
+        id: ActionId::from_random(7).to_string(),
+        action: v1::Action::CreateToken.into(),
+        by: "the admin".to_owned(),
+        ..Default::default()
+    };
+    let mut request = tonic::Request::new(entry);
+    let shown = format!("Bearer {}", operator.expose()).parse().unwrap();
+    request.metadata_mut().insert("authorization", shown);
+    ClientServiceClient::new(channel).write_log(request).await.expect("older clients say it");
+    let log = server.get_as(&operator, "/v1/log").await.ok(200);
+    assert_eq!(log["entries"], json!([]));
 }
 
 #[tokio::test]

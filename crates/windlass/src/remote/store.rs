@@ -146,8 +146,8 @@ impl Store for RemoteStore {
         Ok(Wire::from_wire(ask!(self, discard_dead_letters, discard.to_wire())?)?)
     }
 
-    async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError> {
-        let v1::Done {} = ask!(self, write_log, entry.to_wire())?;
+    async fn log(&self, _entry: NewLogEntry) -> Result<(), StoreError> {
+        // The server does, when it is asked for what this is about.
         Ok(())
     }
 

@@ -68,7 +68,7 @@ pub use queues::{Connections, QUEUES_LISTED_MAX, QueueList, QueueRecord, QueueSt
 pub use quotas::{QUOTA_MAX, QUOTAS_MAX, Quota, QuotaStore, Usage};
 pub use records::{
     AUTHOR_METADATA, METADATA_BYTES_MAX, METADATA_PAIRS_MAX, Mailbox, NewKeySignal, NewRun,
-    NewSignal, RunCursor, RunFilter, RunPage, RunRecord, Started, TaskRecord,
+    NewSignal, RESERVED_METADATA, RunCursor, RunFilter, RunPage, RunRecord, Started, TaskRecord,
 };
 
 pub use retention::{ArchivedRun, PRUNE_MAX, PRUNE_TASKS_MAX, RETENTION_RULES_MAX, RetentionRule};
@@ -337,7 +337,8 @@ pub trait Store:
     /// was used for another action is a [`StoreError::Conflict`].
     async fn discard(&self, discard: Discard) -> Result<Discarded, StoreError>;
 
-    /// Writes down what an operator does. Repeated with the same id, it is written once.
+    /// Writes down what an operator does. Repeated with the same id, it is written once. A store
+    /// that [keeps the log](Store::keeps_log) by itself writes nothing of it.
     async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError>;
 
     /// Whether it writes down by itself who changes what, as a server does: it knows better.
@@ -375,6 +376,15 @@ pub trait Store:
 
     /// One run.
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError>;
+
+    /// Whose runs are, of those of these that are there.
+    async fn whose(&self, runs: Vec<RunId>) -> Result<Vec<(RunId, Tenant)>, StoreError> {
+        let mut whose = Vec::with_capacity(runs.len());
+        for run in runs {
+            whose.extend(self.get_run(run).await?.map(|record| (run, record.tenant)));
+        }
+        Ok(whose)
+    }
 
     /// The tasks of a run behind `after`, in the order of their indices, at most
     /// `limit` up to [`PAGE_MAX`]; none if there is no such run.

@@ -14,6 +14,9 @@ use windlass_core::{
 /// The most metadata pairs of a run.
 pub const METADATA_PAIRS_MAX: usize = 64;
 
+/// What the metadata begins with that the engine says of a run. Through a server, nobody else can.
+pub const RESERVED_METADATA: &str = "windlass.";
+
 /// The metadata of a run that was started through a server with a token: who did, by which token,
 /// and from where.
 pub const AUTHOR_METADATA: &str = "windlass.by";

@@ -347,14 +347,15 @@ impl NewSchedule {
     }
 }
 
-/// There are as many schedules as there may be.
-pub(crate) fn too_many() -> StoreError {
-    StoreError::Conflict(format!("there are {SCHEDULES_MAX} schedules, which is the limit"))
+/// A tenant has as many schedules as it may have.
+pub(crate) fn too_many(tenant: &Tenant) -> StoreError {
+    let text = format!("tenant {tenant:?} has {SCHEDULES_MAX} schedules, which is the limit");
+    StoreError::Conflict(text)
 }
 
-/// Why a run is not started whose id another tenant took.
+/// Why a run is not started whose id another one took that is not of the schedule.
 pub(crate) fn taken(run: RunId) -> String {
-    format!("run {run} is there already, and another tenant's")
+    format!("run {run} is there already, and is another's")
 }
 
 /// What is to be done for a schedule at one time.
@@ -530,8 +531,13 @@ impl ScheduleRecord {
         firing
     }
 
-    /// The nominal times of a range that are past and that it does not serve itself.
-    pub(crate) fn past(
+    /// The nominal times of a range that are past and that it does not serve itself: those that a
+    /// backfill serves, if it did not before.
+    ///
+    /// # Errors
+    ///
+    /// A conflict if the range ends before it begins, or has more than [`BACKFILL_MAX`] of them.
+    pub fn past(
         &self,
         from: Timestamp,
         until: Timestamp,

@@ -4,14 +4,15 @@
 //! from. Whoever has the database makes tokens; servers only look them up.
 
 use async_trait::async_trait;
-use windlass_core::{Operator, Roles, Tenant, Timestamp, TokenId};
+use windlass_core::{ActionId, Operator, Payload, Roles, Tenant, Timestamp, TokenId};
 
-use super::StoreError;
+use super::{Action, NewLogEntry, StoreError};
 
-/// The most tokens that there are at once, those that were revoked or are over included.
-pub const TOKENS_MAX: usize = 10_000;
+/// The most tokens of one tenant, and the most for all tenants: whoever makes as many as it may leaves
+/// room to others. Those that were revoked or are over count until there is no room.
+pub const TOKENS_MAX: usize = 1_000;
 
-/// How long a token that was revoked or is over is listed: 90 days.
+/// How long a token that was revoked or is over is listed at most: 90 days.
 pub const TOKEN_KEPT: std::time::Duration = std::time::Duration::from_secs(90 * 86_400);
 
 /// The verbs of whoever gives out tokens, and of servers that are shown them.
@@ -21,7 +22,7 @@ pub trait TokenStore: Send + Sync {
     /// an id with another tag is a [`StoreError::Conflict`], as is more than [`TOKENS_MAX`].
     async fn create_token(&self, token: NewToken) -> Result<TokenRecord, StoreError>;
 
-    /// The same, if no token was ever made; answers whether it was.
+    /// The same, if no token was ever made, written down in the log; answers whether it was.
     async fn create_first_token(&self, token: NewToken) -> Result<bool, StoreError>;
 
     /// The tokens of these ids that are there, with what their secrets are checked against. Only
@@ -150,12 +151,33 @@ pub(crate) fn another_token(id: TokenId) -> StoreError {
     StoreError::Conflict(format!("token {id} is there already, with another secret"))
 }
 
-/// There are as many tokens as there may be.
-pub(crate) fn too_many() -> StoreError {
-    let text = format!(
-        "there are {TOKENS_MAX} tokens, which is the limit; those that hold no more go after 90 days"
-    );
+/// There are as many tokens of a tenant, or for all, as there may be.
+pub(crate) fn too_many(tenant: Option<&Tenant>) -> StoreError {
+    let whose = match tenant {
+        Some(tenant) => format!("tenant {tenant:?} has"),
+        None => "there are, for all tenants,".to_owned(),
+    };
+    let text = format!("{whose} {TOKENS_MAX} tokens that hold, which is the limit: revoke some");
     StoreError::Conflict(text)
+}
+
+/// The line of the log about the first token, which nobody makes who has one.
+pub(crate) fn first_token(token: &NewToken) -> Result<NewLogEntry, StoreError> {
+    let NewToken { id, name, roles, .. } = token;
+    let detail = serde_json::json!({
+        "token": id.as_str(), "name": name, "roles": roles.to_string(), "is_first": true,
+    });
+    let detail =
+        Payload::encode(&detail).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    let bytes = id.as_str().bytes().take(16).fold(0, |bits, byte| bits << 8 | u128::from(byte));
+    Ok(NewLogEntry {
+        id: ActionId::from_random(bytes),
+        by: name.clone().into(),
+        action: Action::CreateToken,
+        tenant: token.tenant.clone(),
+        run: None,
+        detail: Some(detail),
+    })
 }
 
 /// There is no such token.

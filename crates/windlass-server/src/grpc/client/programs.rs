@@ -38,7 +38,7 @@ pub(super) async fn put_schedule(
     message: v1::Schedule,
 ) -> Result<v1::ScheduleRecord, Refused> {
     let schedule = NewSchedule::from_wire(message)?;
-    let _turn = caller.quotas.admit_schedule(&schedule.key, &schedule.input).await?;
+    let _turn = caller.quotas.admit_schedule(&caller.identity, &schedule).await?;
     caller.identity.note_put(&schedule).await?;
     Ok(caller.store.put_schedule(schedule).await?.to_wire())
 }
@@ -72,6 +72,7 @@ pub(super) async fn pause_schedule(
     message: v1::PauseScheduleRequest,
 ) -> Result<v1::Done, Refused> {
     let key = read("key", message.key)?;
+    caller.identity.find_schedule(&key).await?;
     caller.identity.note_schedule(Action::PauseSchedule, &key).await?;
     caller.store.pause_schedule(key).await?;
     Ok(v1::Done {})
@@ -82,6 +83,7 @@ pub(super) async fn resume_schedule(
     message: v1::ResumeScheduleRequest,
 ) -> Result<v1::Done, Refused> {
     let key = read("key", message.key)?;
+    caller.identity.find_schedule(&key).await?;
     caller.identity.note_schedule(Action::ResumeSchedule, &key).await?;
     caller.store.resume_schedule(key).await?;
     Ok(v1::Done {})
@@ -91,8 +93,10 @@ pub(super) async fn delete_schedule(
     caller: &Caller,
     message: v1::DeleteScheduleRequest,
 ) -> Result<v1::Done, Refused> {
-    let key = read("key", message.key)?;
-    caller.identity.note_schedule(Action::DeleteSchedule, &key).await?;
+    let key: ScheduleKey = read("key", message.key)?;
+    if caller.store.get_schedule(key.clone()).await?.is_some() {
+        caller.identity.note_schedule(Action::DeleteSchedule, &key).await?;
+    }
     caller.store.delete_schedule(key).await?;
     Ok(v1::Done {})
 }
@@ -118,7 +122,8 @@ pub(super) async fn trigger_schedule(
     message: v1::TriggerScheduleRequest,
 ) -> Result<v1::Started, Refused> {
     let (key, run): (ScheduleKey, _) = (read("key", message.key)?, parse("run", &message.run)?);
-    let _admitted = caller.quotas.admit_trigger(&key.tenant).await?;
+    let schedule = caller.identity.find_schedule(&key).await?.schedule;
+    let _admitted = caller.quotas.admit_fires(&caller.identity, &schedule, 1).await?;
     caller.identity.note_schedule(Action::TriggerSchedule, &key).await?;
     Ok(caller.store.trigger_schedule(key, run).await?.to_wire())
 }
@@ -129,8 +134,10 @@ pub(super) async fn backfill_schedule(
 ) -> Result<v1::BackfillScheduleReply, Refused> {
     let (from, until) = (time(message.from_us), time(message.until_us));
     let key: ScheduleKey = read("key", message.key)?;
-    let _admitted = caller.quotas.admit_trigger(&key.tenant).await?;
-    caller.identity.note_schedule(Action::BackfillSchedule, &key).await?;
+    let record = caller.identity.find_schedule(&key).await?;
+    let count = record.past(from, until, caller.store.now().await?)?.len();
+    let _admitted = caller.quotas.admit_fires(&caller.identity, &record.schedule, count).await?;
+    caller.identity.note_backfill(&key, from, until).await?;
     Ok(caller.store.backfill_schedule(key, from, until).await?.to_wire())
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn start_runs(
     }
     let mut runs: Vec<NewRun> = read_all("runs", message.runs)?;
     runs.iter_mut().try_for_each(|run| caller.identity.sign(run))?;
-    let mut batch = caller.quotas.admit_starts(runs).await;
+    let mut batch = caller.quotas.admit_starts(&caller.identity, runs).await;
     let started = match batch.take_runs() {
         // Whoever is over its quota costs the store nothing.
         runs if runs.is_empty() && batch.has_refused() => Vec::new(),
@@ -120,7 +120,7 @@ pub(super) async fn cancel_run(
 ) -> Result<v1::Done, Refused> {
     let run = parse("run", &message.run)?;
     let detail = message.reason.as_ref().map(|reason| json!({ "reason": reason }));
-    let about = About::run(caller.tenant_of(run).await?, run);
+    let about = About::run(caller.run(run).await?.tenant, run);
     caller.identity.note(Action::CancelRun, about, detail).await?;
     caller.store.cancel_run(run, message.reason).await?;
     Ok(v1::Done {})
@@ -131,7 +131,7 @@ pub(super) async fn retry_run(
     message: v1::RetryRunRequest,
 ) -> Result<v1::RetryRunReply, Refused> {
     let run = parse("run", &message.run)?;
-    let about = About::run(caller.tenant_of(run).await?, run);
+    let about = About::run(caller.run(run).await?.tenant, run);
     caller.identity.note(Action::RetryRun, about, None).await?;
     let round = caller.store.retry_run(run, message.round).await?;
     Ok(v1::RetryRunReply { round })
@@ -142,7 +142,7 @@ pub(super) async fn undo_run(
     message: v1::UndoRunRequest,
 ) -> Result<v1::UndoRunReply, Refused> {
     let run = parse("run", &message.run)?;
-    let about = About::run(caller.tenant_of(run).await?, run);
+    let about = About::run(caller.run(run).await?.tenant, run);
     caller.identity.note(Action::UndoRun, about, None).await?;
     let run = caller.store.undo_run(run).await?;
     Ok(v1::UndoRunReply { run: run.to_string() })
@@ -153,10 +153,9 @@ pub(super) async fn signal_run(
     message: v1::SignalRunRequest,
 ) -> Result<v1::Done, Refused> {
     let signal = NewSignal::from_wire(message)?;
-    let tenant = caller.tenant_of(signal.run).await?;
-    caller.quotas.admit_signal(&tenant, &signal.value).await?;
-    let detail = json!({ "signal": signal.id.to_string(), "name": &signal.name });
-    caller.identity.note(Action::SignalRun, About::run(tenant, signal.run), Some(detail)).await?;
+    let record = caller.run(signal.run).await?;
+    caller.quotas.admit_signal(&caller.identity, &record.tenant, &signal.value).await?;
+    caller.identity.note_signal(&record, signal.id, &signal.name).await?;
     caller.store.signal(signal).await?;
     Ok(v1::Done {})
 }
@@ -166,7 +165,7 @@ pub(super) async fn signal_key(
     message: v1::SignalKeyRequest,
 ) -> Result<v1::Done, Refused> {
     let signal = NewKeySignal::from_wire(message)?;
-    caller.quotas.admit_signal(&signal.to.tenant, &signal.value).await?;
+    caller.quotas.admit_signal(&caller.identity, &signal.to.tenant, &signal.value).await?;
     let Mailbox { tenant, key, name } = &signal.to;
     let detail = json!({ "signal": signal.id.to_string(), "key": key, "name": name });
     caller.identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;

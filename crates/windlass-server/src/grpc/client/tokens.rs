@@ -36,5 +36,7 @@ pub(super) async fn revoke_token(
     let record = token::find(&caller.identity, &*caller.store, id).await?;
     let detail = token::detail(id, &record.name, record.roles);
     caller.identity.note(Action::RevokeToken, record.tenant, Some(detail)).await?;
-    Ok(caller.store.revoke_token(id).await?.to_wire())
+    let record = caller.store.revoke_token(id).await?;
+    caller.identity.forget(id);
+    Ok(record.to_wire())
 }

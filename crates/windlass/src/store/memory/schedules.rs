@@ -94,14 +94,15 @@ impl State {
         }
         let now = self.shared.now;
         let all = &mut self.schedules;
-        let count = all.all.len();
+        let tenant = &schedule.key.tenant;
+        let count = all.all.keys().filter(|key| key.tenant == *tenant).count();
         let record = match all.all.get_mut(&schedule.key) {
             Some(kept) => {
                 let left = kept.record.replace(schedule, now);
                 kept.leave(left);
                 kept.record.clone()
             }
-            None if count >= SCHEDULES_MAX => return Err(too_many()),
+            None if count >= SCHEDULES_MAX => return Err(too_many(&schedule.key.tenant)),
             None => {
                 let (key, open) = (schedule.key.clone(), BTreeSet::new());
                 let record = ScheduleRecord::new(ScheduleId(all.last_id + 1), schedule, now)?;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use windlass_core::{Timestamp, TokenId};
 
 use super::MemoryStore;
-use crate::store::tokens::{another_token, no_token, too_many};
+use crate::store::tokens::{another_token, first_token, no_token, too_many};
 use crate::store::{
     NewToken, PAGE_MAX, StoreError, StoredToken, TOKEN_KEPT, TOKENS_MAX, TokenCursor, TokenFilter,
     TokenPage, TokenRecord, TokenStore, TokenTag,
@@ -24,9 +24,19 @@ impl Tokens {
         }
         let is_gone = |end: Option<Timestamp>| end.is_some_and(|end| end + TOKEN_KEPT <= now);
         self.0.retain(|_, (it, _)| !is_gone(it.revoked_at) && !is_gone(it.expires_at));
-        if self.0.len() >= TOKENS_MAX {
-            return Err(too_many());
+        let of_it = self.0.values().map(|(it, _)| it).filter(|it| it.tenant == tenant);
+        let excess = (of_it.clone().count() + 1).saturating_sub(TOKENS_MAX);
+        let ended_at = |it: &TokenRecord| {
+            let ends = [it.revoked_at, it.expires_at].into_iter().flatten();
+            ends.min().filter(|end| *end <= now)
+        };
+        let mut over: Vec<_> = of_it.filter_map(|it| Some((ended_at(it)?, it.id))).collect();
+        over.sort();
+        over.truncate(excess);
+        if over.len() < excess {
+            return Err(too_many(tenant.as_ref()));
         }
+        self.0.retain(|id, _| !over.iter().any(|(_, over)| over == id));
         let (last_used_at, revoked_at) = (None, None);
         let created_at = now;
         let record = TokenRecord {
@@ -70,6 +80,7 @@ impl TokenStore for MemoryStore {
             if !all.is_empty() && !has_it {
                 return Ok(false);
             }
+            state.log(first_token(&token)?)?;
             state.tokens.create(token, state.shared.now).map(|_| true)
         })
     }

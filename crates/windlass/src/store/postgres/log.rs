@@ -50,27 +50,18 @@ impl PostgresStore {
     }
 
     pub(super) async fn log_once(&self, entry: &NewLogEntry) -> Result<(), Fault> {
-        let NewLogEntry { id, by, action, tenant, run, detail } = entry;
-        let (tenant, clock) = (tenant.as_ref().map(Tenant::as_str), self.test_time());
-        let run = run.map(|run| *run.as_uuid());
-        let detail = detail.as_ref().map(Payload::as_str);
-        let (name, token) = (by.name.as_str(), by.token.as_ref().map(TokenId::as_str));
-        let params: [&(dyn ToSql + Sync); 9] = [
-            id.as_uuid(),
-            &name,
-            &action.word(),
-            &tenant,
-            &clock,
-            &run,
-            &detail,
-            &token,
-            &by.origin,
-        ];
-        if !self.read(&sql::LOG_ACTION, &params).await?.is_empty() {
+        let line = Line::of(entry, self.test_time());
+        if !self.read(&sql::LOG_ACTION, &line.params()).await?.is_empty() {
             return Ok(());
         }
-        let rows = self.read(&sql::FIND_ACTION, &[id.as_uuid()]).await?;
-        rows.first().map_or(Ok(()), |row| check_action(*id, row, *action))
+        let rows = self.read(&sql::FIND_ACTION, &[entry.id.as_uuid()]).await?;
+        rows.first().map_or(Ok(()), |row| check_action(entry.id, row, entry.action))
+    }
+
+    /// Writes an entry down with what else a transaction does, unless there is one of its id.
+    pub(super) async fn log_in(&self, tx: &Tx<'_>, entry: &NewLogEntry) -> Result<(), Fault> {
+        let line = Line::of(entry, self.test_time());
+        tx.query(&sql::LOG_ACTION, &line.params()).await.map(drop)
     }
 
     pub(super) async fn list_log_once(&self, filter: &LogFilter) -> Result<LogPage, Fault> {
@@ -102,6 +93,41 @@ impl PostgresStore {
     /// The time of a test's clock; the database has its own.
     pub(super) fn test_time(&self) -> Option<At> {
         self.clock.as_ref().map(|clock| At(clock.now()))
+    }
+}
+
+/// The parameters of [`sql::LOG_ACTION`].
+struct Line<'a> {
+    id: &'a Uuid,
+    name: &'a str,
+    action: &'static str,
+    tenant: Option<&'a str>,
+    clock: Option<At>,
+    run: Option<Uuid>,
+    detail: Option<&'a str>,
+    token: Option<&'a str>,
+    origin: &'a Option<String>,
+}
+
+impl<'a> Line<'a> {
+    fn of(entry: &'a NewLogEntry, clock: Option<At>) -> Self {
+        let NewLogEntry { id, by, action, tenant, run, detail } = entry;
+        Line {
+            id: id.as_uuid(),
+            name: by.name.as_str(),
+            action: action.word(),
+            tenant: tenant.as_ref().map(Tenant::as_str),
+            clock,
+            run: run.map(|run| *run.as_uuid()),
+            detail: detail.as_ref().map(Payload::as_str),
+            token: by.token.as_ref().map(TokenId::as_str),
+            origin: &by.origin,
+        }
+    }
+
+    fn params(&self) -> [&(dyn ToSql + Sync); 9] {
+        let Line { id, name, action, tenant, clock, run, detail, token, origin } = self;
+        [*id, name, action, tenant, clock, run, detail, token, *origin]
     }
 }
 

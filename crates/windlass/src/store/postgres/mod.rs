@@ -506,6 +506,10 @@ impl Store for PostgresStore {
         repeat!(self.list_steps_once(task, after, limit))
     }
 
+    async fn whose(&self, runs: Vec<RunId>) -> Result<Vec<(RunId, Tenant)>, StoreError> {
+        repeat!(self.whose_once(&runs))
+    }
+
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {
         repeat!(self.get_run_once(run))
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio_postgres::Row;
+use uuid::Uuid;
 use windlass_core::{
     Event, EventBody, EventId, Fence, IdempotencyKey, Priority, RunEvent, RunId, TaskEvent,
     TaskIndex, TaskName, Tenant, Version, WorkerId, WorkflowName,
@@ -28,6 +29,18 @@ impl PostgresStore {
     pub(super) async fn get_run_once(&self, id: RunId) -> Result<Option<RunRecord>, Fault> {
         let rows = self.read(&sql::GET_RUN, &[id.as_uuid()]).await?;
         rows.first().map(run_record).transpose()
+    }
+
+    pub(super) async fn whose_once(&self, runs: &[RunId]) -> Result<Vec<(RunId, Tenant)>, Fault> {
+        let ids: Vec<Uuid> = runs.iter().map(|run| *run.as_uuid()).collect();
+        let rows = self.read(&sql::WHOSE_RUNS, &[&ids]).await?;
+        let whose = rows.iter().map(|row| {
+            let run = RunId::from_uuid(row.get::<_, Uuid>(0));
+            let tenant = Tenant::new(row.get::<_, &str>(1));
+            let wrong = |error| Fault::from(StoreError::Corrupt(format!("run {run}: {error}")));
+            Ok((run, tenant.map_err(wrong)?))
+        });
+        whose.collect()
     }
 
     pub(super) async fn list_tasks_once(

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use tokio_postgres::Row;
-use windlass_core::{RunId, ScheduleId, ScheduleOwner, Timestamp};
+use windlass_core::{RunId, ScheduleId, ScheduleOwner, Tenant, Timestamp};
 
 use self::advance::Advance;
 pub(super) use self::rows::record_of;
@@ -42,7 +42,7 @@ impl PostgresStore {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let found = lock(&tx, &schedule.key).await?;
-        let is_full = found.is_none() && is_full(&tx).await?;
+        let is_full = found.is_none() && is_full(&tx, &schedule.key.tenant).await?;
         let (known, now) = self.newest_definitions(&tx, [key.clone()]).await?;
         if known.is_empty() {
             let what = format!("workflow {:?} version {}", key.0, key.1);
@@ -53,7 +53,7 @@ impl PostgresStore {
                 let left = record.replace(schedule.clone(), now);
                 (record, left)
             }
-            None if is_full => return Err(too_many().into()),
+            None if is_full => return Err(too_many(&schedule.key.tenant).into()),
             None => {
                 let record = ScheduleRecord::new(ScheduleId(0), schedule.clone(), now)?;
                 (record, Left::default())
@@ -244,10 +244,11 @@ impl PostgresStore {
     }
 }
 
-/// Whether there may be no more schedules; until the transaction ends nobody else makes one.
-async fn is_full(tx: &Tx<'_>) -> Result<bool, Fault> {
+/// Whether a tenant may have no more schedules; until the transaction ends nobody else makes one.
+async fn is_full(tx: &Tx<'_>, tenant: &Tenant) -> Result<bool, Fault> {
+    let params: Params<'_> = &[&tenant.as_str()];
     let [_, rows] =
-        tx.query_all([(&sql::LOCK_SCHEDULES, &[]), (&sql::COUNT_SCHEDULES, &[])]).await?;
+        tx.query_all([(&sql::LOCK_SCHEDULES, &[]), (&sql::COUNT_SCHEDULES, params)]).await?;
     let count: i64 = rows.first().map_or(0, |row| row.get(0));
     Ok(usize::try_from(count).unwrap_or(usize::MAX) >= SCHEDULES_MAX)
 }

@@ -449,6 +449,7 @@ sql!(TAKE_STAGED, "take_staged.sql", [INT8, INT8]);
 sql!(STAGED_END, "staged_end.sql", []);
 sql!(DELETE_STAGED, "delete_staged.sql", [INT8_ARRAY]);
 sql!(GET_RUN, "get_run.sql", [UUID]);
+sql!(WHOSE_RUNS, "whose_runs.sql", [UUID_ARRAY]);
 sql!(LIST_RUNS, "list_runs.sql", [TEXT, TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, INT8]);
 sql!(LIST_TASKS, "list_tasks.sql", [UUID, INT4, INT8]);
 sql!(GET_TASK, "get_task.sql", [UUID, TEXT]);
@@ -492,8 +493,9 @@ sql!(BEGIN_ACTION, "begin_action.sql", [UUID, TEXT, TEXT, TEXT, TIMESTAMPTZ, TEX
 sql!(
     CREATE_TOKEN,
     "create_token.sql",
-    [TEXT, BYTEA, TEXT, TEXT_ARRAY, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, INT8, INT8]
+    [TEXT, BYTEA, TEXT, TEXT_ARRAY, TEXT, TIMESTAMPTZ, TIMESTAMPTZ, INT8]
 );
+sql!(FORGET_TOKENS, "forget_tokens.sql", [TEXT, TIMESTAMPTZ, INT8, INT8]);
 sql!(COUNT_TOKENS, "count_tokens.sql", [TEXT]);
 sql!(LOCK_TOKENS, "lock_tokens.sql", []);
 sql!(FIND_TOKENS, "find_tokens.sql", [TEXT_ARRAY, TIMESTAMPTZ]);
@@ -553,7 +555,7 @@ sql!(
 sql!(LOCK_SCHEDULE, "lock_schedule.sql", [TEXT, TEXT]);
 sql!(GET_SCHEDULE, "get_schedule.sql", [TEXT, TEXT]);
 sql!(LIST_SCHEDULES, "list_schedules.sql", [TEXT, TEXT, TEXT, INT8]);
-sql!(COUNT_SCHEDULES, "count_schedules.sql", []);
+sql!(COUNT_SCHEDULES, "count_schedules.sql", [TEXT]);
 sql!(LOCK_SCHEDULES, "lock_schedules.sql", []);
 sql!(DELETE_SCHEDULE, "delete_schedule.sql", [TEXT, TEXT]);
 sql!(LOCK_UNDECLARED, "lock_undeclared.sql", [TEXT, TEXT_ARRAY, TEXT_ARRAY]);

@@ -12,7 +12,7 @@ use super::repeat::repeat;
 use super::statements as sql;
 use super::time::At;
 use super::writes::Writes;
-use crate::store::tokens::{another_token, no_token, too_many};
+use crate::store::tokens::{another_token, first_token, no_token, too_many};
 use crate::store::{
     NewToken, PAGE_MAX, StoreError, StoredToken, TOKEN_KEPT, TOKENS_MAX, TokenFilter, TokenPage,
     TokenRecord, TokenStore, TokenTag,
@@ -60,12 +60,13 @@ impl PostgresStore {
         let (expires_at, clock) = (expires_at.map(At), self.test_time());
         let most = i64::try_from(TOKENS_MAX).unwrap_or(i64::MAX);
         let kept = i64::try_from(TOKEN_KEPT.as_micros()).unwrap_or(i64::MAX);
-        let params: [&(dyn ToSql + Sync); 9] =
-            [&id_text, &tag_bytes, &name, &roles, &tenant, &expires_at, &clock, &most, &kept];
+        tx.query(&sql::FORGET_TOKENS, &[&tenant, &clock, &most, &kept]).await?;
+        let params: [&(dyn ToSql + Sync); 8] =
+            [&id_text, &tag_bytes, &name, &roles, &tenant, &expires_at, &clock, &most];
         tx.query(&sql::CREATE_TOKEN, &params).await?;
         let rows = tx.query(&sql::FIND_TOKENS, &[&[id_text].as_slice(), &clock]).await?;
         let stored = rows.first().map(stored_of).transpose()?;
-        match stored.ok_or_else(too_many)? {
+        match stored.ok_or_else(|| too_many(token.tenant.as_ref()))? {
             stored if stored.tag == *tag => Ok(stored.record),
             _ => Err(another_token(*id).into()),
         }
@@ -88,6 +89,7 @@ impl PostgresStore {
             return Ok(false);
         }
         self.create_in(&tx, token).await?;
+        self.log_in(&tx, &first_token(token)?).await?;
         tx.commit(Writes::default()).await?;
         Ok(true)
     }

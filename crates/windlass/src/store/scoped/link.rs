@@ -11,12 +11,14 @@ use windlass_core::{Call, PayloadLimit, TaskId, WorkerId};
 
 use super::ids::bound_worker;
 use super::{ScopedStore, spread, unknown};
+use crate::store::batch::check_batch;
 use crate::store::sealed::Keyring;
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
     Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Lost, Recording, Refusal, Release,
     StoreError, TENANT_METADATA, TakeSignal, Taken, ToUndo, WorkerLink, find_workflow,
 };
+use crate::worker::SLOTS_MAX;
 
 impl ScopedStore {
     fn bound(&self, worker: WorkerId) -> WorkerId {
@@ -146,10 +148,12 @@ impl WorkerLink for ScopedStore {
     }
 
     async fn start_children(&self, starts: Vec<ChildStart>) -> Result<Vec<Born>, StoreError> {
+        check_batch(starts.len())?;
+        let owned = self.owned_of(starts.iter().map(|start| start.held.task.run)).await?;
         let mut born: Vec<Option<Born>> = Vec::with_capacity(starts.len());
         let mut kept = Vec::new();
         for start in starts {
-            let refused = if !self.owns(start.held.task.run).await? {
+            let refused = if !owned.contains(&start.held.task.run) {
                 Some(Born::Refused(Refusal::UnknownTask))
             } else {
                 match self.check_child(&start).await {
@@ -196,15 +200,15 @@ impl WorkerLink for ScopedStore {
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {
         let Heartbeat { worker, settled, held, progress } = heartbeat;
-        let (progress, _) = self.sift(progress, |note| note.held.task.run).await?;
-        let mut missing = Vec::new();
-        let mut kept = Vec::with_capacity(held.len());
-        for held in held {
-            match self.owns(held.task.run).await? {
-                true => kept.push(held),
-                false => missing.push(Lost { held, refusal: Refusal::UnknownTask }),
-            }
+        if held.len() > SLOTS_MAX {
+            let text = format!("a worker holds {} tasks, the limit is {SLOTS_MAX}", held.len());
+            return Err(StoreError::Conflict(text));
         }
+        let (progress, _) = self.sift(progress, |note| note.held.task.run).await?;
+        let owned = self.owned_of(held.iter().map(|held| held.task.run)).await?;
+        let (kept, missing): (Vec<Held>, Vec<Held>) =
+            held.into_iter().partition(|held| owned.contains(&held.task.run));
+        let missing = missing.into_iter().map(|held| Lost { held, refusal: Refusal::UnknownTask });
         let heartbeat = Heartbeat { worker: self.bound(worker), settled, held: kept, progress };
         let mut answer = self.store.extend(heartbeat).await.map_err(as_said(worker))?;
         answer.lost.extend(missing);

@@ -19,12 +19,14 @@ mod scopes;
 mod tokens;
 mod verbs;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use windlass_core::{Definition, RunId, Tenant};
 
 use self::owned::Owned;
 pub use self::scopes::{SCOPES_MAX, Scopes};
+use super::batch::{BATCH_MAX, check_batch};
 use super::{Answer, Refusal, Store, StoreError, find_workflow};
 
 /// A store for one tenant.
@@ -93,15 +95,27 @@ impl ScopedStore {
 
     /// Whether a run is the tenant's.
     async fn owns(&self, run: RunId) -> Result<bool, StoreError> {
-        if self.owned.has(run) {
-            return Ok(true);
+        Ok(!self.owned_of([run]).await?.is_empty())
+    }
+
+    /// Which of these runs are the tenant's. However many they are, few questions are asked.
+    async fn owned_of(
+        &self,
+        runs: impl IntoIterator<Item = RunId>,
+    ) -> Result<HashSet<RunId>, StoreError> {
+        let all: HashSet<RunId> = runs.into_iter().collect();
+        let (mut owned, others): (HashSet<RunId>, HashSet<RunId>) =
+            all.into_iter().partition(|run| self.owned.has(*run));
+        let others: Vec<RunId> = others.into_iter().collect();
+        for some in others.chunks(BATCH_MAX) {
+            for (run, tenant) in self.reads.whose(some.to_vec()).await? {
+                if self.is_mine(&tenant) {
+                    self.owned.remember(run);
+                    owned.insert(run);
+                }
+            }
         }
-        let record = self.reads.get_run(run).await?;
-        let is_mine = record.is_some_and(|record| self.is_mine(&record.tenant));
-        if is_mine {
-            self.owned.remember(run);
-        }
-        Ok(is_mine)
+        Ok(owned)
     }
 
     /// A run of another tenant is missing.
@@ -161,15 +175,11 @@ impl ScopedStore {
     where
         T: Send,
     {
-        let mut kept = Vec::with_capacity(items.len());
-        let mut places = Vec::with_capacity(items.len());
-        for item in items {
-            let is_mine = self.owns(run_of(&item)).await?;
-            places.push(is_mine);
-            if is_mine {
-                kept.push(item);
-            }
-        }
+        check_batch(items.len())?;
+        let owned = self.owned_of(items.iter().map(&run_of)).await?;
+        let places: Vec<bool> = items.iter().map(|item| owned.contains(&run_of(item))).collect();
+        let mut is_kept = places.iter();
+        let kept = items.into_iter().filter(|_| is_kept.next() == Some(&true)).collect();
         Ok((kept, places))
     }
 }

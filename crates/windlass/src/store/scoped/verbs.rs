@@ -204,6 +204,12 @@ impl Store for ScopedStore {
         }
     }
 
+    async fn whose(&self, runs: Vec<RunId>) -> Result<Vec<(RunId, Tenant)>, StoreError> {
+        let mut whose = self.reads.whose(runs).await?;
+        whose.retain(|(_, tenant)| self.is_mine(tenant));
+        Ok(whose)
+    }
+
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {
         let record = self.reads.get_run(run).await?;
         Ok(record.filter(|record| self.is_mine(&record.tenant)))

@@ -221,6 +221,10 @@ impl Store for SealedStore {
         Ok(steps)
     }
 
+    async fn whose(&self, runs: Vec<RunId>) -> Result<Vec<(RunId, Tenant)>, StoreError> {
+        self.inner.whose(runs).await
+    }
+
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {
         let mut record = self.inner.get_run(run).await?;
         if let Some(record) = &mut record {

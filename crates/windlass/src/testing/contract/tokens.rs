@@ -4,8 +4,8 @@ use windlass_core::{ActionId, Operator, Role, Roles, TokenId};
 
 use super::bench::{Bench, seconds, tenant};
 use crate::store::{
-    Action, Author, LogFilter, NewLogEntry, NewToken, StoreError, TOKEN_KEPT, TokenFilter,
-    TokenRecord, TokenTag,
+    Action, Author, LogFilter, NewLogEntry, NewToken, StoreError, TOKEN_KEPT, TOKENS_MAX,
+    TokenFilter, TokenRecord, TokenTag,
 };
 
 /// The list of cases of tokens and quotas, handed to another macro.
@@ -22,6 +22,7 @@ macro_rules! access_contract_cases {
                 a_token_that_was_revoked_stays_so_and_is_listed
                 tokens_are_listed_newest_first_and_by_tenant
                 tokens_that_held_no_more_for_long_go
+                a_tenant_with_as_many_tokens_as_it_may_have_leaves_room_to_others
                 what_was_changed_is_logged_with_token_and_origin
             }
             quotas {
@@ -101,6 +102,11 @@ pub(crate) async fn only_one_of_many_is_the_first_token(bench: &Bench<'_>) {
     assert_eq!(made.iter().filter(|is_made| **is_made == Ok(true)).count(), 1, "{made:?}");
     let page = bench.store.list_tokens(TokenFilter::default()).await.expect("it is read");
     assert_eq!(page.tokens.len(), 1);
+    let made_ones = LogFilter { action: Some(Action::CreateToken), ..LogFilter::default() };
+    let log = bench.store.list_log(made_ones).await.expect("it is read");
+    assert_eq!(log.entries.len(), 1, "it is written down");
+    let detail = log.entries[0].detail.as_ref().expect("it says which").as_str();
+    assert!(detail.contains(page.tokens[0].id.as_str()), "{detail}");
     // Whoever asks again because the answer was lost is told the same.
     let which = made.iter().position(|is_made| *is_made == Ok(true)).expect("one was");
     assert_eq!(first(which as u8 + 1).await, Ok(true));
@@ -159,6 +165,31 @@ pub(crate) async fn tokens_that_held_no_more_for_long_go(bench: &Bench<'_>) {
     bench.make(token(5)).await;
     assert!(bench.found(1).await.is_none() && bench.found(2).await.is_none());
     assert!(bench.found(3).await.is_some() && bench.found(4).await.is_some());
+}
+
+pub(crate) async fn a_tenant_with_as_many_tokens_as_it_may_have_leaves_room_to_others(
+    bench: &Bench<'_>,
+) {
+    let of = |whose: &str, number: usize| NewToken {
+        id: id(number as u128),
+        tenant: Some(tenant(whose)),
+        ..token(1)
+    };
+    for number in 1..=TOKENS_MAX {
+        bench.make(of("acme", number)).await;
+    }
+    let more = of("acme", TOKENS_MAX + 1);
+    let refused = bench.store.create_token(more.clone()).await;
+    let told = |why: &str| why.contains("\"acme\"") && why.contains("revoke some");
+    assert!(matches!(&refused, Err(StoreError::Conflict(why)) if told(why)), "{refused:?}");
+    bench.make(of("zenith", TOKENS_MAX + 2)).await;
+    bench.make(NewToken { tenant: None, ..of("all", TOKENS_MAX + 3) }).await;
+    // Those that hold no more give way, the one that ended first before others.
+    bench.store.revoke_token(id(7)).await.expect("it is there");
+    bench.advance(seconds(1)).await;
+    bench.store.revoke_token(id(5)).await.expect("it is there");
+    bench.make(more).await;
+    assert!(bench.found(7).await.is_none() && bench.found(5).await.is_some());
 }
 
 pub(crate) async fn what_was_changed_is_logged_with_token_and_origin(bench: &Bench<'_>) {

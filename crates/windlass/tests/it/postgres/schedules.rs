@@ -49,6 +49,23 @@ async fn fires(test: &Postgres, name: &str) -> usize {
 }
 
 #[tokio::test]
+async fn nobody_can_guess_the_runs_of_another_ones_schedule() {
+    let names: Vec<String> = (0..20).map(|number| format!("schedule {number}")).collect();
+    let test = with(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let mut numbers = Vec::new();
+    for name in &names {
+        let record = test.store.get_schedule(every_ten(name).key).await.expect("reading works");
+        numbers.push(record.expect("it is there").id.0);
+    }
+    let again = test.store.put_schedule(every_ten(&names[0])).await.expect("it makes sense");
+    assert_eq!(again.id.0, numbers[0], "it stays what it is");
+    numbers.sort_unstable();
+    let gaps = numbers.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(gaps.min() > Some(1_000_000), "{numbers:?}");
+    assert!(numbers.iter().all(|number| *number <= 1 << 52), "JSON can say them");
+}
+
+#[tokio::test]
 async fn a_schedule_that_cannot_be_fired_stops_no_other() {
     let test = with(&["a", "bad", "c"]).await;
     let refuse = "alter table windlass.runs add constraint not_this
@@ -74,9 +91,10 @@ async fn many_schedules_that_cannot_be_fired_are_told_of_and_block_nothing() {
     all.push("good");
     let test = with(&all).await;
     let refuse = "alter table windlass.runs add constraint not_these
-        check (metadata ->> 'windlass.schedule' = 'good')";
+        check (metadata ->> 'windlass.schedule' = 'good');
+        update windlass.schedules set due_at = due_at + interval '1 second' where name = 'good'";
     execute(&test, refuse).await;
-    test.clock.advance(TEN);
+    test.clock.advance(TEN + Duration::from_secs(1));
     let mut errors = 0;
     while fires(&test, "good").await == 0 {
         errors += u32::from(test.store.fire_schedules(100).await.is_err());

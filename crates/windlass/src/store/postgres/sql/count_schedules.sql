@@ -1,2 +1,4 @@
--- How many schedules there are.
-select count(*) from windlass.schedules s;
+-- How many schedules a tenant has.
+--
+-- $1 text: the tenant
+select count(*) from windlass.schedules s where s.tenant = $1;

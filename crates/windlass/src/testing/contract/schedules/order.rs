@@ -56,7 +56,7 @@ pub(crate) async fn a_run_id_that_another_tenant_took_is_refused(bench: &Bench<'
     assert_eq!(bench.fires("s", from).await, ["10 refused", "20 started"]);
     let fires = bench.store.list_fires(key("s"), 10).await.expect("reading works");
     let FireResult::Refused(reason) = &fires[1].result else { panic!("{fires:?}") };
-    assert_eq!(*reason, format!("run {first} is there already, and another tenant's"));
+    assert_eq!(*reason, format!("run {first} is there already, and is another's"));
     let (begin, end) = (from + seconds(1), from + seconds(20));
     let backfill = bench.store.backfill_schedule(key("s"), begin, end).await;
     assert!(matches!(backfill, Err(StoreError::Conflict(_))), "{backfill:?}");

@@ -55,6 +55,7 @@ fn name() -> TaskName {
 async fn see_own(scope: &ScopedStore, own: &Goods) {
     let run = scope.get_run(own.failed).await.expect("reading works").expect("it is there");
     assert_eq!(run.tenant, tenant("acme"));
+    assert_eq!(scope.whose(vec![own.failed]).await, Ok(vec![(own.failed, tenant("acme"))]));
     assert_eq!(scope.list_tasks(own.failed, None, 9).await.expect("reading works").len(), 1);
     assert!(scope.get_task(own.failed, name()).await.expect("reading works").is_some());
     assert!(scope.list_events(own.failed, None, 9).await.expect("reading works").len() > 2);
@@ -72,7 +73,9 @@ async fn see_own(scope: &ScopedStore, own: &Goods) {
 }
 
 async fn see_nothing(scope: &ScopedStore, other: &Goods) {
-    for run in [other.failed, other.ready, other.held.task.run] {
+    let runs = vec![other.failed, other.ready, other.held.task.run];
+    assert_eq!(scope.whose(runs.clone()).await, Ok(Vec::new()));
+    for run in runs {
         assert_eq!(scope.get_run(run).await, Ok(None));
         assert_eq!(scope.list_tasks(run, None, 9).await, Ok(Vec::new()));
         assert_eq!(scope.get_task(run, name()).await, Ok(None));
