@@ -33,7 +33,7 @@ use windlass_core::{
 
 pub use envelope::describe;
 pub use keyring::{
-    KEY_BYTES, KEY_ID_BYTES_MAX, KEYS_FILE_VARIABLE, KEYS_MAX, KEYS_VARIABLE, Keyring,
+    KEY_BYTES, KEY_ID_BYTES_MAX, KEYS_FILE_VARIABLE, KEYS_MAX, KEYS_VARIABLE, Keyring, READABLE_MAX,
 };
 #[cfg(feature = "postgres")]
 pub(crate) use sealing::OncePlace;
@@ -124,7 +124,7 @@ impl SealedStore {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what the limits of a workflow read.
+    /// Remembers what the limits of a workflow read, as this program itself says.
     fn learn(&self, definition: &Definition) -> Arc<[String]> {
         let fields: Arc<[String]> = fields_of(definition).into();
         let key = (definition.name().clone(), definition.version());
@@ -132,7 +132,8 @@ impl SealedStore {
         fields
     }
 
-    /// What the limits of a workflow read; nothing if the store does not know it.
+    /// What the limits of a workflow read; nothing if nobody knows it. What the store says of that is
+    /// believed as far as the keyring allows: it could name any field, and read it then.
     async fn fields(
         &self,
         workflow: &WorkflowName,
@@ -150,7 +151,9 @@ impl SealedStore {
         let page = self.inner.list_workflows(filter).await?;
         match page.workflows.first() {
             Some(found) if found.definition.version() == version => {
-                Ok(self.learn(&found.definition))
+                let told: Arc<[String]> = self.keys.fields_told(&found.definition)?.into();
+                // What the program itself has said meanwhile goes before.
+                Ok(Arc::clone(self.known().fields.entry(key).or_insert(told)))
             }
             Some(_) | None => Ok(Arc::default()),
         }
