@@ -39,6 +39,8 @@ pub use keyring::{
 pub(crate) use sealing::OncePlace;
 pub(crate) use sealing::fields_of;
 
+use opening::Closed;
+
 use super::{NewRun, PAGE_MAX, Started, Store, StoreError, WorkflowCursor, WorkflowFilter};
 use crate::engine::Windlass;
 
@@ -80,6 +82,7 @@ pub struct SealedStore {
     inner: Arc<dyn Store>,
     keys: Arc<Keyring>,
     known: Mutex<Known>,
+    is_for_people: bool,
 }
 
 /// What is remembered of what went through.
@@ -117,7 +120,24 @@ impl Windlass {
 impl SealedStore {
     /// A store whose values are sealed on their way into `inner`.
     pub fn new(inner: Arc<dyn Store>, keys: Arc<Keyring>) -> Self {
-        SealedStore { inner, keys, known: Mutex::default() }
+        SealedStore { inner, keys, known: Mutex::default(), is_for_people: false }
+    }
+
+    /// The same store for a tool whose users look at runs and steer them. A single run, task or
+    /// schedule that cannot be opened is shown as it is stored then, as lists show it: whoever lacks a
+    /// key can still see, cancel and retry a run. Otherwise it is an error, since a program goes on
+    /// with what it reads. What a worker and its functions are given must open in any case.
+    #[must_use]
+    pub fn for_people(self) -> Self {
+        SealedStore { is_for_people: true, ..self }
+    }
+
+    /// What follows for a record of which something could not be opened.
+    fn told(&self, opened: Result<(), Closed>) -> Result<(), StoreError> {
+        match opened {
+            Err(closed) if !self.is_for_people => Err(closed.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

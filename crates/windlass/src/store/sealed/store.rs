@@ -230,7 +230,7 @@ impl Store for SealedStore {
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {
         let mut record = self.inner.get_run(run).await?;
         if let Some(record) = &mut record {
-            self.keys.open_run(record)?;
+            self.told(self.keys.open_run(record))?;
         }
         Ok(record)
     }
@@ -252,7 +252,7 @@ impl Store for SealedStore {
     async fn get_task(&self, run: RunId, name: TaskName) -> Result<Option<TaskRecord>, StoreError> {
         let mut task = self.inner.get_task(run, name).await?;
         if let Some(task) = &mut task {
-            self.keys.open_task(run, task)?;
+            self.told(self.keys.open_task(run, task))?;
         }
         Ok(task)
     }
