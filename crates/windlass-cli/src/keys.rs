@@ -16,7 +16,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print a line with a fresh key, to be put first into the file of keys. Nothing else keeps it.
+    /// Print a line with a fresh key. Append it to the file of keys of every process and restart them;
+    /// move it to the top, and restart them again, once all of them have it. Nothing else keeps it.
     New {
         /// What the key is called in what it seals: 1 to 32 letters, digits, - and _.
         id: String,

@@ -3,7 +3,7 @@
 //! What is shown is what is known to be harmless; whatever else an address holds is a secret.
 
 /// What is shown in the place of a secret.
-const HIDDEN: &str = "***";
+pub(crate) const HIDDEN: &str = "***";
 
 /// How the schemes of databases end: there is more than one, and something may stand before it.
 const DATABASE: [&str; 2] = ["postgres", "postgresql"];

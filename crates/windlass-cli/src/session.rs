@@ -51,7 +51,7 @@ impl Session {
             Target::Server(url) => Arc::new(RemoteStore::connect(self.settings.remote(url))?),
         };
         let store = match self.settings.keyring()? {
-            Some(keys) => Arc::new(SealedStore::new(store, Arc::new(keys))),
+            Some(keys) => Arc::new(SealedStore::new(store, Arc::new(keys)).for_people()),
             None => store,
         };
         Ok((Windlass::with_store(Arc::clone(&store)), store))

@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use windlass::Keyring;
 use windlass::remote::RemoteOptions;
-use windlass::store::sealed::KEYS_FILE_VARIABLE;
+use windlass::store::sealed::{KEYS_FILE_VARIABLE, KEYS_VARIABLE};
 
 use self::credentials::{CredentialArguments, Credentials, Said};
 use self::file::{File, Places};
 use crate::failure::usage;
-use crate::redact::redacted;
+use crate::redact::{HIDDEN, redacted};
 use crate::text::{listing, shown};
 
 /// The variables that are read.
@@ -51,8 +51,8 @@ pub(crate) struct GlobalArguments {
     #[arg(long, global = true, help_heading = HEADING)]
     pooled: bool,
 
-    /// The file with the keys of sealed payloads, which are shown and sent in the clear then; or
-    /// set WINDLASS_PAYLOAD_KEYS_FILE.
+    /// The file with the keys of sealed payloads: values are sealed with them before they are sent,
+    /// and shown opened; or set WINDLASS_PAYLOAD_KEYS_FILE, or WINDLASS_PAYLOAD_KEYS to the keys.
     #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
     payload_keys: Option<String>,
 
@@ -222,17 +222,18 @@ impl Settings {
             payload_keys: arguments.payload_keys.clone(),
         };
         let (database_url, database_variable) = database_of(&variable)?;
+        let (payload_keys, keys_variable) = keys_of(&variable)?;
         let environment = Places {
             database_url,
             server: variable(SERVER_VARIABLE)?,
             pooled: None,
             said: Said::by_variables(&variable)?,
-            payload_keys: variable(KEYS_FILE_VARIABLE)?,
+            payload_keys,
         };
         let of_variable = |word: &str| {
             let own = match word {
                 "server" => SERVER_VARIABLE,
-                "payload_keys" => KEYS_FILE_VARIABLE,
+                "payload_keys" => keys_variable,
                 _ => database_variable,
             };
             Source::Variable(credentials::variable_of(word).unwrap_or(own))
@@ -312,7 +313,8 @@ impl Settings {
             Some((path, Source::Flag(_) | Source::Profile(_) | Source::File)) => {
                 Some(Keyring::from_file(path)?)
             }
-            Some((_, Source::Variable(_) | Source::Nowhere)) | None => Keyring::from_env()?,
+            Some((_, Source::Variable(_) | Source::Nowhere)) => Keyring::from_env()?,
+            None => None,
         })
     }
 
@@ -424,6 +426,17 @@ fn database_of(
             Ok((Some(url.expose().to_owned()), DATABASE_FILE_VARIABLE))
         }
     }
+}
+
+/// The file of keys that the environment names, or that it has the keys themselves, which nothing
+/// shows, and the variable that says so. If both do, whoever reads the keys refuses it.
+fn keys_of(
+    variable: &impl Fn(&'static str) -> anyhow::Result<Option<String>>,
+) -> anyhow::Result<(Option<String>, &'static str)> {
+    Ok(match (variable(KEYS_FILE_VARIABLE)?, variable(KEYS_VARIABLE)?) {
+        (None, Some(_)) => (Some(HIDDEN.to_owned()), KEYS_VARIABLE),
+        (path, _) => (path, KEYS_FILE_VARIABLE),
+    })
 }
 
 /// What to say if there is no such profile.

@@ -57,6 +57,7 @@ use crate::workflow::Workflow;
 pub struct Windlass {
     store: Arc<dyn Store>,
     shared: Arc<Mutex<Shared>>,
+    registered: Arc<Mutex<Registered>>,
     pub(crate) starter: Arc<Starter>,
     metrics: Arc<Metrics>,
     /// The private server that this engine started.
@@ -68,9 +69,10 @@ struct Shared {
     rng: fastrand::Rng,
     /// The newest id that was made here; the next one sorts behind it.
     last_run: Option<RunId>,
-    /// The definitions that the store is known to know, by name and version.
-    registered: HashMap<(WorkflowName, Version), Arc<Definition>>,
 }
+
+/// The definitions of this program that its store is known to know, by name and version.
+type Registered = HashMap<(WorkflowName, Version), Arc<Definition>>;
 
 impl Windlass {
     /// An engine on a store in memory, gone with the process.
@@ -80,11 +82,11 @@ impl Windlass {
 
     /// An engine on a store.
     pub fn with_store(store: Arc<dyn Store>) -> Self {
-        let shared =
-            Shared { rng: fastrand::Rng::new(), last_run: None, registered: HashMap::new() };
+        let shared = Shared { rng: fastrand::Rng::new(), last_run: None };
         Windlass {
             store,
             shared: Arc::new(Mutex::new(shared)),
+            registered: Arc::default(),
             starter: Arc::default(),
             metrics: Arc::default(),
             #[cfg(all(feature = "embedded", feature = "postgres", unix))]
@@ -151,8 +153,8 @@ impl Windlass {
     /// The same engine on a store around its own.
     pub(crate) fn around(self, wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>) -> Self {
         let store = wrap(Arc::clone(&self.store));
-        // What gathers starts belongs to the store.
-        Windlass { store, starter: Arc::default(), ..self }
+        // What gathers starts belongs to the store, and so does what it was told.
+        Windlass { store, registered: Arc::default(), starter: Arc::default(), ..self }
     }
 
     /// The private server that this engine uses, if it does.
@@ -186,7 +188,7 @@ impl Windlass {
     /// counted together.
     #[must_use]
     pub fn through(&self, store: Arc<dyn Store>) -> Self {
-        Windlass { store, starter: Arc::default(), ..self.clone() }
+        Windlass { store, registered: Arc::default(), starter: Arc::default(), ..self.clone() }
     }
 
     /// What was counted of what this engine does.
@@ -234,6 +236,7 @@ impl Windlass {
         Start {
             windlass: self.clone(),
             definition: Arc::clone(definition),
+            is_of_store: false,
             input,
             id: None,
             tenant: None,
@@ -259,7 +262,7 @@ impl Windlass {
         let mut answers = Vec::new();
         let mut batch = Vec::new();
         for start in starts {
-            let registered = match self.register(&start.definition).await {
+            let registered = match start.register(self).await {
                 Err(error) if error.is_retryable() => return Err(error),
                 registered => registered,
             };
@@ -294,18 +297,22 @@ impl Windlass {
         Ok(answers.into_iter().map(answer).collect())
     }
 
-    /// Starts runs of a definition from now on without registering it.
-    pub(crate) fn take_as_registered(&self, definition: &Arc<Definition>) {
-        let key = (definition.name().clone(), definition.version());
-        self.shared().registered.insert(key, Arc::clone(definition));
+    fn registered(&self) -> MutexGuard<'_, Registered> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The definition that this program registered by the name and version of another one.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn own_definition(&self, of: &Definition) -> Option<Arc<Definition>> {
+        self.registered().get(&(of.name().clone(), of.version())).cloned()
     }
 
     pub(crate) async fn register(&self, definition: &Arc<Definition>) -> Result<(), Error> {
         let key = (definition.name().clone(), definition.version());
-        let known = self.shared().registered.get(&key).cloned();
+        let known = self.registered().get(&key).cloned();
         if !known.is_some_and(|known| Arc::ptr_eq(&known, definition)) {
             self.store.register(Arc::clone(definition)).await?;
-            self.shared().registered.insert(key, Arc::clone(definition));
+            self.registered().insert(key, Arc::clone(definition));
         }
         Ok(())
     }
@@ -389,6 +396,8 @@ impl std::fmt::Debug for Windlass {
 pub struct Start {
     pub(crate) windlass: Windlass,
     pub(crate) definition: Arc<Definition>,
+    /// Whether the definition is what the store says, and not what this program has built.
+    is_of_store: bool,
     input: Result<Payload, Error>,
     id: Option<RunId>,
     tenant: Option<String>,
@@ -453,6 +462,27 @@ impl Start {
         self.metadata(TRACESTATE, tracestate)
     }
 
+    /// The same start, of a definition that the store says.
+    pub(crate) fn of_store(self) -> Self {
+        Start { is_of_store: true, ..self }
+    }
+
+    /// Whether the definition is what the store says.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_of_store(&self) -> bool {
+        self.is_of_store
+    }
+
+    /// Makes the workflow known, unless it is the store that knows it.
+    pub(crate) async fn register(&self, windlass: &Windlass) -> Result<(), Error> {
+        match self.is_of_store {
+            // To register it again could bring back policies that others have replaced since, and
+            // would pass off what the store says as what this program does.
+            true => Ok(()),
+            false => windlass.register(&self.definition).await,
+        }
+    }
+
     pub(crate) fn prepare(self) -> Result<NewRun, Error> {
         let workflow = self.definition.name();
         let refuse = |text| Error::new(ErrorKind::Argument, text);
@@ -482,7 +512,7 @@ impl Start {
 
     async fn start_one(self, span: &tracing::Span) -> Result<RunHandle, Error> {
         let windlass = self.windlass.clone();
-        windlass.register(&self.definition).await?;
+        self.register(&windlass).await?;
         // One with a key, or an id that the caller has chosen, may have to wait for a
         // transaction that has used it: nobody is to wait along.
         let is_alone = self.key.is_some() || self.id.is_some();

@@ -19,6 +19,11 @@ impl Windlass {
     /// Begins a run of a workflow that the store knows, as [`start`](Windlass::start) does of one
     /// that this program has built. Whether the input is what its handlers take is not checked.
     ///
+    /// With [sealed](Windlass::sealed) values, a workflow with a limit by a field of the input is
+    /// refused with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), unless this program has
+    /// registered it or its keys say that the field may be
+    /// [readable](crate::Keyring::readable): the store does not decide that.
+    ///
     /// ```
     /// # use windlass::{Ctx, Payload, TaskError, Windlass, Workflow};
     /// # #[tokio::main(flavor = "current_thread")]
@@ -34,8 +39,6 @@ impl Windlass {
     /// # }
     /// ```
     pub fn start_known(&self, workflow: &WorkflowRecord, input: Payload) -> Start {
-        // To register it again could bring back policies that others have replaced since.
-        self.take_as_registered(&workflow.definition);
-        self.start_encoded(&workflow.definition, Ok(input))
+        self.start_encoded(&workflow.definition, Ok(input)).of_store()
     }
 }

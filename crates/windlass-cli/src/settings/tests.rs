@@ -131,6 +131,26 @@ client_key = "/prod/key"
 "#;
 
 #[test]
+fn keys_are_taken_from_the_first_place_that_has_them_and_never_shown() {
+    let none = GlobalArguments::default;
+    let text = "payload_keys = \"/file/keys\"";
+    let (keys, file) = ("WINDLASS_PAYLOAD_KEYS", "WINDLASS_PAYLOAD_KEYS_FILE");
+    let by_file = settings(none(), &[], text);
+    assert_eq!(row(&by_file, "payload_keys"), ("/file/keys".into(), "config file".into()));
+    let by_keys = settings(none(), &[(keys, "k1:SECRET")], text);
+    let from = "environment WINDLASS_PAYLOAD_KEYS";
+    assert_eq!(row(&by_keys, "payload_keys"), ("***".into(), from.into()));
+    let all = format!("{by_keys:?}{}{}", by_keys.table(), by_keys.json());
+    assert!(!all.contains("SECRET"), "{all}");
+    let by_name = settings(none(), &[(file, "/named")], text);
+    let from = "environment WINDLASS_PAYLOAD_KEYS_FILE";
+    assert_eq!(row(&by_name, "payload_keys"), ("/named".into(), from.into()));
+    let flag = GlobalArguments { payload_keys: Some("/flag".to_owned()), ..none() };
+    let by_flag = settings(flag, &[(keys, "k1:SECRET")], text);
+    assert_eq!(row(&by_flag, "payload_keys"), ("/flag".into(), "flag --payload-keys".into()));
+}
+
+#[test]
 fn what_a_server_is_shown_is_taken_from_the_first_place_that_has_it() {
     let none = GlobalArguments::default;
     let prod = || GlobalArguments { profile: Some("prod".to_owned()), ..none() };

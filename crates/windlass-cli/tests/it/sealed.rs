@@ -34,6 +34,7 @@ async fn sealed_payloads_are_told_by_their_keys_and_read_by_who_has_them() {
     let line = text(&windlass(&["keys", "new", "k1"]).stdout);
     let options = PostgresOptions::new(&url).migrate(true);
     let engine = Windlass::connect(options).await.unwrap();
+    let within = engine.clone();
     let engine = engine.sealed(Keyring::parse(&line).unwrap().required(true));
     let charge = Function::<Value, ()>::builder("charge").retry(RetryPolicy::none());
     let charge = charge
@@ -70,11 +71,45 @@ async fn sealed_payloads_are_told_by_their_keys_and_read_by_who_has_them() {
     let json: Value = serde_json::from_str(&with(&["run", id, "--json"])).unwrap();
     assert_eq!(json["input"]["card"], "4111", "{json}");
 
+    // Whoever has other keys sees and steers what those do who have none.
+    let other = format!("{}.other", place.data());
+    std::fs::write(&other, windlass(&["keys", "new", "k2"]).stdout).unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let arguments = ["run", id, "--payload-keys", &other];
+    assert_line(&told(&url, &arguments), &["input", "sealed (key k1, 23 bytes)"]);
+    for command in ["tasks", "events", "steps", "why"] {
+        let arguments = [command, id, "--payload-keys", &other];
+        assert!(!told(&url, &arguments).contains("4111"));
+    }
     let mut variable = command(&["run", id, "--database-url", &url]);
     let out = variable.env("WINDLASS_PAYLOAD_KEYS", line.trim()).output().unwrap();
     assert_line(&text(&out.stdout), &["input", "4111"]);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert_line(&with(&["run", id]), &["has mode 644", "WL-0002"]);
     worker.drain().await.unwrap();
-    std::fs::remove_file(path).unwrap();
+    told(&url, &["retry", id, "--payload-keys", &other]);
+    told(&url, &["cancel", id, "--reason", "enough", "--payload-keys", &other]);
+    let wanted = ["cancelled", "sealed (key k2, "];
+    assert_line(&told(&url, &["events", id]), &wanted);
+
+    // What the store says of a workflow does not make fields of sealed inputs readable.
+    let mut ship = windlass::Workflow::<Value>::builder("ship");
+    let task = ship.task("ship").limit(windlass::Limit::per("card", 1));
+    task.run(async |_: Ctx<Value>| Ok::<_, TaskError>(()));
+    let ship = ship.build().unwrap();
+    within.store().register(ship.definition().clone()).await.unwrap();
+    let start = ["start", "ship", "--input", input, "--payload-keys", &other];
+    let put =
+        ["schedules", "put", "nightly", "--workflow", "ship", "--every", "1h", "--input", input];
+    for arguments in [&start[..], &[&put[..], &["--payload-keys", &other]].concat()] {
+        let out = ask(&url, arguments);
+        assert!(!out.status.success());
+        assert_line(&text(&out.stderr), &["the field \"card\"", "readable card"]);
+    }
+    let lines = std::fs::read_to_string(&other).unwrap() + "readable card\n";
+    std::fs::write(&other, lines).unwrap();
+    told(&url, &start);
+    for path in [path, other] {
+        std::fs::remove_file(path).unwrap();
+    }
 }

@@ -20,6 +20,7 @@ mod refusals;
 mod rights;
 mod runs;
 mod schedules;
+mod sealed;
 mod served;
 mod shares;
 #[cfg(unix)]

@@ -17,7 +17,7 @@ use super::calls::{BoxFuture, mix, read, refused};
 use super::journal::{CallError, Made};
 use crate::context::Ctx;
 use crate::planted::PlantedBug;
-use crate::store::{Born, ChildStart, Held, NewRun, PAGE_MAX, batch_len};
+use crate::store::{Born, Child, ChildStart, Held, NewRun, PAGE_MAX, batch_len};
 use crate::task_error::TaskError;
 use crate::workflow::Workflow;
 
@@ -366,6 +366,21 @@ impl Children {
         }
     }
 
+    /// Fails the attempt if what the store says of a place is not the run that was started for it.
+    /// Otherwise the store could pass off what any run gave as what this one did.
+    async fn check(&self, place: usize, child: &Child) {
+        if (child.place as usize, child.run) == (place, self.id_of(place)) {
+            return;
+        }
+        let claimed = &self.made.attempt.claimed;
+        let text = format!(
+            "call {} of task {:?} of run {} did not start run {}, which the store says has place {} \
+             of it",
+            self.made.call, claimed.spec.name, claimed.task.run, child.run, child.place,
+        );
+        self.made.fail(Failure::new(FailureCode::Payload, text).permanent()).await
+    }
+
     /// What the runs came to, if all of them have ended.
     async fn ends(&self, total: usize) -> Option<Vec<StepResult>> {
         let mut ends = Vec::new();
@@ -375,6 +390,7 @@ impl Children {
             after = page.last().map(|child| child.place);
             let count = page.len();
             for child in page {
+                self.check(ends.len(), &child).await;
                 ends.push(child.result?);
             }
             if count < PAGE_MAX && ends.len() < total {

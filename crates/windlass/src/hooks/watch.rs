@@ -16,7 +16,8 @@ use super::{Checked, QUEUE, Trouble, WORKFLOW};
 use crate::engine::Windlass;
 use crate::error::{Error, ErrorKind};
 use crate::store::{
-    DeadLetter, DeadLetterFilter, PAGE_MAX, QueueList, RunRecord, Store, WorkerFilter, WorkerState,
+    DeadLetter, DeadLetterFilter, PAGE_MAX, QueueList, RunRecord, Store, StoreError, WorkerFilter,
+    WorkerState,
 };
 use crate::workflow::Workflow;
 
@@ -197,7 +198,15 @@ impl Watch {
             if !opened.contains(&(run, round)) {
                 memory.asked = Some((run, round));
             }
-            let record = store.get_run(run).await?.filter(|record| record.round == round);
+            let record = match store.get_run(run).await {
+                // One that cannot be read here is not to keep those back that can.
+                Err(StoreError::Unreadable(error)) => {
+                    tracing::error!(%run, %error, "hooks are not told how a run ended");
+                    memory.open.remove(&(run, round));
+                    continue;
+                }
+                record => record?.filter(|record| record.round == round),
+            };
             let state = record.as_ref().map(|record| record.state);
             if state == Some(RunState::Running) {
                 continue;

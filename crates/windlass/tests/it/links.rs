@@ -1,5 +1,7 @@
 //! What a worker does when its link to the store misbehaves.
 
+mod children;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,6 +47,10 @@ enum Mood {
     Unheard,
     /// More than this many tasks are too much for one claim or one flush.
     Weak(usize),
+    /// What the children of a call came to is told of each other.
+    Swaps,
+    /// What the first child of a call came to cannot be read.
+    Unread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +174,9 @@ impl WorkerLink for MoodyLink {
             | Mood::Deaf
             | Mood::Unheard
             | Mood::Forgetful
-            | Mood::Weak(_) => self.store.finish(completions).await,
+            | Mood::Weak(_)
+            | Mood::Swaps
+            | Mood::Unread => self.store.finish(completions).await,
         }
     }
 
@@ -231,7 +239,7 @@ impl WorkerLink for MoodyLink {
         limit: usize,
     ) -> Result<Vec<Child>, StoreError> {
         self.pass(None).await?;
-        self.store.list_children(task, call, after, limit).await
+        children::as_told(self.mood(), self.store.list_children(task, call, after, limit).await?)
     }
 
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError> {

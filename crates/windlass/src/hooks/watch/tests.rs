@@ -127,6 +127,27 @@ async fn a_failed_run_is_told_when_it_ends_also_by_a_process_that_came_meanwhile
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_be_read_does_not_keep_others_from_being_told() {
+    let windlass = engine().await;
+    let order = order();
+    let ring = |id| crate::Keyring::parse(&crate::Keyring::fresh_line(id).unwrap()).unwrap();
+    let (sealed, others) =
+        (windlass.clone().sealed(ring("k1")), windlass.clone().sealed(ring("k2")));
+    let _worker = worker(&sealed, &order);
+    let mut runs = Vec::new();
+    for from in [&sealed, &others, &windlass] {
+        runs.push(from.start(&order, Duration::ZERO).await.unwrap().id());
+    }
+    for run in &runs {
+        windlass.run(*run).wait().await.unwrap();
+    }
+    let watch = watch(&[Trouble::RunFailed]);
+    watch.look(&sealed).await.unwrap();
+    let told: Vec<Value> = told(&sealed).await.into_iter().map(|it| it["run"].clone()).collect();
+    assert!(told == [runs[0].to_string(), runs[2].to_string()], "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_round_of_a_run_that_fails_is_told() {
     let windlass = engine().await;
     let order = order();

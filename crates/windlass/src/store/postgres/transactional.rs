@@ -16,7 +16,7 @@ use windlass_core::RunId;
 use crate::engine::{Start, Windlass};
 use crate::error::{Error, ErrorKind};
 use crate::run::RunHandle;
-use crate::store::sealed::fields_of;
+use crate::store::sealed::{Keyring, fields_of};
 use crate::store::{BATCH_MAX, NewRun};
 
 /// The most bytes of inputs in one statement: larger batches are cut, so that neither side
@@ -80,10 +80,13 @@ impl Windlass {
         let keyring = self.store().keyring();
         let mut runs = Vec::new();
         for start in starts {
-            self.register(&start.definition).await?;
-            let fields = keyring.is_some().then(|| fields_of(&start.definition));
+            start.register(self).await?;
+            let fields = match &keyring {
+                Some(keyring) => self.readable_fields(&start, keyring)?,
+                None => Vec::new(),
+            };
             let mut run = span.in_scope(|| start.prepare())?;
-            if let (Some(keyring), Some(fields)) = (&keyring, fields) {
+            if let Some(keyring) = &keyring {
                 keyring.seal_start(&mut run, &fields);
             }
             runs.push(run);
@@ -105,6 +108,16 @@ impl Windlass {
         }
         self.store().expect_staged();
         Ok(handles)
+    }
+
+    /// The fields of the input that stay readable. Which those are is not for the store to say.
+    fn readable_fields(&self, start: &Start, keyring: &Keyring) -> Result<Vec<String>, Error> {
+        let definition = &start.definition;
+        match (start.is_of_store(), self.own_definition(definition)) {
+            (false, _) => Ok(fields_of(definition)),
+            (true, Some(own)) => Ok(fields_of(&own)),
+            (true, None) => Ok(keyring.fields_told(definition)?),
+        }
     }
 }
 

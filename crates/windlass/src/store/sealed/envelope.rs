@@ -27,7 +27,7 @@ use serde_json::{Map, Value};
 use windlass_core::Payload;
 use windlass_core::decide::SEALED_TEXT;
 
-use super::keyring::{Key, Keyring};
+use super::keyring::{Key, Keyring, check_id};
 use super::place::{Header, Parts, Place};
 
 /// The member of a payload that is sealed.
@@ -61,22 +61,24 @@ pub(super) struct Envelope {
     pub(super) header: Header,
     /// The nonce, the cipher text and the tag.
     body: Vec<u8>,
-    /// What limits read, as the associated data has it.
-    plain: String,
+    /// What is beside it, which limits read.
+    beside: Map<String, Value>,
 }
 
 impl Envelope {
     /// `<version>.<key id>.<data>`.
-    fn parse(text: &str, plain: String) -> Result<Self, Unopened> {
+    fn parse(text: &str, beside: Map<String, Value>) -> Result<Self, Unopened> {
         let mut parts = text.splitn(3, '.');
         let (Some(VERSION), Some(key), Some(data)) = (parts.next(), parts.next(), parts.next())
         else {
             return Err(Unopened::UnknownForm);
         };
+        // Errors name it, and it may be any text.
+        check_id(key).map_err(|_| Unopened::UnknownForm)?;
         let data = URL_SAFE_NO_PAD.decode(data);
         let data = data.map_err(|_| Unopened::Refused(key.to_owned()))?;
         let (header, body) = Header::read(&data).ok_or(Unopened::UnknownForm)?;
-        Ok(Envelope { key: key.to_owned(), header, body: body.to_vec(), plain })
+        Ok(Envelope { key: key.to_owned(), header, body: body.to_vec(), beside })
     }
 
     /// The envelope that a payload is, if it is one.
@@ -88,18 +90,18 @@ impl Envelope {
         // As it is written here, if no limit reads anything: a large one is not parsed.
         let alone = text.strip_prefix(ALONE.0).and_then(|text| text.strip_suffix(ALONE.1));
         if let Some(sealed) = alone.filter(|sealed| !sealed.contains(['"', '\\'])) {
-            return Some(Envelope::parse(sealed, String::new()));
+            return Some(Envelope::parse(sealed, Map::new()));
         }
         let Ok(Value::Object(mut members)) = payload.decode::<Value>() else { return None };
         let Some(Value::String(sealed)) = members.remove(MEMBER) else { return None };
-        Some(Envelope::parse(&sealed, associated(&Value::Object(members))))
+        Some(Envelope::parse(&sealed, members))
     }
 
     /// The envelope that a text is, if it is one. What follows a space is of others.
     fn of_text(text: &str) -> Option<Result<Self, Unopened>> {
         let sealed = text.strip_prefix(SEALED_TEXT)?;
         let (sealed, _) = sealed.split_once(' ').unwrap_or((sealed, ""));
-        Some(Envelope::parse(sealed, String::new()))
+        Some(Envelope::parse(sealed, Map::new()))
     }
 
     /// It does not belong where it is.
@@ -115,13 +117,17 @@ impl Envelope {
             return Err(refused());
         }
         let (nonce, sealed) = self.body.split_first_chunk::<NONCE_BYTES>().ok_or_else(refused)?;
-        let associated = associated_data(key, place, &self.plain);
+        let associated = associated_data(key, place, &associated(&self.beside));
         let mut sealed = sealed.to_vec();
         let (cipher, nonce_of_cipher) = cipher(key, nonce);
         let opened = cipher
             .open_in_place(nonce_of_cipher, aead::Aad::from(associated.0), &mut sealed)
             .map_err(|_| refused())?;
-        String::from_utf8(opened.to_vec()).map_err(|_| refused())
+        let text = String::from_utf8(opened.to_vec()).map_err(|_| refused())?;
+        match self.beside.is_empty() || is_of(&self.beside, &text) {
+            true => Ok(text),
+            false => Err(refused()),
+        }
     }
 }
 
@@ -166,28 +172,45 @@ fn cipher(key: &Key, nonce: &[u8; NONCE_BYTES]) -> (aead::LessSafeKey, aead::Non
     (aead::LessSafeKey::new(key), nonce)
 }
 
-/// The fields that limits read, in one order whoever wrote the JSON.
-fn associated(plain: &Value) -> String {
-    fn walk(value: &Value, path: &str, found: &mut BTreeMap<String, String>) {
-        match value {
-            Value::Object(members) => {
-                for (name, value) in members {
-                    walk(value, &format!("{path}.{name}"), found);
+/// The fields that limits read, in one order whoever wrote the JSON. It does not tell a name with a
+/// dot from two names: [`is_of`] does.
+fn associated(beside: &Map<String, Value>) -> String {
+    fn walk(members: &Map<String, Value>, path: &str, found: &mut BTreeMap<String, String>) {
+        for (name, value) in members {
+            let path = format!("{path}.{name}");
+            match value {
+                Value::Object(members) => walk(members, &path, found),
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::String(_)
+                | Value::Array(_) => {
+                    found.insert(path, value.to_string());
                 }
-            }
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_) => {
-                found.insert(path.to_owned(), value.to_string());
             }
         }
     }
     let mut found = BTreeMap::new();
-    walk(plain, "", &mut found);
+    walk(beside, "", &mut found);
     let parts = found.iter().map(|(path, value)| format!("{path}={value}\n"));
     parts.collect()
+}
+
+/// Whether what is beside an envelope is what [`copy`] takes of its plain text, and nothing else: each
+/// field at its own place, with the same value.
+fn is_of(beside: &Map<String, Value>, text: &str) -> bool {
+    fn has(all: &Value, members: &Map<String, Value>) -> bool {
+        members.iter().all(|(name, value)| {
+            let is_same = match (all.get(name), value) {
+                (Some(all), Value::Object(members)) => has(all, members),
+                (Some(all), Value::String(_) | Value::Number(_) | Value::Bool(_)) => all == value,
+                (Some(_), Value::Null | Value::Array(_)) | (None, _) => false,
+            };
+            // The parts of a path have no dots.
+            is_same && !name.contains('.')
+        })
+    }
+    serde_json::from_str(text).is_ok_and(|all: Value| has(&all, beside))
 }
 
 /// Seals a payload, with the fields of it beside that limits read.
@@ -203,11 +226,9 @@ pub(super) fn seal(key: &Key, place: &Place<'_>, payload: &Payload, fields: &[St
     {
         fields.iter().for_each(|field| copy(&value, field, &mut plain));
     }
-    let plain = Value::Object(plain);
     let sealed = sealed(key, place, text, &associated(&plain));
-    let Value::Object(mut members) = plain else { return payload.clone() };
-    members.insert(MEMBER.to_owned(), Value::String(sealed));
-    Payload::encode(&members).expect("texts and numbers have a form in JSON")
+    plain.insert(MEMBER.to_owned(), Value::String(sealed));
+    Payload::encode(&plain).expect("texts and numbers have a form in JSON")
 }
 
 /// Copies a field that is the key of a lane, with the objects that it is in.

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use windlass_core::name::NAME_BYTES_MAX;
 
 use crate::error::{Error, ErrorKind};
 
@@ -29,14 +30,22 @@ pub const KEY_BYTES: usize = 32;
 /// The largest file of keys that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
+/// The most fields that a keyring lets be readable.
+pub const READABLE_MAX: usize = 100;
+
 /// The line that lets what is not sealed be refused.
 const REQUIRED: &str = "required";
+
+/// What begins a line with a field that may be readable.
+const READABLE: &str = "readable";
 
 /// Keys with ids: the first seals, and all of them open.
 ///
 /// Its text has a key in each line, `<id>:<32 bytes in base64>`. Empty lines and those that begin
 /// with `#` say nothing; the line `required` says that values which are not sealed are refused
-/// ([`required`](Keyring::required)). `windlass keys new` prints a line with a fresh key.
+/// ([`required`](Keyring::required)), and a line such as `readable customer.id` that this field of
+/// inputs may stay readable ([`readable`](Keyring::readable)). `windlass keys new` prints a line with
+/// a fresh key.
 ///
 /// Nothing shows the keys: `Debug` has their ids.
 ///
@@ -45,13 +54,16 @@ const REQUIRED: &str = "required";
 ///
 /// let fresh = Keyring::fresh_line("k2")?;
 /// let keys = Keyring::parse(&format!("{fresh}\nk1:{}", "A".repeat(43)))?;
-/// assert_eq!(format!("{keys:?}"), r#"Keyring { seals: "k2", opens: ["k2", "k1"], required: false }"#);
+/// let shown = r#"Keyring { seals: "k2", opens: ["k2", "k1"], required: false, readable: [] }"#;
+/// assert_eq!(format!("{keys:?}"), shown);
 /// # Ok::<(), windlass::Error>(())
 /// ```
 pub struct Keyring {
     /// Never empty.
     keys: Vec<Key>,
     is_required: bool,
+    /// The fields of inputs that the limits of any workflow may read.
+    readable: Vec<String>,
 }
 
 /// A key, as the two that are derived from it.
@@ -89,7 +101,7 @@ impl Keyring {
     /// [`ErrorKind::Argument`] with the number of the line, and the id if there is one, but never
     /// the key.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let mut ring = Keyring { keys: Vec::new(), is_required: false };
+        let mut ring = Keyring { keys: Vec::new(), is_required: false, readable: Vec::new() };
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -100,6 +112,10 @@ impl Keyring {
                 continue;
             }
             let wrong = |what: String| wrong(format!("line {}: {what}", number + 1));
+            if let Some(field) = field_of(line) {
+                ring.add_readable(field).map_err(wrong)?;
+                continue;
+            }
             let Some((id, key)) = line.split_once(':') else {
                 return Err(wrong("is not <id>:<key in base64>".to_owned()));
             };
@@ -176,6 +192,38 @@ impl Keyring {
         self
     }
 
+    /// Lets a field of inputs stay readable, such as `customer.id`, if the store says that a limit of
+    /// a workflow reads it. Of workflows that this program registers nothing has to be said: it knows
+    /// what their limits read. Without this, a start of any other workflow whose limits read a field is
+    /// refused, since whoever writes to the store could name any field so.
+    ///
+    /// It holds for all workflows.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Argument`] for what cannot be a field of a limit, and beyond [`READABLE_MAX`].
+    pub fn readable(mut self, field: &str) -> Result<Self, Error> {
+        self.add_readable(field).map_err(wrong)?;
+        Ok(self)
+    }
+
+    fn add_readable(&mut self, field: &str) -> Result<(), String> {
+        if field.len() > NAME_BYTES_MAX || field.split('.').any(str::is_empty) {
+            return Err(format!(
+                "a readable field is names between dots, up to {NAME_BYTES_MAX} bytes"
+            ));
+        }
+        if !self.may_be_readable(field) {
+            self.readable.push(field.to_owned());
+        }
+        match self.readable.len() {
+            len if len > READABLE_MAX => {
+                Err(format!("there are {len} readable fields, the limit is {READABLE_MAX}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A line with a fresh key of this id.
     ///
     /// # Errors
@@ -212,6 +260,11 @@ impl Keyring {
     pub(super) fn is_required(&self) -> bool {
         self.is_required
     }
+
+    /// Whether the store may read this field of an input because it says that a limit does.
+    pub(super) fn may_be_readable(&self, field: &str) -> bool {
+        self.readable.iter().any(|readable| readable == field)
+    }
 }
 
 impl fmt::Debug for Keyring {
@@ -220,6 +273,7 @@ impl fmt::Debug for Keyring {
             .field("seals", &self.first().id)
             .field("opens", &self.ids().collect::<Vec<_>>())
             .field("required", &self.is_required)
+            .field("readable", &self.readable)
             .finish()
     }
 }
@@ -228,7 +282,15 @@ fn wrong(what: String) -> Error {
     Error::new(ErrorKind::Argument, format!("payload keys: {what}"))
 }
 
-fn check_id(id: &str) -> Result<(), String> {
+/// The field that a line lets be readable, if it is such a line.
+fn field_of(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix(READABLE)?;
+    let is_whole = rest.is_empty() || rest.starts_with(char::is_whitespace);
+    is_whole.then(|| rest.trim_start())
+}
+
+/// Whether a key can be called so.
+pub(super) fn check_id(id: &str) -> Result<(), String> {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     match id.len() {
         1..=KEY_ID_BYTES_MAX if id.bytes().all(is_letter) => Ok(()),
@@ -317,6 +379,29 @@ mod tests {
         assert!(Keyring::parse(&(0..KEYS_MAX).map(line).collect::<String>()).is_ok());
         let said = refused(&(0..=KEYS_MAX).map(line).collect::<String>());
         assert_eq!(said, "payload keys: there are 101 keys, the limit is 100");
+    }
+
+    #[test]
+    fn fields_may_be_readable_if_a_line_says_so() {
+        let text = format!("readable customer.id\nk1:{KEY}\n readable \t region \nreadable region");
+        let ring = Keyring::parse(&text).unwrap();
+        assert!(ring.may_be_readable("customer.id") && ring.may_be_readable("region"));
+        assert!(!ring.may_be_readable("customer") && !ring.may_be_readable("id"));
+        assert!(ring.readable("card").unwrap().may_be_readable("card"));
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        for field in ["", ".", "a..b", "a.", &long] {
+            let said = refused(&format!("k1:{KEY}\nreadable {field}"));
+            let end = "line 2: a readable field is names between dots, up to 200 bytes";
+            assert_eq!(said, format!("payload keys: {end}"), "{field:?}");
+        }
+        // A key may have any id.
+        assert!(Keyring::parse(&format!("readable:{KEY}")).unwrap().ids().eq(["readable"]));
+        let line = |number| format!("readable f{number}\n");
+        let many = |count| format!("k1:{KEY}\n{}", (0..count).map(line).collect::<String>());
+        assert!(Keyring::parse(&many(READABLE_MAX)).is_ok());
+        let said = refused(&many(READABLE_MAX + 1));
+        let end = "line 102: there are 101 readable fields, the limit is 100";
+        assert_eq!(said, format!("payload keys: {end}"));
     }
 
     #[test]

@@ -33,11 +33,13 @@ use windlass_core::{
 
 pub use envelope::describe;
 pub use keyring::{
-    KEY_BYTES, KEY_ID_BYTES_MAX, KEYS_FILE_VARIABLE, KEYS_MAX, KEYS_VARIABLE, Keyring,
+    KEY_BYTES, KEY_ID_BYTES_MAX, KEYS_FILE_VARIABLE, KEYS_MAX, KEYS_VARIABLE, Keyring, READABLE_MAX,
 };
 #[cfg(feature = "postgres")]
 pub(crate) use sealing::OncePlace;
 pub(crate) use sealing::fields_of;
+
+use opening::Closed;
 
 use super::{NewRun, PAGE_MAX, Started, Store, StoreError, WorkflowCursor, WorkflowFilter};
 use crate::engine::Windlass;
@@ -80,6 +82,7 @@ pub struct SealedStore {
     inner: Arc<dyn Store>,
     keys: Arc<Keyring>,
     known: Mutex<Known>,
+    is_for_people: bool,
 }
 
 /// What is remembered of what went through.
@@ -117,14 +120,31 @@ impl Windlass {
 impl SealedStore {
     /// A store whose values are sealed on their way into `inner`.
     pub fn new(inner: Arc<dyn Store>, keys: Arc<Keyring>) -> Self {
-        SealedStore { inner, keys, known: Mutex::default() }
+        SealedStore { inner, keys, known: Mutex::default(), is_for_people: false }
+    }
+
+    /// The same store for a tool whose users look at runs and steer them. A single run, task or
+    /// schedule that cannot be opened is shown as it is stored then, as lists show it: whoever lacks a
+    /// key can still see, cancel and retry a run. Otherwise it is an error, since a program goes on
+    /// with what it reads. What a worker and its functions are given must open in any case.
+    #[must_use]
+    pub fn for_people(self) -> Self {
+        SealedStore { is_for_people: true, ..self }
+    }
+
+    /// What follows for a record of which something could not be opened.
+    fn told(&self, opened: Result<(), Closed>) -> Result<(), StoreError> {
+        match opened {
+            Err(closed) if !self.is_for_people => Err(closed.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what the limits of a workflow read.
+    /// Remembers what the limits of a workflow read, as this program itself says.
     fn learn(&self, definition: &Definition) -> Arc<[String]> {
         let fields: Arc<[String]> = fields_of(definition).into();
         let key = (definition.name().clone(), definition.version());
@@ -132,7 +152,8 @@ impl SealedStore {
         fields
     }
 
-    /// What the limits of a workflow read; nothing if the store does not know it.
+    /// What the limits of a workflow read; nothing if nobody knows it. What the store says of that is
+    /// believed as far as the keyring allows: it could name any field, and read it then.
     async fn fields(
         &self,
         workflow: &WorkflowName,
@@ -150,7 +171,9 @@ impl SealedStore {
         let page = self.inner.list_workflows(filter).await?;
         match page.workflows.first() {
             Some(found) if found.definition.version() == version => {
-                Ok(self.learn(&found.definition))
+                let told: Arc<[String]> = self.keys.fields_told(&found.definition)?.into();
+                // What the program itself has said meanwhile goes before.
+                Ok(Arc::clone(self.known().fields.entry(key).or_insert(told)))
             }
             Some(_) | None => Ok(Arc::default()),
         }

@@ -1,7 +1,8 @@
 //! What comes in: every value of an answer, opened where it belongs.
 //!
-//! Values that programs go on with are opened or are an error. Lists for people leave what they
-//! cannot open as it is, and so do texts: nobody takes them for anything else.
+//! Values that programs go on with are opened or are an error. Lists leave what they cannot open as it
+//! is, and so do texts and the records of a store that is [for people](super::SealedStore::for_people):
+//! nobody takes them for anything else.
 
 use std::fmt;
 

@@ -17,14 +17,14 @@ impl ScheduleStore for SealedStore {
         let fields = self.fields(&schedule.workflow, schedule.version).await?;
         self.keys.seal_schedule(&mut schedule, &fields);
         let mut record = self.inner.put_schedule(schedule).await?;
-        self.keys.open_schedule(&mut record)?;
+        self.told(self.keys.open_schedule(&mut record))?;
         Ok(record)
     }
 
     async fn get_schedule(&self, key: ScheduleKey) -> Result<Option<ScheduleRecord>, StoreError> {
         let mut record = self.inner.get_schedule(key).await?;
         if let Some(record) = &mut record {
-            self.keys.open_schedule(record)?;
+            self.told(self.keys.open_schedule(record))?;
         }
         Ok(record)
     }

@@ -1,6 +1,7 @@
 //! What goes out: every value of a request, sealed for its place.
 
 use windlass_core::decide::{MESSAGE_BYTES_MAX, storable};
+use windlass_core::name::NAME_BYTES_MAX;
 use windlass_core::{
     Decision, Definition, Failure, Payload, StepChange, StepResult, StepWrite, TaskId, TaskName,
     Tenant, WorkflowName,
@@ -11,7 +12,7 @@ use super::keyring::{Key, Keyring};
 use super::place::Place;
 use crate::store::{
     Checkpoint, Completion, DutyEnd, DutyOutcome, ERROR_CHARS_MAX, Heartbeat, NewKeySignal,
-    NewLogEntry, NewRun, NewSchedule, NewSignal, Recording,
+    NewLogEntry, NewRun, NewSchedule, NewSignal, Recording, StoreError,
 };
 
 /// The longest reason of a cancellation that is kept, in bytes; the rest is cut off.
@@ -21,7 +22,7 @@ const REASON_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 /// [`SEALED_ERROR_CHARS_MAX`](crate::store::leaders::SEALED_ERROR_CHARS_MAX).
 const DUTY_ERROR_BYTES_MAX: usize = 1_400;
 
-/// The fields of inputs that the limits of a workflow read, which stay readable.
+/// The fields of inputs that the limits of a workflow of this program read, which stay readable.
 pub(crate) fn fields_of(definition: &Definition) -> Vec<String> {
     let limits = definition.tasks().iter().flat_map(|task| &task.limits);
     let mut fields: Vec<String> = limits.filter_map(|limit| limit.field.clone()).collect();
@@ -31,6 +32,22 @@ pub(crate) fn fields_of(definition: &Definition) -> Vec<String> {
 }
 
 impl Keyring {
+    /// The fields that the limits of a workflow read of which this program knows by the store alone:
+    /// each must be one that the keyring lets be readable.
+    pub(crate) fn fields_told(&self, definition: &Definition) -> Result<Vec<String>, StoreError> {
+        let fields = fields_of(definition);
+        let Some(field) = fields.iter().find(|field| !self.may_be_readable(field)) else {
+            return Ok(fields);
+        };
+        let (name, version) = (definition.name(), definition.version());
+        let field = storable(field.clone(), NAME_BYTES_MAX);
+        Err(StoreError::Conflict(format!(
+            "workflow {name:?} of version {version} is said to have a limit by the field {field:?} of its \
+             input, which would not be sealed: register the workflow in this program, or add the \
+             line `readable {field}` to the payload keys"
+        )))
+    }
+
     fn seal(&self, place: &Place<'_>, payload: &mut Payload) {
         *payload = envelope::seal(self.first(), place, payload, &[]);
     }

@@ -51,12 +51,18 @@ impl Store for SealedStore {
         runs: Vec<NewRun>,
     ) -> Result<Vec<Result<Started, StoreError>>, StoreError> {
         check_batch(runs.len())?;
-        let mut fields = Vec::with_capacity(runs.len());
-        for run in &runs {
-            fields.push(self.fields(&run.workflow, run.version).await?);
-        }
         let limit = self.limit();
-        let wrong: Vec<_> = runs.iter().map(|run| run.check(limit).err()).collect();
+        let mut fields = Vec::with_capacity(runs.len());
+        let mut wrong = Vec::with_capacity(runs.len());
+        for run in &runs {
+            let (readable, refused) = match self.fields(&run.workflow, run.version).await {
+                Ok(fields) => (fields, None),
+                Err(StoreError::Conflict(why)) => (Arc::default(), Some(why)),
+                Err(error) => return Err(error),
+            };
+            fields.push(readable);
+            wrong.push(refused.or_else(|| run.check(limit).err()));
+        }
         let mut sealed = Vec::with_capacity(runs.len());
         for ((run, fields), wrong) in runs.iter().zip(&fields).zip(&wrong) {
             if wrong.is_none() {
@@ -228,7 +234,7 @@ impl Store for SealedStore {
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {
         let mut record = self.inner.get_run(run).await?;
         if let Some(record) = &mut record {
-            self.keys.open_run(record)?;
+            self.told(self.keys.open_run(record))?;
         }
         Ok(record)
     }
@@ -250,7 +256,7 @@ impl Store for SealedStore {
     async fn get_task(&self, run: RunId, name: TaskName) -> Result<Option<TaskRecord>, StoreError> {
         let mut task = self.inner.get_task(run, name).await?;
         if let Some(task) = &mut task {
-            self.keys.open_task(run, task)?;
+            self.told(self.keys.open_task(run, task))?;
         }
         Ok(task)
     }

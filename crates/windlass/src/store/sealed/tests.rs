@@ -168,6 +168,56 @@ fn a_field_that_limits_read_cannot_be_exchanged() {
 }
 
 #[test]
+fn what_is_beside_an_envelope_is_what_it_was_sealed_with_and_nothing_else() {
+    let (ring, place) = (ring(), Place::Input(run(0)));
+    let text = r#"{"cust":{"id":"alice","card":"4111"},"cust.id":"bob","list":[],"rest":{}}"#;
+    let plain = payload(text);
+    let fields = ["cust.id".to_owned(), "rest.of".to_owned(), "list.of".to_owned()];
+    let sealed = envelope::seal(ring.first(), &place, &plain, &fields);
+    let Ok(serde_json::Value::Object(members)) = sealed.decode() else { panic!("{sealed:?}") };
+    let envelope = members["wl-sealed"].as_str().unwrap();
+    let with = |beside: &str| {
+        let text = format!(r#"{{{beside}"wl-sealed":"{envelope}"}}"#);
+        envelope::open(&ring, &place, &payload(&text))
+    };
+    // As it is written: an object in which there is nothing to copy stays without members.
+    let honest = r#""cust":{"id":"alice"},"list":{},"rest":{},"#;
+    assert_eq!(sealed.as_str(), format!(r#"{{{honest}"wl-sealed":"{envelope}"}}"#));
+    assert_eq!(with(honest), Ok(plain));
+    for beside in [
+        "",
+        // Each has what was sealed beside it at the path `.cust.id`, spelled in another way.
+        r#""cust":{"id":"mallory"},"cust.id":"alice","#,
+        r#""cust.id":"alice","#,
+        r#""cust":{"id":"alice"},"cust.id":"alice","#,
+        r#""cust":{"id":"mallory"},"cust":{"id":"alice","card":{"id":{}}},"#,
+        // What is of no sealed field.
+        r#""cust":{"id":"alice"},"more":{},"#,
+        r#""cust":{"id":"alice"},"more":{"of":{"it":{}}},"#,
+        r#""cust":{"id":"alice","more":{}},"#,
+        r#""cust":{"id":"alice","card":"4111"},"#,
+        r#""cust":{"id":"alice"},"list":[],"#,
+        r#""cust":{"id":"alice"},"more":null,"#,
+        r#""cust":{"id":["alice"]},"#,
+    ] {
+        assert_eq!(with(beside), Err(Unopened::Refused("k1".to_owned())), "{beside}");
+    }
+}
+
+#[test]
+fn a_key_with_an_impossible_id_is_not_named() {
+    let place = Place::Input(run(0));
+    for id in ["k".repeat(5_000), "k 1".to_owned(), "\u{202e}k".to_owned(), String::new()] {
+        let text = format!(r#"{{"wl-sealed":"1.{id}.AAAA"}}"#);
+        assert_eq!(envelope::open(&ring(), &place, &payload(&text)), Err(Unopened::UnknownForm));
+        assert_eq!(super::describe(&text), None);
+        let text = format!("wl-sealed.1.{id}.{}", "A".repeat(60));
+        assert_eq!(super::describe(&text), None);
+        assert_eq!(envelope::open_text(&ring(), &place, text.clone()), text);
+    }
+}
+
+#[test]
 fn a_key_that_is_not_there_is_named_and_one_of_the_same_name_is_no_help() {
     let place = Place::Input(run(0));
     let sealed = envelope::seal(ring().first(), &place, &payload("7"), &[]);

@@ -37,6 +37,7 @@ mod pooler;
 mod retention;
 mod role;
 mod schedules;
+mod sealed;
 pub(crate) mod server;
 mod tls;
 mod transactional;

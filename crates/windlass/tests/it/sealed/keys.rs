@@ -56,6 +56,7 @@ async fn a_start_that_is_repeated_with_other_keys_names_the_same_run() {
     let keyed = before.start(&echo, order()).key("order-1").await.unwrap();
     let named = before.start(&echo, order()).await.unwrap();
     let unsealed = within.start(&echo, order()).await.unwrap();
+    within.start(&echo, order()).key("order-0").await.unwrap();
 
     let after = within.clone().sealed(ring(&[&k2, &k1]));
     let again = after.start(&echo, order()).key("order-1").await.unwrap();
@@ -70,10 +71,12 @@ async fn a_start_that_is_repeated_with_other_keys_names_the_same_run() {
         after.start(&echo, other.clone()).key("order-1"),
         after.start(&echo, other.clone()).id(named.id()),
         before.start(&echo, other).key("order-1"),
+        // It was made in plain: what is there is not known for the same.
+        after.start(&echo, order()).key("order-0"),
     ] {
         assert_eq!(start.await.unwrap_err().kind(), ErrorKind::Conflict);
     }
-    assert_eq!(after.list(windlass::store::RunFilter::default()).await.unwrap().runs.len(), 3);
+    assert_eq!(after.list(windlass::store::RunFilter::default()).await.unwrap().runs.len(), 4);
 }
 
 #[tokio::test]

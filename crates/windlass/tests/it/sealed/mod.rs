@@ -4,5 +4,6 @@
 mod canary;
 mod contract;
 mod keys;
+mod readable;
 #[cfg(all(feature = "embedded", feature = "logs", feature = "postgres", unix))]
 mod search;
