@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use windlass::store::{Action, LogEntry, LogFilter};
+use windlass::store::{Action, LogEntry, LogFilter, Quota};
 use windlass::{Operator, RunId, Tenant, Timestamp};
 
 use crate::session::Session;
@@ -83,27 +83,81 @@ fn json(entry: &LogEntry) -> Value {
     })
 }
 
+/// What it was done to, as the detail says it.
+fn done_to(entry: &LogEntry) -> String {
+    let detail = detail(entry);
+    // Texts are shown as they are, and everything else as JSON.
+    let value = |name: &str| match detail.get(name) {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(shown(text)),
+        Some(other) => Some(shown(&other.to_string())),
+    };
+    let named = |what: &str, name: &str| value(name).map(|it| format!("{what} {it}"));
+    let version = named(" version", "version").unwrap_or_default();
+    let workflow = named("workflow", "workflow").map(|workflow| workflow + &version);
+    let others = entry.tenant.is_none().then(|| "all other tenants".to_owned());
+    let said = match entry.action {
+        Action::Redrive | Action::Discard | Action::RetryRun | Action::UndoRun => None,
+        Action::CancelRun => named("because", "reason"),
+        Action::SignalRun => named("signal", "name"),
+        Action::SignalKey => joined([named("signal", "name"), named("to key", "key")]),
+        Action::SetWeight => named("weight", "weight"),
+        Action::SetRetention | Action::ClearRetention => {
+            joined([workflow.or_else(|| Some("all workflows".to_owned())), value("state")])
+        }
+        Action::PutSchedule => joined([named("schedule", "schedule"), workflow, value("cadence")]),
+        Action::PauseSchedule
+        | Action::ResumeSchedule
+        | Action::TriggerSchedule
+        | Action::BackfillSchedule
+        | Action::DeleteSchedule => named("schedule", "schedule"),
+        Action::DisableSchedules => named("schedules of", "owner"),
+        Action::RegisterWorkflow => workflow,
+        Action::ForgetDuty => named("duty", "duty"),
+        Action::CreateToken | Action::RevokeToken => {
+            let name = value("name").map_or_else(String::new, |name| format!(" ({name})"));
+            joined([named("token", "token").map(|token| token + &name), value("roles")])
+        }
+        Action::SetQuota => joined([Some(limits(&detail)), others]),
+        Action::ClearQuota => others,
+    };
+    let runs = match entry.runs.as_slice() {
+        [] => None,
+        [run] => Some(format!("run {run}")),
+        runs => Some(count(runs.len(), "run")),
+    };
+    let tenant = entry.tenant.as_ref().map(|tenant| format!("tenant {}", shown(tenant.as_str())));
+    joined([runs, said, tenant]).unwrap_or_else(|| "-".to_owned())
+}
+
+/// Those that are said, with commas between them.
+fn joined<const N: usize>(parts: [Option<String>; N]) -> Option<String> {
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// The limits of a quota.
+fn limits(detail: &Value) -> String {
+    let names = Quota::default().limits().map(|(name, _)| name);
+    let said =
+        names.iter().filter_map(|name| Some(format!("{name} {}", detail.get(name)?.as_u64()?)));
+    let said: Vec<String> = said.collect();
+    if said.is_empty() { "nothing is limited".to_owned() } else { said.join(", ") }
+}
+
 fn table(entries: &[LogEntry], now: Timestamp) -> String {
     if entries.is_empty() {
         return "nothing was done by hand\n".to_owned();
     }
     let header = ["at", "ago", "by", "from", "action", "to"];
     let row = |entry: &LogEntry| {
-        let to = match entry.runs.as_slice() {
-            [run] => format!("run {run}"),
-            [] => entry.tenant.as_ref().map_or_else(
-                || "no run".to_owned(),
-                |tenant| format!("tenant {}", shown(tenant.as_str())),
-            ),
-            runs => count(runs.len(), "run"),
-        };
         vec![
             entry.at.to_string(),
             ago(Some(entry.at), now),
             shown(entry.by.name.as_str()),
             entry.by.origin.as_deref().map_or_else(|| "-".to_owned(), shown),
             entry.action.to_string(),
-            to,
+            done_to(entry),
         ]
     };
     listing(&header, &[], entries.iter().map(row))
@@ -112,7 +166,7 @@ fn table(entries: &[LogEntry], now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass::ActionId;
+    use windlass::{ActionId, Payload};
 
     #[test]
     fn an_entry_says_who_did_what_to_what() {
@@ -135,5 +189,52 @@ mod tests {
         }
         assert_eq!(table(&[], at), "nothing was done by hand\n");
         assert_eq!(json(&entry)["action"], "redrive");
+        let runs = vec![run, run];
+        assert_eq!(done_to(&LogEntry { runs, ..entry.clone() }), "2 runs");
+    }
+
+    #[test]
+    fn an_entry_says_what_else_it_was_done_to() {
+        let tenant = Tenant::new("acme").expect("it is a name");
+        let entry = |action, tenant, detail: Value| LogEntry {
+            number: 1,
+            id: ActionId::from_random(1),
+            at: Timestamp::from_micros(0),
+            by: Operator::new("anna@ops").expect("it is a name").into(),
+            action,
+            tenant,
+            runs: Vec::new(),
+            detail: (!detail.is_null()).then(|| Payload::encode(&detail).expect("it fits")),
+        };
+        let acme = || Some(tenant.clone());
+        let token = json!({ "token": "aaaabbbbccccdddd", "name": "ci\u{1b}", "roles": "worker" });
+        let quota = json!({ "tenant": null, "starts_per_second": 7, "backlog_max": null });
+        let put = json!({ "schedule": "daily", "workflow": "mail", "version": 2, "cadence": "1h" });
+        for (entry, wanted) in [
+            (
+                entry(Action::CreateToken, acme(), token),
+                r"token aaaabbbbccccdddd (ci\u{1b}), worker, tenant acme",
+            ),
+            (entry(Action::SetQuota, None, quota), "starts_per_second 7, all other tenants"),
+            (entry(Action::SetQuota, acme(), json!({})), "nothing is limited, tenant acme"),
+            (entry(Action::ClearQuota, acme(), Value::Null), "tenant acme"),
+            (
+                entry(Action::PutSchedule, acme(), put),
+                "schedule daily, workflow mail version 2, 1h, tenant acme",
+            ),
+            (
+                entry(Action::RegisterWorkflow, None, json!({ "workflow": "mail", "version": 2 })),
+                "workflow mail version 2",
+            ),
+            (entry(Action::SetWeight, acme(), json!({ "weight": 3 })), "weight 3, tenant acme"),
+            (entry(Action::ForgetDuty, None, json!({ "duty": "sweep" })), "duty sweep"),
+            (
+                entry(Action::SetRetention, None, json!({ "workflow": null, "state": "failed" })),
+                "all workflows, failed",
+            ),
+            (entry(Action::Redrive, None, Value::Null), "-"),
+        ] {
+            assert_eq!(done_to(&entry), wanted);
+        }
     }
 }

@@ -120,6 +120,8 @@ impl Command {
             Command::Bench(_) => global.refuse_target("bench", true),
             #[cfg(unix)]
             Command::DemoWorker(_) | Command::BenchWorker(_) => Ok(()),
+            #[cfg(unix)]
+            Command::Connected(commands::Command::Serve(_)) => global.refuse_unused("serve"),
             Command::Connected(_) | Command::Keys(_) | Command::Completions { .. } => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! Who does something by hand.
 
 use windlass::store::Action;
-use windlass::{RunId, Windlass};
+use windlass::{RunId, Tenant, Windlass};
 
 /// What commands that change something by hand are told of who does it.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,10 +22,36 @@ impl OperatorArguments {
         &self,
         windlass: &Windlass,
         action: Action,
-        run: Option<RunId>,
+        about: impl Into<About>,
         detail: Option<&serde_json::Value>,
     ) -> Result<(), windlass::Error> {
-        windlass.note_action(&self.by, action, run, detail).await
+        let About { tenant, run } = about.into();
+        windlass.note_action_for(tenant, &self.by, action, run, detail).await
+    }
+}
+
+/// What something is done to.
+pub(crate) struct About {
+    /// Whose it is; none for what all tenants share.
+    tenant: Option<Tenant>,
+    run: Option<RunId>,
+}
+
+impl About {
+    /// What all tenants share.
+    pub(crate) fn all() -> Self {
+        About { tenant: None, run: None }
+    }
+
+    /// A tenant's run.
+    pub(crate) fn run(tenant: Tenant, run: RunId) -> Self {
+        About { tenant: Some(tenant), run: Some(run) }
+    }
+}
+
+impl From<Option<Tenant>> for About {
+    fn from(tenant: Option<Tenant>) -> Self {
+        About { tenant, run: None }
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use windlass::Tenant;
 use windlass::store::{Action, QUOTA_MAX, Quota};
 
+use crate::failure::usage;
 use crate::operator::OperatorArguments;
 use crate::session::Session;
 use crate::text::{listing, shown};
@@ -24,6 +25,7 @@ enum Command {
     List,
 
     /// Set the quota of a tenant, in the place of the one it has: what is not said is not limited.
+    /// At least one limit is said, or --unlimited.
     Set(Set),
 
     /// Delete a quota.
@@ -77,6 +79,10 @@ struct Set {
     #[arg(long, value_name = "N", value_parser = within())]
     tasks: Option<u32>,
 
+    /// Limit nothing: a tenant with this quota is not held to that of all others either.
+    #[arg(long)]
+    unlimited: bool,
+
     #[command(flatten)]
     operator: OperatorArguments,
 }
@@ -127,9 +133,20 @@ async fn set(arguments: Set, session: &Session) -> anyhow::Result<()> {
         schedules_max: arguments.schedules,
         tasks_max: arguments.tasks,
     };
+    let has_limit = quota.limits().iter().any(|(_, limit)| limit.is_some());
+    match (has_limit, arguments.unlimited) {
+        (true, false) | (false, true) => {}
+        (false, false) => {
+            return Err(usage(
+                "no limit is said: give at least one, or --unlimited; windlass quotas clear takes \
+                 a quota away",
+            ));
+        }
+        (true, true) => return Err(usage("--unlimited is said, and a limit as well")),
+    }
     let (windlass, _) = session.connect().await?;
     let detail = json(&quota);
-    operator.note(&windlass, Action::SetQuota, None, Some(&detail)).await?;
+    operator.note(&windlass, Action::SetQuota, quota.tenant.clone(), Some(&detail)).await?;
     let text = format!("{} has this quota now\n{}", named(quota.tenant.as_ref()), row(&quota));
     windlass.set_quota(quota).await?;
     session.tell(|| detail.clone(), || text.clone())
@@ -140,7 +157,7 @@ async fn clear(arguments: Clear, session: &Session) -> anyhow::Result<()> {
     let tenant = whose.tenant()?;
     let (windlass, _) = session.connect().await?;
     let detail = json!({ "tenant": tenant });
-    operator.note(&windlass, Action::ClearQuota, None, Some(&detail)).await?;
+    operator.note(&windlass, Action::ClearQuota, tenant.clone(), Some(&detail)).await?;
     let named = named(tenant.as_ref());
     if !windlass.clear_quota(tenant).await? {
         bail!("{named} has no quota");

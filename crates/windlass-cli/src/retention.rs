@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass::store::{Action, RetentionRule};
 use windlass::{RunState, WorkflowName};
 
-use crate::operator::OperatorArguments;
+use crate::operator::{About, OperatorArguments};
 use crate::session::Session;
 use crate::text::{age, listing, parse_time, shown};
 
@@ -114,7 +114,7 @@ async fn set(arguments: Set, session: &Session) -> anyhow::Result<()> {
     };
     let (windlass, _) = session.connect().await?;
     let detail = json(&rule);
-    operator.note(&windlass, Action::SetRetention, None, Some(&detail)).await?;
+    operator.note(&windlass, Action::SetRetention, About::all(), Some(&detail)).await?;
     windlass.set_retention(rule.clone()).await?;
     let whose = whose(rule.workflow.as_ref());
     let text = || format!("{state} runs of {whose} go {} after their end\n", age(keep));
@@ -126,7 +126,7 @@ async fn clear(arguments: Clear, session: &Session) -> anyhow::Result<()> {
     let workflow = workflow.map(WorkflowName::new).transpose()?;
     let (windlass, _) = session.connect().await?;
     let detail = json!({ "workflow": workflow, "state": state.word() });
-    operator.note(&windlass, Action::ClearRetention, None, Some(&detail)).await?;
+    operator.note(&windlass, Action::ClearRetention, About::all(), Some(&detail)).await?;
     let whose = whose(workflow.as_ref());
     if !windlass.clear_retention(workflow, state).await? {
         bail!("there is no rule for {state} runs of {whose}");

@@ -243,6 +243,11 @@ impl Which {
         windlass.scheduled(&self.tenant, &self.name)
     }
 
+    /// Whose it is.
+    fn owner(&self) -> anyhow::Result<Option<Tenant>> {
+        Ok(Some(Tenant::new(&self.tenant)?))
+    }
+
     fn detail(&self) -> serde_json::Value {
         json!({ "tenant": self.tenant, "schedule": self.name })
     }
@@ -306,9 +311,12 @@ async fn put(put: Put, session: &Session) -> anyhow::Result<()> {
             shown(owner.as_str())
         );
     }
+    let tenant = Some(schedule.key.tenant.clone());
     let mut detail = put.which.detail();
+    detail["workflow"] = schedule.workflow.as_str().into();
+    detail["version"] = schedule.version.get().into();
     detail["cadence"] = schedule.timing.cadence.to_string().into();
-    put.operator.note(&windlass, Action::PutSchedule, None, Some(&detail)).await?;
+    put.operator.note(&windlass, Action::PutSchedule, tenant, Some(&detail)).await?;
     let record = store.put_schedule(schedule).await.map_err(windlass::Error::from)?;
     let next = record.next_at.map_or("never".to_owned(), |at| format!("next at {at}"));
     let text = || format!("schedule {} fires {next}\n", shown(&put.which.name));
@@ -317,24 +325,24 @@ async fn put(put: Put, session: &Session) -> anyhow::Result<()> {
 
 async fn pause(named: Named, session: &Session) -> anyhow::Result<()> {
     let (windlass, _) = session.connect().await?;
-    let detail = named.which.detail();
-    named.operator.note(&windlass, Action::PauseSchedule, None, Some(&detail)).await?;
+    let (tenant, detail) = (named.which.owner()?, named.which.detail());
+    named.operator.note(&windlass, Action::PauseSchedule, tenant, Some(&detail)).await?;
     named.which.of(&windlass)?.pause().await?;
     named.which.tell(session, "is paused")
 }
 
 async fn resume(named: Named, session: &Session) -> anyhow::Result<()> {
     let (windlass, _) = session.connect().await?;
-    let detail = named.which.detail();
-    named.operator.note(&windlass, Action::ResumeSchedule, None, Some(&detail)).await?;
+    let (tenant, detail) = (named.which.owner()?, named.which.detail());
+    named.operator.note(&windlass, Action::ResumeSchedule, tenant, Some(&detail)).await?;
     named.which.of(&windlass)?.resume().await?;
     named.which.tell(session, "goes on")
 }
 
 async fn trigger(named: Named, session: &Session) -> anyhow::Result<()> {
     let (windlass, _) = session.connect().await?;
-    let detail = named.which.detail();
-    named.operator.note(&windlass, Action::TriggerSchedule, None, Some(&detail)).await?;
+    let (tenant, detail) = (named.which.owner()?, named.which.detail());
+    named.operator.note(&windlass, Action::TriggerSchedule, tenant, Some(&detail)).await?;
     let run = named.which.of(&windlass)?.trigger().await?;
     let run = run.id();
     session.tell(|| json!({ "run": run.to_string() }), || format!("{run}\n"))
@@ -343,10 +351,10 @@ async fn trigger(named: Named, session: &Session) -> anyhow::Result<()> {
 async fn backfill(arguments: Backfill, session: &Session) -> anyhow::Result<()> {
     let Backfill { which, from, until, operator } = arguments;
     let (windlass, _) = session.connect().await?;
-    let mut detail = which.detail();
+    let (tenant, mut detail) = (which.owner()?, which.detail());
     detail["from"] = from.to_string().into();
     detail["until"] = until.to_string().into();
-    operator.note(&windlass, Action::BackfillSchedule, None, Some(&detail)).await?;
+    operator.note(&windlass, Action::BackfillSchedule, tenant, Some(&detail)).await?;
     let done = which.of(&windlass)?.backfill(from, until).await?;
     let document = || json!({ "started": done.started, "existing": done.existing });
     let (started, existing) = (count(done.started, "run"), count(done.existing, "nominal time"));
@@ -360,8 +368,8 @@ async fn delete(named: Named, session: &Session) -> anyhow::Result<()> {
     if matches!(schedule.get().await, Ok(None)) {
         bail!("schedule {} does not exist", shown(&named.which.name));
     }
-    let detail = named.which.detail();
-    named.operator.note(&windlass, Action::DeleteSchedule, None, Some(&detail)).await?;
+    let (tenant, detail) = (named.which.owner()?, named.which.detail());
+    named.operator.note(&windlass, Action::DeleteSchedule, tenant, Some(&detail)).await?;
     schedule.delete().await?;
     named.which.tell(session, "is gone")
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use windlass::pem::{PemFile, Privacy};
 use windlass::store::NewToken;
 use windlass::telemetry::{LOG_VARIABLE, Telemetry, TelemetryGuard};
 use windlass::{Operator, Role, Roles, Token, Windlass};
@@ -35,8 +35,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     insecure_dev: bool,
 
-    /// A file with the first admin token. Without it, a server that finds no tokens makes one and
-    /// shows it on standard error, once.
+    /// A file with the first admin token, which only its owner and their group may open. Without it,
+    /// a server that finds no tokens makes one and shows it on standard error, once.
     #[arg(long, value_name = "FILE", conflicts_with = "insecure_dev")]
     admin_token_file: Option<PathBuf>,
 
@@ -108,11 +108,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
 async fn make_first_token(windlass: &Windlass, file: Option<&Path>) -> anyhow::Result<()> {
     let roles = Roles::from(Role::Admin);
     let token = match file {
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("{} cannot be read", path.display()))?;
-            Token::parse(text.trim()).with_context(|| format!("{} has no token", path.display()))?
-        }
+        Some(path) => admin_token(path)?,
         None => mint(roles)?,
     };
     let name = Operator::new("first admin")?;
@@ -140,6 +136,20 @@ async fn make_first_token(windlass: &Windlass, file: Option<&Path>) -> anyhow::R
     Ok(())
 }
 
+/// The token in a file, which may do everything: it must say so itself, and be read by nobody else.
+fn admin_token(path: &Path) -> anyhow::Result<Token> {
+    let file = PemFile::read_private(path, Privacy::Group)?;
+    let token = Token::parse(file.text()?.expose());
+    let token = token.map_err(|why| file.refuse(format!("it has no token: {why}")))?;
+    match token.kind() {
+        Role::Admin => Ok(token),
+        kind @ (Role::Viewer | Role::Worker | Role::Operator) => {
+            let why = format!("its token is one of a {kind}, and one of an admin is needed");
+            Err(file.refuse(why).into())
+        }
+    }
+}
+
 /// Listens at all of these addresses, or at [`ADDRESS`] if there are none.
 pub(crate) async fn bind(server: &Server, addresses: &[String]) -> Result<Listener, ServeError> {
     let mut addresses = addresses.iter().map(String::as_str);
@@ -158,4 +168,35 @@ pub(crate) fn log_as(service: &str) -> anyhow::Result<TelemetryGuard> {
         None => telemetry.log_levels("warn")?,
     };
     Ok(telemetry.install()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_first_token_is_one_of_an_admin_in_a_file_that_others_may_not_open() {
+        let path = std::env::temp_dir().join(format!("windlass-admin-{}", std::process::id()));
+        let read = |text: &str, mode: u32| {
+            std::fs::write(&path, text).expect("it can be written");
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, mode).expect("it is ours");
+            admin_token(&path).map_err(|error| error.to_string())
+        };
+        let text = |role| mint(Roles::from(role)).expect("there are random bytes").text();
+        let admin = text(Role::Admin);
+        let token = read(&format!("{}\n", admin.expose()), 0o640).expect("it is one");
+        assert_eq!(token.text().expose(), admin.expose());
+        let error = read(admin.expose(), 0o644).expect_err("everyone may read it");
+        assert!(error.contains("(mode 0644): change that to 0640"), "{error}");
+        for role in [Role::Viewer, Role::Worker, Role::Operator] {
+            let error = read(text(role).expose(), 0o600).expect_err("it may do less");
+            assert!(error.contains(&format!("one of a {role}, and one of an admin")), "{error}");
+        }
+        let error = read("wl_admin_none", 0o600).expect_err("it is none");
+        assert!(error.contains("it has no token: it is not of the form"), "{error}");
+        std::fs::remove_file(&path).expect("it is there");
+    }
 }

@@ -82,7 +82,7 @@ impl GlobalArguments {
             GlobalArguments { profile: Some(_), .. } => "--profile",
             GlobalArguments { database_url: Some(_), .. } if !has_own => "--database-url",
             GlobalArguments { pooled: true, .. } => "--pooled",
-            GlobalArguments { credentials, .. } => match credentials.first_flag() {
+            _ => match self.unused_at_database() {
                 Some(flag) => flag,
                 None => return Ok(()),
             },
@@ -92,6 +92,22 @@ impl GlobalArguments {
             false => "makes a database of its own",
         };
         Err(usage(format!("windlass {command} {what}: {flag} is not for it")))
+    }
+
+    /// The same of a command that is about the database itself, and opens nothing that is sealed.
+    pub(crate) fn refuse_unused(&self, command: &str) -> anyhow::Result<()> {
+        let Some(flag) = self.unused_at_database() else { return Ok(()) };
+        let what = match flag {
+            "--payload-keys" => "leaves sealed what is sealed",
+            _ => "talks to the database itself",
+        };
+        Err(usage(format!("windlass {command} {what}: {flag} is not for it")))
+    }
+
+    /// A flag that says what a server is shown, or how payloads are opened, if one was given.
+    fn unused_at_database(&self) -> Option<&'static str> {
+        let keys = self.payload_keys.as_ref().map(|_| "--payload-keys");
+        self.credentials.first_flag().or(keys)
     }
 }
 
@@ -244,7 +260,8 @@ impl Settings {
                 "pooled" => Source::Flag("pooled"),
                 "token_file" => Source::Flag("token-file"),
                 "ca_file" => Source::Flag("ca-file"),
-                "client_cert" | "client_key" => Source::Flag("client-cert"),
+                "client_cert" => Source::Flag("client-cert"),
+                "client_key" => Source::Flag("client-key"),
                 "allow_plaintext_token" => Source::Flag("allow-plaintext-token"),
                 "payload_keys" => Source::Flag("payload-keys"),
                 _ => Source::Flag("database-url"),
@@ -267,7 +284,7 @@ impl Settings {
                 settings.target = layer.target()?;
             }
             if layer.name.is_near() || settings.is_named_by_file() {
-                settings.credentials.add(&layer.said, &layer.name, &layer.source)?;
+                settings.credentials.add(&layer.said, &layer.source)?;
             }
             if settings.pooled.1 == Source::Nowhere
                 && let Some(pooled) = layer.pooled

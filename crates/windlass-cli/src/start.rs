@@ -9,7 +9,8 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use windlass::store::{RunRecord, WorkflowCursor, WorkflowFilter, WorkflowRecord};
 use windlass::{
-    ErrorKind, Payload, RunHandle, RunId, RunState, TaskState, Version, Windlass, WorkflowName,
+    ErrorKind, Payload, RunHandle, RunId, RunState, TaskState, Tenant, Version, Windlass,
+    WorkflowName,
 };
 
 use crate::failure::usage;
@@ -87,6 +88,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
         if arguments.wait { session.connect_to_wait().await? } else { session.connect().await? };
     let workflow = find(&windlass, &arguments).await?;
     let mut start = windlass.start_known(&workflow, input).priority(arguments.priority);
+    let has_tenant = arguments.tenant.is_some();
     if let Some(tenant) = arguments.tenant {
         start = start.tenant(tenant);
     }
@@ -102,7 +104,7 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     for (key, value) in arguments.metadata {
         start = start.metadata(key, value);
     }
-    let run = start.await?;
+    let run = start.await.map_err(|error| whose(error, has_tenant))?;
     let id = run.id();
     let mut document = json!({
         "run": id.to_string(),
@@ -134,6 +136,18 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
         RunState::Cancelled => ExitCode::from(RUN_CANCELLED),
         RunState::Running => ExitCode::from(RUN_NOT_ENDED),
     })
+}
+
+/// Why it was not started. Whoever acts for one tenant must say which: what is said of nobody is for
+/// the default one.
+fn whose(error: windlass::Error, has_tenant: bool) -> anyhow::Error {
+    let tenant = Tenant::default();
+    let is_default = error.to_string().contains(&format!("tenant {tenant:?}"));
+    if has_tenant || error.kind() != ErrorKind::Forbidden || !is_default {
+        return error.into();
+    }
+    let text = format!("without --tenant <NAME> it is for tenant {tenant:?}; say yours");
+    anyhow::Error::from(error).context(text)
 }
 
 /// The run at its end, or when the time is over.

@@ -4,7 +4,7 @@ use serde_json::json;
 use windlass::RunId;
 use windlass::store::Action;
 
-use crate::operator::OperatorArguments;
+use crate::operator::{About, OperatorArguments};
 use crate::session::Session;
 
 /// What `windlass cancel` can be told.
@@ -26,9 +26,10 @@ pub(crate) async fn cancel(arguments: Cancel, session: &Session) -> anyhow::Resu
     let Cancel { run, reason, operator } = arguments;
     let (windlass, store) = session.connect().await?;
     // What does not exist is not written down as done.
-    windlass.run(run).get().await?;
+    let tenant = windlass.run(run).get().await?.tenant;
     let detail = reason.as_ref().map(|reason| json!({ "reason": reason }));
-    operator.note(&windlass, Action::CancelRun, Some(run), detail.as_ref()).await?;
+    let about = About::run(tenant, run);
+    operator.note(&windlass, Action::CancelRun, about, detail.as_ref()).await?;
     store.cancel_run(run, reason).await.map_err(windlass::Error::from)?;
     let document = || json!({ "run": run.to_string(), "state": "cancelled" });
     session.tell(document, || format!("run {run} is cancelled\n"))
@@ -48,9 +49,9 @@ pub(crate) struct Retry {
 pub(crate) async fn retry(arguments: Retry, session: &Session) -> anyhow::Result<()> {
     let Retry { run, operator } = arguments;
     let (windlass, store) = session.connect().await?;
-    let round = windlass.run(run).get().await?.round;
-    operator.note(&windlass, Action::RetryRun, Some(run), None).await?;
-    let round = store.retry_run(run, round).await.map_err(windlass::Error::from)?;
+    let record = windlass.run(run).get().await?;
+    operator.note(&windlass, Action::RetryRun, About::run(record.tenant, run), None).await?;
+    let round = store.retry_run(run, record.round).await.map_err(windlass::Error::from)?;
     let document = || json!({ "run": run.to_string(), "round": round });
     session.tell(document, || format!("run {run} is in round {round}\n"))
 }

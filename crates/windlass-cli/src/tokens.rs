@@ -15,6 +15,11 @@ use crate::operator::OperatorArguments;
 use crate::session::Session;
 use crate::text::{ago, listing, parse_time, shown};
 
+/// The shortest and the longest time that a token is made for. One that is to hold longer than a
+/// hundred years has no end.
+const EXPIRY_MIN: Duration = Duration::from_secs(1);
+const EXPIRY_MAX: Duration = Duration::from_secs(36_500 * 86_400);
+
 /// What `windlass tokens` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -48,8 +53,8 @@ struct Create {
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
 
-    /// After which time it holds no more, such as 90d; never if nothing is said.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    /// After which time it holds no more, such as 90d: 1s to 36500d; never if nothing is said.
+    #[arg(long, value_name = "TIME", value_parser = parse_expiry)]
     expires_in: Option<Duration>,
 
     /// Write the token to this file, which must not be there, instead of showing it.
@@ -81,6 +86,15 @@ struct Revoke {
     operator: OperatorArguments,
 }
 
+/// A time for which a token may hold.
+fn parse_expiry(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    match (EXPIRY_MIN..=EXPIRY_MAX).contains(&time) {
+        true => Ok(time),
+        false => Err("not within 1s and 36500d".to_owned()),
+    }
+}
+
 /// Does what the command says.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     match arguments.command {
@@ -104,8 +118,8 @@ async fn create(arguments: Create, session: &Session) -> anyhow::Result<()> {
         // Before anyone knows it: a token that nobody has is no use.
         write_secret(path, &token)?;
     }
-    let detail = json!({ "token": token.id().as_str(), "name": &name, "roles": roles.to_string() });
-    arguments.operator.note(&windlass, Action::CreateToken, None, Some(&detail)).await?;
+    let detail = detail(token.id(), &name, roles);
+    arguments.operator.note(&windlass, Action::CreateToken, tenant.clone(), Some(&detail)).await?;
     let new = NewToken { id: token.id(), tag: tag_of(&token), name, roles, tenant, expires_at };
     let made = store.create_token(new).await.map_err(windlass::Error::from);
     if let (Err(_), Some(path)) = (&made, &arguments.out) {
@@ -166,13 +180,25 @@ async fn list(arguments: List, session: &Session) -> anyhow::Result<()> {
 
 async fn revoke(arguments: Revoke, session: &Session) -> anyhow::Result<()> {
     let (windlass, store) = session.connect().await?;
-    let detail = json!({ "token": arguments.id.as_str() });
-    arguments.operator.note(&windlass, Action::RevokeToken, None, Some(&detail)).await?;
+    // At the database: a server looks itself. What does not exist is not written down as done.
+    if !store.keeps_log() {
+        let found = store.find_tokens(vec![arguments.id]).await.map_err(windlass::Error::from)?;
+        if let Some(token) = found.into_iter().next() {
+            let TokenRecord { id, name, roles, tenant, .. } = token.record;
+            let detail = detail(id, &name, roles);
+            arguments.operator.note(&windlass, Action::RevokeToken, tenant, Some(&detail)).await?;
+        }
+    }
     let token = store.revoke_token(arguments.id).await.map_err(windlass::Error::from)?;
     session.tell(
         || json(&token),
         || format!("token {} ({}) holds no more\n", token.id, shown(token.name.as_str())),
     )
+}
+
+/// What the log says of a token.
+fn detail(id: TokenId, name: &Operator, roles: Roles) -> Value {
+    json!({ "token": id.as_str(), "name": name, "roles": roles.to_string() })
 }
 
 fn json(token: &TokenRecord) -> Value {
@@ -214,4 +240,24 @@ fn table(tokens: &[TokenRecord], now: Timestamp) -> String {
         ]
     };
     listing(&header, &[], tokens.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_holds_for_a_time_that_people_live() {
+        for (text, is_right) in [
+            ("0s", false),
+            ("999ms", false),
+            ("1s", true),
+            ("36500d", true),
+            ("36501d", false),
+            ("99999999999d", false),
+            ("soon", false),
+        ] {
+            assert_eq!(parse_expiry(text).is_ok(), is_right, "{text}");
+        }
+    }
 }

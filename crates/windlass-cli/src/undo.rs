@@ -4,7 +4,7 @@ use serde_json::json;
 use windlass::RunId;
 use windlass::store::Action;
 
-use crate::operator::OperatorArguments;
+use crate::operator::{About, OperatorArguments};
 use crate::session::Session;
 
 /// What `windlass undo` can be told.
@@ -21,7 +21,8 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     let Arguments { run, operator } = arguments;
     let (windlass, _) = session.connect().await?;
-    operator.note(&windlass, Action::UndoRun, Some(run), None).await?;
+    let tenant = windlass.run(run).get().await?.tenant;
+    operator.note(&windlass, Action::UndoRun, About::run(tenant, run), None).await?;
     let by = windlass.run(run).undo().await?;
     let by = by.id();
     session.tell(

@@ -61,7 +61,7 @@ fn report(why: &Why) -> String {
 
 fn reason_lines(reason: &Reason, why: &Why) -> Vec<String> {
     let mut lines = vec![format!("  {}", shown(&reason.text(why.at)))];
-    lines.extend(reason.remedy().map(|remedy| format!("  → {}", shown(&remedy))));
+    lines.extend(reason.remedy(why.run).map(|remedy| format!("  → {}", shown(&remedy))));
     lines
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use windlass_core::Secret;
 
 /// The most bytes of a file of certificates or of a key.
 pub const PEM_BYTES_MAX: u64 = 1 << 20;
@@ -129,6 +130,16 @@ impl PemFile {
             }
             self.refuse(error.to_string())
         })
+    }
+
+    /// All of it, without the space around it: what a file holds that is no PEM, such as a token.
+    ///
+    /// # Errors
+    ///
+    /// If it is not UTF-8.
+    pub fn text(&self) -> Result<Secret, PemError> {
+        let text = std::str::from_utf8(&self.bytes).map_err(|_| self.refuse("it is not UTF-8"))?;
+        Ok(Secret::from(text.trim()))
     }
 
     fn lacks(&self, what: &str) -> PemError {

@@ -9,10 +9,10 @@ use clap::ValueEnum;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinSet;
-use windlass::remote::RemoteOptions;
+use windlass::remote::{RemoteOptions, TOKEN_VARIABLE};
 use windlass::store::postgres::PostgresOptions;
 use windlass::telemetry::LOG_VARIABLE;
-use windlass::{Ctx, TaskError, Windlass, Workflow};
+use windlass::{Ctx, Secret, TaskError, Windlass, Workflow};
 
 use super::ground::Ground;
 use super::work::{Counter, chain, start};
@@ -148,6 +148,24 @@ fn say(word: &str) -> std::io::Result<()> {
     out.flush()
 }
 
+/// How worker processes reach what they work for.
+pub(crate) struct Way {
+    url: String,
+    token: Option<Secret>,
+}
+
+impl Way {
+    /// By a connection to a database.
+    pub(crate) fn database(url: &str) -> Self {
+        Way { url: url.to_owned(), token: None }
+    }
+
+    /// Through a server, which is shown a token.
+    pub(crate) fn server(url: &str, token: Secret) -> Self {
+        Way { url: url.to_owned(), token: Some(token) }
+    }
+}
+
 /// How many work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Force {
@@ -171,7 +189,7 @@ struct Member {
 impl Crew {
     /// Starts processes on a database or a server, and waits until they are connected.
     pub(crate) async fn hire(
-        url: &str,
+        way: &Way,
         force: Force,
         task: Task,
         lease: Option<Duration>,
@@ -180,7 +198,10 @@ impl Crew {
         let mut crew = Crew(Vec::new());
         for _ in 0..force.processes {
             let mut command = Command::new(&program);
-            command.env(URL, url);
+            command.env(URL, &way.url);
+            if let Some(token) = &way.token {
+                command.env(TOKEN_VARIABLE, token.expose());
+            }
             command.args(["bench-worker", "--workers", &force.workers.to_string()]);
             command.args(["--slots", &force.slots.to_string()]);
             let task = task.to_possible_value().context("every task has a name")?;
@@ -269,7 +290,7 @@ impl Member {
 /// Lets processes on a database or a server drain a backlog together, and answers how long it takes.
 pub(crate) async fn drain_by(
     ground: &Ground,
-    url: &str,
+    way: &Way,
     force: Force,
     tasks: u32,
 ) -> anyhow::Result<Duration> {
@@ -277,7 +298,7 @@ pub(crate) async fn drain_by(
     let windlass = ground.engine().await?;
     start(&windlass, &workflow, tasks as usize, 1).await?;
     ground.settle().await?;
-    let mut crew = Crew::hire(url, force, Task::Nothing, None).await?;
+    let mut crew = Crew::hire(way, force, Task::Nothing, None).await?;
     let began = Instant::now();
     crew.go().await?;
     // The narrow tables are empty when everything has ended.

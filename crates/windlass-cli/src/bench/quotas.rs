@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use windlass::store::Quota;
-use windlass::{ErrorKind, Tenant, Windlass, Workflow};
+use windlass::{ErrorKind, Tenant, Workflow};
 
 use super::ground::Ground;
 use super::report::Report;
@@ -92,7 +92,7 @@ async fn round(
     let mut others = JoinSet::new();
     for number in 0..OTHERS {
         // Each with a connection of its own, as processes have.
-        let windlass = Windlass::connect_server(&server.url)?;
+        let windlass = server.engine()?;
         let (workflow, arguments) = (workflow.clone(), arguments.clone());
         let tenant = format!("tenant-{number}");
         others.spawn(async move {
@@ -108,7 +108,7 @@ async fn round(
         });
     }
     let flooding = flood.map(|flood| {
-        let windlass = Windlass::connect_server(&server.url);
+        let windlass = server.engine();
         let (workflow, arguments) = (workflow.clone(), arguments.clone());
         let flood = Arc::clone(flood);
         tokio::spawn(async move {

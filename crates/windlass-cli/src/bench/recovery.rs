@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use windlass::worker::LEASE_MIN;
 use windlass::{Ctx, TaskError, Workflow};
 
-use super::crew::{Crew, Force, Task};
+use super::crew::{Crew, Force, Task, Way};
 use super::ground::Ground;
 use super::report::Report;
 
@@ -63,7 +63,8 @@ async fn kill(
         started?;
     }
     let force = Force { processes: 1, workers: 1, slots: arguments.tasks };
-    let mut crew = Crew::hire(ground.url(), force, Task::Endless, Some(lease)).await?;
+    let mut crew =
+        Crew::hire(&Way::database(ground.url()), force, Task::Endless, Some(lease)).await?;
     crew.go().await?;
     crew.begun(arguments.tasks as usize).await?;
     let slots = arguments.tasks as usize;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::crew::{Force, drain_by};
+use super::crew::{Force, Way, drain_by};
 use super::ground::Ground;
 use super::report::Report;
 use super::work::{Backlog, drain};
@@ -41,7 +41,7 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     let per_second = |tasks: u32, time: Duration| f64::from(tasks) / time.as_secs_f64();
     for processes in &arguments.processes {
         let force = Force { processes: *processes, workers: 1, slots: arguments.slots };
-        let time = drain_by(ground, ground.url(), force, arguments.tasks).await?;
+        let time = drain_by(ground, &Way::database(ground.url()), force, arguments.tasks).await?;
         report.add(
             format!("tasks_per_second_{processes}_processes"),
             format!("tasks, worker processes: {processes}"),

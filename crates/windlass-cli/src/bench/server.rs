@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use windlass::Windlass;
+use windlass::remote::RemoteOptions;
+use windlass::store::{NewToken, TokenStore as _};
+use windlass::{Operator, Role, Roles, Token, Windlass};
+use windlass_server::token::{mint, tag_of};
 
-use super::crew::{Force, drain_by};
+use super::crew::{Force, Way, drain_by};
 use super::ground::Ground;
 use super::meter::cpu_of;
 use super::report::Report;
@@ -54,19 +57,20 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     let few = Force { processes, workers: 1, slots };
     let workers = crowd.div_ceil(processes);
     let many = Force { processes, workers, slots: slots.div_ceil(workers) };
-    let drain = async |url: &str, force| drain_by(ground, url, force, arguments.tasks).await;
+    let drain = async |way: &Way, force| drain_by(ground, way, force, arguments.tasks).await;
+    let (near, far) = (Way::database(ground.url()), server.way());
     // Once before, so that both find the tables as used as each other.
-    drain(ground.url(), few).await?;
-    let direct = tasks / drain(ground.url(), few).await?.as_secs_f64();
-    let served = tasks / drain(&server.url, few).await?.as_secs_f64();
-    let crowded = tasks / drain(&server.url, many).await?.as_secs_f64();
+    drain(&near, few).await?;
+    let direct = tasks / drain(&near, few).await?.as_secs_f64();
+    let served = tasks / drain(&far, few).await?.as_secs_f64();
+    let crowded = tasks / drain(&far, many).await?.as_secs_f64();
     report.add("direct_tasks_per_second", "tasks, connected to the database", direct, "per second");
     report.add("tasks_per_second", "tasks, through a server", served, "per second");
     report.add("kept", "kept", served / direct, "");
     let label = format!("tasks, through a server with {} workers", processes * workers);
     report.add("crowd_tasks_per_second", label, crowded, "per second");
     let direct = latency(arguments, &ground.engine().await?).await?;
-    let served = latency(arguments, &Windlass::connect_server(&server.url)?).await?;
+    let served = latency(arguments, &server.engine()?).await?;
     report.add("direct_start_p50_ms", "start, connected to the database, p50", direct, "ms");
     report.add("start_p50_ms", "start, through a server, p50", served, "ms");
     let (share, megabytes) = idle(arguments, ground, &server).await?;
@@ -78,25 +82,42 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
     Ok(report)
 }
 
-/// A server as a process of its own.
+/// A server as a process of its own, which asks everyone for a token as one that is installed does.
 pub(super) struct Serving {
     pub(super) child: Child,
-    pub(super) url: String,
+    url: String,
+    /// May do everything.
+    token: Token,
 }
 
 impl Serving {
     /// One for the database of a benchmark.
     pub(super) async fn start(ground: &Ground) -> anyhow::Result<Serving> {
+        let roles = Roles::from(Role::Admin);
+        let token = mint(roles)?;
+        let (id, tag, name) = (token.id(), tag_of(&token), Operator::new("bench")?);
+        let new = NewToken { id, tag, name, roles, tenant: None, expires_at: None };
+        ground.store().await?.create_token(new).await.map_err(windlass::Error::from)?;
         let program = std::env::current_exe().context("this program cannot be found")?;
         let mut command = Command::new(program);
-        command.args(["serve", "--insecure-dev", "--listen", "127.0.0.1:0"]);
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
         command.env("DATABASE_URL", ground.url()).env_remove("WINDLASS_SERVER");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().context("the server cannot be started")?;
         let out = child.stdout.take().context("its output is a pipe")?;
         let line = BufReader::new(out).lines().next_line().await?.context("the server ended")?;
         let url = line.strip_prefix("WINDLASS_SERVER=").context("the server says where it is")?;
-        Ok(Serving { child, url: url.to_owned() })
+        Ok(Serving { child, url: url.to_owned(), token })
+    }
+
+    /// An engine on it, with a connection of its own.
+    pub(super) fn engine(&self) -> Result<Windlass, windlass::Error> {
+        Windlass::connect_server(RemoteOptions::new(&self.url).token(self.token.text()))
+    }
+
+    /// How worker processes reach it.
+    fn way(&self) -> Way {
+        Way::server(&self.url, self.token.text())
     }
 
     fn pid(&self) -> anyhow::Result<u32> {
@@ -128,7 +149,7 @@ async fn idle(
     let mut workers = Vec::new();
     for _ in 0..arguments.idle {
         // Each with a connection of its own, as processes have.
-        let windlass = Windlass::connect_server(&server.url)?;
+        let windlass = server.engine()?;
         workers.push(windlass.worker().register(&workflow).spawn()?);
     }
     // Until all have joined, and have looked for tasks more and more rarely.

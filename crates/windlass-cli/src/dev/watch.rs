@@ -5,6 +5,10 @@
 //! take long.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -34,7 +38,22 @@ const SETTLE_LOOKS_MAX: usize = 20;
 pub(super) struct Watch {
     root: PathBuf,
     ignored: Ignored,
+    /// Where this process and its program write to: that changes whenever they say something.
+    outputs: HashSet<FileId>,
     seen: Files,
+}
+
+/// What tells files apart, whatever they are called: a device, and a number on it.
+type FileId = (u64, u64);
+
+fn id_of(metadata: &Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
+}
+
+/// The file that something is written to, if it is one.
+fn file_behind(output: BorrowedFd<'_>) -> io::Result<Option<FileId>> {
+    let metadata = File::from(output.try_clone_to_owned()?).metadata()?;
+    Ok(metadata.is_file().then(|| id_of(&metadata)))
 }
 
 /// When files were last written, and how long they are.
@@ -44,7 +63,10 @@ impl Watch {
     /// From now on, the files below a directory, but for those below `besides`.
     pub(super) fn new(root: PathBuf, besides: PathBuf) -> Self {
         let ignored = Ignored::read(&root, besides);
-        let mut watch = Watch { root, ignored, seen: Files::new() };
+        let outputs = [file_behind(io::stdout().as_fd()), file_behind(io::stderr().as_fd())];
+        // What cannot be asked about is no file that changes.
+        let outputs = outputs.into_iter().filter_map(|it| it.ok().flatten()).collect();
+        let mut watch = Watch { root, ignored, outputs, seen: Files::new() };
         watch.seen = watch.look();
         watch
     }
@@ -81,8 +103,9 @@ impl Watch {
 
     /// Looks without keeping others waiting.
     async fn look_elsewhere(&self) -> Files {
-        let watch =
-            Watch { root: self.root.clone(), ignored: self.ignored.clone(), seen: Files::new() };
+        let Watch { root, ignored, outputs, seen: _ } = self;
+        let (root, ignored, outputs) = (root.clone(), ignored.clone(), outputs.clone());
+        let watch = Watch { root, ignored, outputs, seen: Files::new() };
         let look = tokio::task::spawn_blocking(move || watch.look());
         // Only a runtime that ends does not look.
         look.await.unwrap_or_default()
@@ -106,6 +129,9 @@ impl Watch {
                     }
                 } else if kind.is_file() {
                     let Ok(metadata) = entry.metadata() else { continue };
+                    if self.outputs.contains(&id_of(&metadata)) {
+                        continue;
+                    }
                     files.insert(path, (metadata.modified().ok(), metadata.len()));
                     if files.len() >= FILES_MAX {
                         return files;
@@ -212,6 +238,19 @@ mod tests {
             directory.write(name, "");
         }
         assert_eq!(directory.seen(), [".gitignore", "src/main.rs"]);
+    }
+
+    #[test]
+    fn what_the_program_says_into_a_file_is_no_change() {
+        let directory = Directory::new("outputs");
+        directory.write("out", "1");
+        directory.write("main.rs", "1");
+        let mut watch = Watch::new(directory.0.clone(), PathBuf::new());
+        let out = File::open(directory.0.join("out")).expect("it is there");
+        watch.outputs.extend(file_behind(out.as_fd()).expect("it is open"));
+        assert_eq!(watch.look().into_keys().collect::<Vec<_>>(), [directory.0.join("main.rs")]);
+        let (reader, _writer) = io::pipe().expect("there is room");
+        assert_eq!(file_behind(reader.as_fd()).expect("it is open"), None, "a pipe is no file");
     }
 
     #[test]

@@ -124,15 +124,19 @@ impl Said {
         })
     }
 
-    /// Refuses what is said twice or by half.
-    fn check(&self, place: &Source) -> anyhow::Result<()> {
+    /// Refuses what is said twice or by half. `source` is what each of its words is.
+    fn check(&self, source: impl Fn(&'static str) -> Source) -> anyhow::Result<()> {
+        let both = |one, other| match (source(one), source(other)) {
+            (place, same) if place == same => format!("{place}: {one} and {other}"),
+            (place, another) => format!("{place} and {another}"),
+        };
         if self.token.is_some() && self.token_file.is_some() {
-            let text = format!("{place}: there is a token and a token_file; leave one of them out");
-            return Err(usage(text));
+            let both = both("token", "token_file");
+            return Err(usage(format!("{both} are both set; leave one of them out")));
         }
         if self.client_cert.is_some() != self.client_key.is_some() {
-            let text = format!("{place}: client_cert and client_key are of use together only");
-            return Err(usage(text));
+            let both = both("client_cert", "client_key");
+            return Err(usage(format!("{both} are of use together only, and one is not set")));
         }
         Ok(())
     }
@@ -150,20 +154,20 @@ enum Token {
 pub(crate) struct Credentials {
     token: Option<(Token, Source)>,
     ca_file: Option<(PathBuf, Source)>,
-    client: Option<(PathBuf, PathBuf, Source)>,
+    client_cert: Option<(PathBuf, Source)>,
+    client_key: Option<(PathBuf, Source)>,
     allow_plaintext_token: Option<(bool, Source)>,
 }
 
 impl Credentials {
-    /// Adds what a place says, where none before it has said it. `place` is what it is called, and
-    /// `source` what each of its words is.
+    /// Adds what a place says, where none before it has said it. `source` is what each of its words
+    /// is.
     pub(super) fn add(
         &mut self,
         said: &Said,
-        place: &Source,
         source: impl Fn(&'static str) -> Source,
     ) -> anyhow::Result<()> {
-        said.check(place)?;
+        said.check(&source)?;
         if self.token.is_none() {
             let given = said.token.clone().map(|it| (Token::Given(it), source("token")));
             let file = || Some((Token::File(said.token_file.clone()?), source("token_file")));
@@ -172,10 +176,10 @@ impl Credentials {
         if self.ca_file.is_none() {
             self.ca_file = said.ca_file.clone().map(|it| (it, source("ca_file")));
         }
-        if self.client.is_none()
-            && let (Some(certificate), Some(key)) = (&said.client_cert, &said.client_key)
-        {
-            self.client = Some((certificate.clone(), key.clone(), source("client_cert")));
+        // A certificate is of use with its own key only.
+        if self.client_cert.is_none() {
+            self.client_cert = said.client_cert.clone().map(|it| (it, source("client_cert")));
+            self.client_key = said.client_key.clone().map(|it| (it, source("client_key")));
         }
         if self.allow_plaintext_token.is_none() {
             let allows = said.allow_plaintext_token;
@@ -195,7 +199,7 @@ impl Credentials {
         if let Some((path, _)) = &self.ca_file {
             options = options.ca_file(path);
         }
-        if let Some((certificate, key, _)) = &self.client {
+        if let (Some((certificate, _)), Some((key, _))) = (&self.client_cert, &self.client_key) {
             options = options.client_certificate(certificate, key);
         }
         let allows = self.allow_plaintext_token.as_ref().is_some_and(|(allows, _)| *allows);
@@ -204,26 +208,28 @@ impl Credentials {
 
     /// The settings with where they come from, and without the token.
     pub(super) fn rows(&self) -> Vec<(&'static str, Option<String>, Source)> {
-        let row = |name, found: Option<(String, &Source)>| match found {
-            Some((value, from)) => (name, Some(value), from.clone()),
+        let row = |name, found: Option<(String, Source)>| match found {
+            Some((value, from)) => (name, Some(value), from),
             None => (name, None, Source::Nowhere),
         };
         let path = |path: &PathBuf| path.display().to_string();
         let (mut token, mut token_file) = (None, None);
         match &self.token {
-            Some((Token::Given(secret), from)) => token = Some((secret.to_string(), from)),
-            Some((Token::File(file), from)) => token_file = Some((path(file), from)),
+            Some((Token::Given(secret), from)) => token = Some((secret.to_string(), from.clone())),
+            Some((Token::File(file), from)) => token_file = Some((path(file), from.clone())),
             None => {}
         }
-        let client = self.client.as_ref();
+        let file = |it: &Option<(PathBuf, Source)>| {
+            it.as_ref().map(|(file, from)| (path(file), from.clone()))
+        };
         let allows = self.allow_plaintext_token.as_ref();
         vec![
             row("token", token),
             row("token_file", token_file),
-            row("ca_file", self.ca_file.as_ref().map(|(file, from)| (path(file), from))),
-            row("client_cert", client.map(|(file, _, from)| (path(file), from))),
-            row("client_key", client.map(|(_, file, from)| (path(file), from))),
-            row("allow_plaintext_token", allows.map(|(it, from)| (it.to_string(), from))),
+            row("ca_file", file(&self.ca_file)),
+            row("client_cert", file(&self.client_cert)),
+            row("client_key", file(&self.client_key)),
+            row("allow_plaintext_token", allows.map(|(it, from)| (it.to_string(), from.clone()))),
         ]
     }
 }

@@ -189,10 +189,22 @@ fn a_token_of_the_file_goes_to_no_server_that_the_file_does_not_name() {
 #[test]
 fn what_a_server_is_shown_is_said_once_and_whole() {
     for (variables, text, wrong) in [
-        (&[("WINDLASS_TOKEN", "SECRET"), ("WINDLASS_TOKEN_FILE", "/t")][..], "", "a token and a"),
-        (&[("WINDLASS_CLIENT_KEY_FILE", "/k")], "", "together only"),
+        (
+            &[("WINDLASS_TOKEN", "SECRET"), ("WINDLASS_TOKEN_FILE", "/t")][..],
+            "",
+            "environment WINDLASS_TOKEN and environment WINDLASS_TOKEN_FILE are both set",
+        ),
+        (
+            &[("WINDLASS_CLIENT_KEY_FILE", "/k")],
+            "",
+            "environment WINDLASS_CLIENT_CERT_FILE and environment WINDLASS_CLIENT_KEY_FILE are of",
+        ),
         (&[("WINDLASS_ALLOW_PLAINTEXT_TOKEN", "1")], "", "not true or false"),
-        (&[], "token = 'SECRET'\ntoken_file = '/t'", "config file: there is a token and a"),
+        (
+            &[],
+            "token = 'SECRET'\ntoken_file = '/t'",
+            "config file: token and token_file are both set",
+        ),
         (&[], "[profiles.a]\nclient_cert = '/c'\n", ""),
     ] {
         let resolved = resolved(GlobalArguments::default(), variables, text);

@@ -83,6 +83,13 @@ fn a_file_or_a_target_that_makes_no_sense_is_refused_with_exit_code_2() {
         (&["dev", "--database-url", "postgres://d"], "dev makes a database of its own"),
         (&["demo", "--server", "https://s"], "demo makes a database of its own"),
         (&["demo", "--token-file", "/t"], "--token-file is not for it"),
+        (&["dev", "--payload-keys", "/k"], "--payload-keys is not for it"),
+        (&["serve", "--payload-keys", "/k"], "leaves sealed what is sealed: --payload-keys is not"),
+        (&["serve", "--token-file", "/t"], "the database itself: --token-file is not for it"),
+        (&["workers", "--client-cert", "/c"], "flag --client-cert and flag --client-key are of"),
+        (&["quotas", "set", "acme"], "give at least one, or --unlimited"),
+        (&["quotas", "set", "acme", "--tasks", "1", "--unlimited"], "and a limit as well"),
+        (&["tokens", "create", "a", "--role", "admin", "--expires-in", "0s"], "within 1s and"),
         (&["dev", "--json"], "have no JSON"),
     ] {
         let out = command(arguments).output().unwrap();

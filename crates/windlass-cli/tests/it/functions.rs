@@ -62,7 +62,7 @@ async fn a_function_is_watched_and_signalled_from_the_command_line() {
     assert_line(&why, &[&id, "workflow approve version 1", "is running, 1 task open"]);
     assert_line(&why, &["task approve is waiting"]);
     assert_line(&why, &["call 2 waits for signal \"verdict\""]);
-    assert_line(&why, &["→ somebody sends it: windlass signal RUN verdict"]);
+    assert_line(&why, &[&format!("→ somebody sends it: windlass signal {id} verdict")]);
     let why: Value = serde_json::from_str(&told(&url, &["why", &id, "approve", "--json"])).unwrap();
     assert_eq!(why["tasks"][0]["reasons"][0]["reason"], "signal");
     let sent = told(&url, &["signal", &id, "verdict", r#"{"is_approved": true}"#]);

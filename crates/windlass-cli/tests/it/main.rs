@@ -45,6 +45,8 @@ mod terminal;
 #[cfg(unix)]
 mod tls;
 #[cfg(unix)]
+mod tokens;
+#[cfg(unix)]
 mod upgrade;
 
 use std::process::{Command, Output};

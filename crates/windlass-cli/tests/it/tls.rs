@@ -125,11 +125,29 @@ async fn commands_reach_a_server_by_tls_and_a_hangup_renews_its_certificate() {
     };
     let out = ask(&shown);
     assert!(out.status.success(), "{}", text(&out.stderr));
-    for (flags, why) in [(&shown[..2], ""), (&shown[2..], "UnknownIssuer")] {
+    files.sign("other", "anna", &authority());
+    let (other, other_key) = (files.path("other.pem"), files.path("other.key"));
+    let others = ["--ca-file", &root, "--client-cert", &other, "--client-key", &other_key];
+    for (flags, why) in [
+        (&shown[..2], "it asks for a certificate, and is shown none: give one (--client-cert"),
+        (&others[..], "it refuses the certificate that it is shown (--client-cert"),
+        (&shown[2..], "give the file of its authority (--ca-file"),
+    ] {
         let out = ask(flags);
         assert!(!out.status.success(), "{flags:?}");
-        assert_line(&text(&out.stderr), &["error: ", why]);
+        assert_line(&text(&out.stderr), &["error: ", &format!("server {server}: {why}")]);
     }
+    let plain = server.replace("https://", "http://");
+    let out = command(&["workers", "--server", &plain]).output().unwrap();
+    assert_line(&text(&out.stderr), &[&plain, "its address begins with https://"]);
+
+    let (beside, plain) = super::serve::Serving::start(&postgres.url(), "127.0.0.1:0");
+    let encrypted = plain.replace("http://", "https://");
+    let out = command(&["workers", "--server", &encrypted, "--ca-file", &root]).output().unwrap();
+    assert_line(&text(&out.stderr), &[&encrypted, "it does not speak TLS: its address may begin"]);
+    drop(beside);
+    let out = command(&["workers", "--server", &plain]).output().unwrap();
+    assert_line(&text(&out.stderr), &[&format!("server {plain}: nobody listens there")]);
 
     // Signed by nobody whom the client knows: that it is refused shows that it was read.
     let stranger = authority();

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::id::RunId;
 use crate::name::{LaneKey, LimitName};
 use crate::time::Timestamp;
 
@@ -237,8 +238,8 @@ impl Reason {
         }
     }
 
-    /// What would change it, as a sentence; none of what is over for good.
-    pub fn remedy(&self) -> Option<String> {
+    /// What would change it for a run, as a sentence; none of what is over for good.
+    pub fn remedy(&self, run: RunId) -> Option<String> {
         let text = match self {
             Reason::Staged | Reason::Due { .. } => "the next sweep of the duty promote_due",
             Reason::Parents { .. } => "those tasks end; ask about them for what holds them back",
@@ -246,7 +247,7 @@ impl Reason {
             Reason::Time { .. } => "the time comes",
             Reason::Signal { has_come: true, .. } => "the next sweep of the duty promote_due",
             Reason::Signal { key: None, name, .. } => {
-                return Some(format!("somebody sends it: windlass signal RUN {name}"));
+                return Some(format!("somebody sends it: windlass signal {run} {name}"));
             }
             Reason::Signal { key: Some(key), name, .. } => {
                 return Some(format!("somebody sends it: windlass signal --key {key} {name}"));

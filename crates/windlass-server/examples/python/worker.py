@@ -3,21 +3,26 @@
 It joins with three workflows, claims their tasks by long polls, runs them and says what came of
 them. Start a server and this program, then start runs:
 
+    export WINDLASS_TOKEN=wl_worker_...
     python3 worker.py http://127.0.0.1:7600
 
     url=http://127.0.0.1:7600; json='Content-Type: application/json'
-    curl -s $url/v1/runs -H "$json" -d '{"workflow": "greet", "input": {"name": "sailor"}}'
-    curl -s $url/v1/runs -H "$json" -d '{"workflow": "order", "input": {"item": "rope"}}'
-    curl -s $url/v1/runs/$run/signals -H "$json" -d '{"name": "approved", "value": {"by": "ada"}}'
+    bearer="Authorization: Bearer $WINDLASS_TOKEN"
+    post() { curl -s "$url$1" -H "$bearer" -H "$json" -d "$2"; }
+    post /v1/runs '{"workflow": "greet", "input": {"name": "sailor"}}'
+    post /v1/runs '{"workflow": "purchase", "input": {"item": "rope"}}'
+    post /v1/runs/$run/signals '{"name": "approved", "value": {"by": "ada"}}'
 
-`greet` is two tasks. `order` is a durable function: it charges, sleeps, waits for the signal
+`greet` is two tasks. `purchase` is a durable function: it charges, sleeps, waits for the signal
 `approved` and then for a run of `ship`. Kill this program at any time and start it again: what
 is recorded is not done twice.
 
 Whether a task that failed is tried again is decided by the server, by the retry policies below.
 
-WINDLASS_TOKEN says who this worker is. For an https address, WINDLASS_CA_FILE names the authorities
-that are trusted, if they are not those of the machine.
+WINDLASS_TOKEN says who this worker is, or WINDLASS_TOKEN_FILE a file that does, which is read for
+each request. For an https address, WINDLASS_CA_FILE names the authorities that are trusted, if they
+are not those of the machine, and WINDLASS_CLIENT_CERT_FILE and WINDLASS_CLIENT_KEY_FILE the
+certificate that is shown to a server that asks for one.
 """
 
 import json
@@ -36,7 +41,7 @@ WORKFLOWS = [
         {"name": "compose", "timeout_ms": 10_000},
         {"name": "send", "after": ["compose"], "retry": RETRY},
     ]},
-    {"name": "order", "tasks": [{"name": "order", "retry": RETRY}]},
+    {"name": "purchase", "tasks": [{"name": "purchase", "retry": RETRY}]},
     {"name": "ship", "tasks": [{"name": "ship", "retry": RETRY}]},
 ]
 
@@ -71,7 +76,7 @@ def send(task, _function):
     return {"sent": text, "attempt": task["attempt"]}
 
 
-def order(task, function):
+def purchase(task, function):
     item = task["input"]["item"]
     receipt = function.step("charge", lambda: {"item": item, "charged_at": time.time()})
     function.sleep("cool down", 1)
@@ -87,7 +92,7 @@ def ship(task, _function):
 HANDLERS = {
     ("greet", "compose"): compose,
     ("greet", "send"): send,
-    ("order", "order"): order,
+    ("purchase", "purchase"): purchase,
     ("ship", "ship"): ship,
 }
 
@@ -200,12 +205,35 @@ class Function:
             raise Diverged("call %d of the record is not made" % (self.calls + 1))
 
 
+def trust():
+    """Whom to believe that it is the server, and what to show it."""
+    context = ssl.create_default_context(cafile=os.environ.get("WINDLASS_CA_FILE") or None)
+    certificate = os.environ.get("WINDLASS_CLIENT_CERT_FILE")
+    if certificate:
+        context.load_cert_chain(certificate, os.environ["WINDLASS_CLIENT_KEY_FILE"])
+    return context
+
+
+def is_refused(error):
+    """Whether one of both does not believe the other's certificate: no second try mends that."""
+    reason = error if isinstance(error, ssl.SSLError) else getattr(error, "reason", None)
+    is_cut = isinstance(reason, (ssl.SSLEOFError, ssl.SSLZeroReturnError))
+    return isinstance(reason, ssl.SSLError) and not is_cut
+
+
+def token():
+    """What says who this worker is; none for a server that does not ask."""
+    path = os.environ.get("WINDLASS_TOKEN_FILE")
+    if path:
+        with open(path, encoding="ascii") as file:
+            return file.read().strip()
+    return os.environ.get("WINDLASS_TOKEN")
+
+
 class Worker:
     def __init__(self, server):
         self.server = server.rstrip("/")
-        self.tls = None
-        if self.server.startswith("https://"):
-            self.tls = ssl.create_default_context(cafile=os.environ.get("WINDLASS_CA_FILE") or None)
+        self.tls = trust() if self.server.startswith("https://") else None
         self.claims = 0
         self.held = {}
         self.lock = threading.Lock()
@@ -221,8 +249,9 @@ class Worker:
     def call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
-        if os.environ.get("WINDLASS_TOKEN"):
-            headers["Authorization"] = "Bearer " + os.environ["WINDLASS_TOKEN"]
+        bearer = token()
+        if bearer:
+            headers["Authorization"] = "Bearer " + bearer
         request = urllib.request.Request(self.server + path, data, headers, method=method)
         with urllib.request.urlopen(request, timeout=60, context=self.tls) as answer:
             text = answer.read()
@@ -237,8 +266,9 @@ class Worker:
                 problem = json.loads(error.read())
                 if not problem["is_retryable"]:
                     raise SystemExit("%(detail)s [%(code)s]" % problem)
-            except (urllib.error.URLError, ConnectionError, TimeoutError):
-                pass
+            except (urllib.error.URLError, ssl.SSLError, ConnectionError, TimeoutError) as error:
+                if is_refused(error):
+                    raise SystemExit("%s: %s" % (self.server, error))
             time.sleep(1)
 
     def beat(self):
@@ -303,7 +333,11 @@ class Worker:
             done += len(tasks)
 
     def leave(self):
-        self.call("DELETE", self.path)
+        """Says goodbye. If nobody hears it, the lease ends by itself."""
+        try:
+            self.call("DELETE", self.path)
+        except OSError as error:
+            print("not said goodbye: %s" % error, file=sys.stderr)
 
 
 if __name__ == "__main__":
@@ -311,5 +345,7 @@ if __name__ == "__main__":
     limit = int(sys.argv[2]) if len(sys.argv) > 2 else None
     try:
         worker.work(limit)
+    except KeyboardInterrupt:
+        pass
     finally:
         worker.leave()

@@ -134,7 +134,9 @@ impl Connection {
                         (Either::Right(stream), peer)
                     }
                     Err(error) => {
-                        tracing::debug!(%error, "no handshake");
+                        // Whoever is refused for its certificate may not be told why.
+                        let from = Whence::new(address, None);
+                        tracing::info!(from = from.as_str(), %error, "no handshake");
                         return;
                     }
                 }

@@ -141,8 +141,8 @@ async fn a_socket_that_does_not_answer_is_named_and_the_next_server_is_used() {
     ] {
         let far = Windlass::connect_server(directory.url(name)).unwrap();
         let error = far.store().list_runs(Default::default()).await.unwrap_err().to_string();
-        let path = directory.path(name);
-        assert!(error.contains(&format!("socket {path:?}: {why}")), "{error}");
+        let url = directory.url(name);
+        assert!(error.contains(&format!("server {url}: {why}")), "{error}");
     }
     let (_, _ending, _serving) = start(&directory.url("b.sock"), options()).await;
     let both = format!("{},{}", directory.url("missing"), directory.url("b.sock"));

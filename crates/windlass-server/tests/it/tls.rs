@@ -106,7 +106,7 @@ async fn a_server_that_cannot_prove_its_name_is_told_nothing() {
         let options = RemoteOptions::new(url(&server)).ca_file(&root).token("SECRET");
         let store = RemoteStore::connect(options).unwrap();
         let error = soon("it fails", store.list_queues()).await.expect_err(why).to_string();
-        let place = format!("server localhost:{}", server.address.port());
+        let place = format!("server https://localhost:{}: ", server.address.port());
         assert!(error.contains(&place) && error.contains(why), "{error}");
         assert!(!error.contains("SECRET"), "{error}");
     }

@@ -26,6 +26,22 @@ impl Windlass {
         run: Option<RunId>,
         detail: Option<&impl Serialize>,
     ) -> Result<(), Error> {
+        self.note_action_for(None, by, action, run, detail).await
+    }
+
+    /// The same with the tenant whose things it is done to, so that the tenant's own log has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Windlass::note_action`].
+    pub async fn note_action_for(
+        &self,
+        tenant: Option<Tenant>,
+        by: &str,
+        action: Action,
+        run: Option<RunId>,
+        detail: Option<&impl Serialize>,
+    ) -> Result<(), Error> {
         let by = Operator::new(by)?;
         if self.store.keeps_log() {
             return Ok(());
@@ -33,7 +49,7 @@ impl Windlass {
         let id = ActionId::from_random(self.shared().rng.u128(..));
         let detail = detail.map(Payload::encode).transpose();
         let detail = detail.map_err(|error| Error::payload("detail of an action", error))?;
-        let entry = NewLogEntry { id, by: by.into(), action, tenant: None, run, detail };
+        let entry = NewLogEntry { id, by: by.into(), action, tenant, run, detail };
         Ok(self.store.log(entry).await?)
     }
 

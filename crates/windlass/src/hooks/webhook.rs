@@ -285,7 +285,13 @@ async fn exchange(
     };
     let answer = async {
         let answer = sender.send_request(request).await?;
-        Ok((answer.status(), beginning(answer.into_body()).await))
+        let status = answer.status();
+        // What else is said of a success is of no interest, however slowly it comes.
+        let said = match status.is_success() {
+            true => String::new(),
+            false => beginning(answer.into_body()).await,
+        };
+        Ok((status, said))
     };
     tokio::select! {
         biased;

@@ -10,6 +10,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 
 use super::token::Bearer;
+use super::trouble::About;
 
 /// How a server is spoken to: by a connection, with what says who asks.
 pub(super) type Way = InterceptedService<Channel, Bearer>;
@@ -19,7 +20,7 @@ pub(super) type Way = InterceptedService<Channel, Bearer>;
 pub(super) struct Doors(Arc<Inner>);
 
 struct Inner {
-    channels: Vec<Channel>,
+    channels: Vec<(Channel, About)>,
     bearer: Bearer,
     current: AtomicUsize,
 }
@@ -30,7 +31,7 @@ pub(super) struct Door(usize);
 
 impl Doors {
     /// Of at least one server, in any order.
-    pub(super) fn new(mut channels: Vec<Channel>, bearer: Bearer) -> Self {
+    pub(super) fn new(mut channels: Vec<(Channel, About)>, bearer: Bearer) -> Self {
         fastrand::shuffle(&mut channels);
         Doors(Arc::new(Inner { channels, bearer, current: AtomicUsize::new(0) }))
     }
@@ -48,8 +49,13 @@ impl Doors {
     /// The server that is used.
     pub(super) fn current(&self) -> (Door, Way) {
         let place = self.0.current.load(Ordering::Relaxed);
-        let channel = self.0.channels[place].clone();
+        let channel = self.0.channels[place].0.clone();
         (Door(place), InterceptedService::new(channel, self.0.bearer.clone()))
+    }
+
+    /// What is said of a server.
+    pub(super) fn about(&self, Door(place): Door) -> &About {
+        &self.0.channels[place].1
     }
 
     /// A server is of no use: the next one is used, unless someone has turned to it already.
@@ -68,7 +74,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_next_server_is_used_when_one_is_gone_and_each_in_its_turn() {
-        let channel = || Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let channel = || {
+            let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+            (channel, About::unknown())
+        };
         let doors = Doors::new(vec![channel(), channel(), channel()], Bearer::default());
         let (first, _) = doors.current();
         doors.turn_from(first);

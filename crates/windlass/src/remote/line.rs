@@ -21,10 +21,10 @@ use super::MESSAGE_BYTES_MAX;
 use super::doors::Doors;
 use super::stream::{Stream, broken};
 use crate::store::{HintSender, Hints, StoreError};
+use crate::wire::v1;
 use crate::wire::v1::worker_reply::Reply;
 use crate::wire::v1::worker_request::Request;
 use crate::wire::v1::worker_service_client::WorkerServiceClient;
-use crate::wire::{error_of_status, v1};
 
 /// How long it may take to open a stream and to introduce one worker on it.
 const OPEN_TIME: Duration = Duration::from_secs(4);
@@ -171,11 +171,11 @@ impl Line {
             Ok(Ok(inbound)) => inbound.into_inner(),
             Ok(Err(status)) => {
                 self.doors.turn_from(door);
-                return Err(error_of_status(&status));
+                return Err(self.doors.about(door).error(&status));
             }
             Err(_) => {
                 self.doors.turn_from(door);
-                return Err(StoreError::Unavailable("the server does not answer".into()));
+                return Err(self.doors.about(door).unavailable("it does not answer"));
             }
         };
         let stream = Arc::new(stream);
@@ -279,7 +279,7 @@ async fn introduce(line: &Line, stream: &Arc<Stream>, hello: &v1::Hello) -> Resu
         }
         Ok(Ok(_)) => Err(mismatch()),
         Ok(Err(error)) => Err(error),
-        Err(_) => Err(StoreError::Unavailable("the server does not answer".into())),
+        Err(_) => Err(line.doors.about(stream.door).unavailable("it does not answer")),
     }
 }
 

@@ -13,6 +13,7 @@ mod store;
 mod stream;
 mod token;
 mod tokens;
+mod trouble;
 mod trust;
 mod watch;
 
@@ -28,12 +29,12 @@ use windlass_proto::v1::client_service_client::ClientServiceClient;
 use self::doors::{Door, Doors, Way};
 use self::line::Line;
 use self::token::Bearer;
+use self::trouble::About;
 use self::trust::Trust;
 use self::watch::Watch;
 use crate::engine::Windlass;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Store, StoreError};
-use crate::wire::error_of_status;
 
 pub use self::options::{
     CA_FILE_VARIABLE, CLIENT_CERT_VARIABLE, CLIENT_KEY_VARIABLE, PLAINTEXT_TOKEN_VARIABLE,
@@ -86,17 +87,20 @@ impl RemoteStore {
         let options = options.into();
         let bearer = options.bearer()?;
         let mut trust = None;
-        let channels = options.addresses().map(|url| channel(url, &options, &mut trust));
-        let channels = channels.collect::<Result<Vec<_>, _>>()?;
+        let channels = options.addresses().map(|url| {
+            let channel = channel(url, &options, &mut trust)?;
+            Ok((channel, options.about(url)))
+        });
+        let channels = channels.collect::<Result<Vec<_>, Error>>()?;
         Ok(RemoteStore::among(channels, bearer))
     }
 
     /// The store behind the server at the other end of a channel.
     pub fn over(channel: Channel) -> Self {
-        RemoteStore::among(vec![channel], Bearer::default())
+        RemoteStore::among(vec![(channel, About::unknown())], Bearer::default())
     }
 
-    fn among(channels: Vec<Channel>, bearer: Bearer) -> Self {
+    fn among(channels: Vec<(Channel, About)>, bearer: Bearer) -> Self {
         let doors = Doors::new(channels, bearer);
         let line = Line::new(doors.clone());
         RemoteStore { line, doors, runs: Watch::default(), duties: None }
@@ -239,7 +243,8 @@ fn answered<T>(
     door: Door,
     answer: Result<Response<T>, Status>,
 ) -> Result<T, StoreError> {
-    let answer = answer.map(Response::into_inner).map_err(|status| error_of_status(&status));
+    let refused = |status: Status| doors.about(door).error(&status);
+    let answer = answer.map(Response::into_inner).map_err(refused);
     if matches!(answer, Err(StoreError::Unavailable(_))) {
         doors.turn_from(door);
     }

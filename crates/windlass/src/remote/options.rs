@@ -8,6 +8,7 @@ use tonic::transport::Uri;
 use windlass_core::Secret;
 
 use super::token::Bearer;
+use super::trouble::About;
 use super::trust::Trust;
 use crate::error::{Error, ErrorKind};
 use crate::pem::{CertificateFiles, PemFile};
@@ -192,6 +193,11 @@ impl RemoteOptions {
         self.urls.split(',')
     }
 
+    /// What is said of the server at an address.
+    pub(super) fn about(&self, url: &str) -> About {
+        About::new(url, self.certificate.is_some(), self.token.is_some())
+    }
+
     /// What calls carry.
     pub(super) fn bearer(&self) -> Result<Bearer, Error> {
         Bearer::new(self.token.as_ref())
@@ -211,9 +217,9 @@ impl RemoteOptions {
         }
         let address = uri.to_string();
         Err(refuse(format!(
-            "a token is not sent to {address:?} in the clear: use https://, or allow it with \
-             `RemoteOptions::allow_plaintext_token` or {PLAINTEXT_TOKEN_VARIABLE}=true if \
-             something else encrypts what is sent"
+            "a token is not sent to {address:?} in the clear: use https://, or, if something else \
+             encrypts what is sent, allow it with --allow-plaintext-token, \
+             {PLAINTEXT_TOKEN_VARIABLE}=true or `RemoteOptions::allow_plaintext_token`"
         )))
     }
 }

@@ -70,8 +70,8 @@ pub(super) fn channel(path: PathBuf, endpoint: &Endpoint) -> Channel {
         async move {
             let stream = UnixStream::connect(&path).await;
             let stream = stream.map_err(|error| {
-                let why = why_not(&path, &error);
-                io::Error::new(error.kind(), format!("socket {path:?}: {why}"))
+                // Which it is is said by whoever tells of it.
+                io::Error::new(error.kind(), why_not(&path, &error))
             });
             stream.map(TokioIo::new)
         }

@@ -213,10 +213,11 @@ mod tests {
 
     use super::*;
     use crate::remote::doors::Doors;
+    use crate::remote::trouble::About;
 
     fn door() -> Door {
         let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        Doors::new(vec![channel], Default::default()).current().0
+        Doors::new(vec![(channel, About::unknown())], Default::default()).current().0
     }
 
     fn claim() -> Request {

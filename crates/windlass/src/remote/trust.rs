@@ -1,7 +1,7 @@
 //! Servers that are reached by TLS: whom to believe, and what to show them.
 //!
 //! The connector is ours and not tonic's, so that files are read again for each connection and
-//! errors name the server and the file.
+//! errors name the file.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -148,10 +148,8 @@ pub(super) fn channel(uri: &Uri, endpoint: Endpoint, trust: Arc<Trust>) -> Chann
     let connect = move |_| {
         let (trust, host) = (Arc::clone(&trust), Arc::clone(&host));
         async move {
-            let wrong = |error: io::Error| {
-                io::Error::new(error.kind(), format!("server {host}:{port}: {error}"))
-            };
-            connect(trust, &host, port).await.map(TokioIo::new).map_err(wrong)
+            // Who it was is said by whoever tells of it.
+            connect(trust, &host, port).await.map(TokioIo::new)
         }
     };
     // tonic would want to encrypt what is encrypted already.

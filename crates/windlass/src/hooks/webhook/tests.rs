@@ -231,6 +231,27 @@ async fn a_name_that_means_another_address_later_is_reached_where_it_was_judged(
 }
 
 #[tokio::test]
+async fn a_success_is_known_by_its_status_however_slowly_the_rest_comes() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let url = format!("http://{}/", listener.local_addr().expect("it has an address"));
+    let webhook = Webhook::new(&url, None, None, true).expect("it is a URL");
+    let id = RunId::from_parts(Timestamp::from_micros(0), 7);
+    let serve = async {
+        let (mut stream, _) = listener.accept().await.expect("someone comes");
+        let answer = b"HTTP/1.1 202 Accepted\r\nContent-Length: 10\r\n\r\nfive";
+        stream.write_all(answer).await.expect("it is heard");
+        // The rest never comes, and the connection stays.
+        pending::<Infallible>().await
+    };
+    tokio::select! {
+        sent = timeout(LIMIT, webhook.send(id, "{}".to_owned(), LIMIT)) => {
+            sent.expect("it does not wait for the rest").expect("it is delivered");
+        }
+        never = serve => match never {},
+    }
+}
+
+#[tokio::test]
 async fn a_host_with_an_open_and_an_internal_address_is_not_connected_to() {
     let (inner, mut noted) = noting().await;
     let open: SocketAddr = "192.0.1.1:9".parse().expect("it is an address");
