@@ -1,6 +1,6 @@
 //! What a command line asks for.
 //!
-//! Read by hand: eight commands with seven options between them do not earn a
+//! Read by hand: nine commands with seven options between them do not earn a
 //! dependency that everyone compiles before the first test.
 
 use crate::Failure;
@@ -28,6 +28,8 @@ Commands:
                      the README's program, lints of each crate
   supply             check the dependencies against deny.toml: bans, licences, sources; installs
                      cargo-deny into target/tools if it is not there
+  api                try a server with tokens with all that Schemathesis can draw from its OpenAPI
+                     document; needs Python, and installs Schemathesis into target/tools
   sbom [--target T]  write what the binary is made of to target/sbom/windlass.cdx.json
   readme             copy crates/windlass/examples/readme.rs into README.md
   help               print this
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Tidy,
     /// Check the dependencies.
     Supply,
+    /// Try a server with what can be drawn from its document.
+    Api,
     /// Write what the binary is made of.
     Sbom {
         /// The target that the binary is for; this machine if not said.
@@ -112,6 +116,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Failure> {
         "upgrade" => without_options(command, options, Command::Upgrade),
         "tidy" => without_options(command, options, Command::Tidy),
         "supply" => without_options(command, options, Command::Supply),
+        "api" => without_options(command, options, Command::Api),
         "sbom" => parse_sbom(options),
         "readme" => without_options(command, options, Command::Readme),
         "help" | "--help" | "-h" => Ok(Command::Help),

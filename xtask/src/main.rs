@@ -3,6 +3,7 @@
 //! Exit code 0: all is well. 1: a check failed, and the last line says which and
 //! how to repeat it. 2: the command line made no sense.
 
+mod api;
 mod arguments;
 mod clusters;
 mod markdown;
@@ -74,6 +75,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Simulate(simulation) => steps::simulate(&root, &simulation),
         Command::Tidy => tidy::tidy(&root),
         Command::Supply => supply::check(&root),
+        Command::Api => api::check(&root),
         Command::Sbom { target } => sbom::write(&root, target.as_deref()),
         Command::Readme => tidy::write_readme(&root),
     }

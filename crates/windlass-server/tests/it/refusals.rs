@@ -118,3 +118,13 @@ async fn whoever_has_one_tenant_sees_nothing_of_others() {
     let nothing = acme.get("/v1/archived-runs/01981c2e-7a40-7c1f-9d57-0242ac120002").await;
     assert_eq!(nothing.json()["code"], Value::from("WL-0004"));
 }
+
+#[tokio::test]
+async fn a_list_is_not_taken_for_the_fields_in_their_order() {
+    let server = TestServer::start().await;
+    for body in ["[null, null]", " [\"acme\", 1]"] {
+        let answer = server.raw(Method::PUT, "/v1/quotas", body).await;
+        assert!(answer.problem(422, "WL-0002").contains("expected an object"));
+    }
+    assert_eq!(server.get("/v1/quotas").await.ok(200)["quotas"].as_array().map(Vec::len), Some(0));
+}
