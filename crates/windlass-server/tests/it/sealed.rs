@@ -1,5 +1,7 @@
 //! A program with keys behind a server that has none.
 
+#![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
