@@ -320,10 +320,7 @@ impl Attempt {
                 Ok(answer) => return answer,
                 Err(error) if error.may_pass() && !self.cancelled.is_cancelled() => error,
                 // The next attempt could not read it either: it would end the same way for ever.
-                Err(StoreError::Unreadable(why)) => {
-                    self.journal.fail(Failure::new(FailureCode::Payload, why));
-                    never().await
-                }
+                Err(StoreError::Unreadable(why)) => self.journal.end_unread(why).await,
                 Err(error) => self.cut_off(&error).await,
             };
             let pause = backoff.next_pause();

@@ -1,5 +1,7 @@
 //! A program with keys behind a server that has none.
 
+#![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 use windlass::store::sealed::SealedStore;
 use windlass::store::{MemoryStore, Store, WorkflowFilter};
 use windlass::{
-    Cadence, Ctx, ErrorKind, FailureCode, Function, Keyring, Limit, Payload, RetryPolicy,
+    Cadence, Ctx, Duties, ErrorKind, FailureCode, Function, Keyring, Limit, Payload, RetryPolicy,
     RunHandle, RunState, Schedule, TaskError, Windlass, Workflow,
 };
 
@@ -24,6 +26,8 @@ struct Setting {
     /// A program with keys.
     sealed: Windlass,
     served: Served,
+    /// What happens by itself happens where the store is.
+    duties: Duties,
 }
 
 fn keys(id: &str) -> Keyring {
@@ -35,7 +39,9 @@ impl Setting {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let served = Served::new(Arc::clone(&store)).await;
         let sealed = through(&served, keys("k1").required(true));
-        Setting { within: Windlass::with_store(store), sealed, served }
+        let within = Windlass::with_store(store);
+        let duties = within.duties(Duration::from_millis(20)).expect("the interval is fine");
+        Setting { within, sealed, served, duties }
     }
 }
 
@@ -51,7 +57,7 @@ async fn ended(run: &RunHandle) -> RunState {
 
 #[tokio::test]
 async fn a_server_sees_nothing_of_what_programs_with_keys_say() {
-    let Setting { within, sealed, served: _served } = Setting::new().await;
+    let Setting { within, sealed, served: _served, duties: _duties } = Setting::new().await;
     let twice = Function::new("twice", async |ctx: Ctx<String>| {
         Ok::<_, TaskError>(format!("{0} {0}", ctx.input()))
     });
@@ -102,7 +108,7 @@ async fn a_server_sees_nothing_of_what_programs_with_keys_say() {
 
 #[tokio::test]
 async fn a_schedule_of_a_program_with_keys_starts_sealed_runs() {
-    let Setting { within, sealed, served: _served } = Setting::new().await;
+    let Setting { within, sealed, served: _served, duties: _duties } = Setting::new().await;
     let mut echo = Workflow::<String>::builder("echo");
     let task =
         echo.task("echo").run(async |ctx: Ctx<String>| Ok::<_, TaskError>(ctx.input().clone()));
@@ -122,7 +128,7 @@ async fn a_schedule_of_a_program_with_keys_starts_sealed_runs() {
 
 #[tokio::test]
 async fn a_server_can_neither_forge_a_value_nor_say_which_fields_it_reads() {
-    let Setting { within, sealed, served } = Setting::new().await;
+    let Setting { within, sealed, served, duties: _duties } = Setting::new().await;
     let mut order = Workflow::<Value>::builder("order");
     let charge = order.task("charge").retry(RetryPolicy::none()).limit(Limit::per("card", 1));
     charge.run(async |_: Ctx<Value>| Ok::<_, TaskError>(()));

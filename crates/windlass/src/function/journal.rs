@@ -403,6 +403,12 @@ impl Journal {
         state.stop.get_or_insert(Stop::Failed(failure));
         state.wake_driver();
     }
+
+    /// The attempt has failed: it would go on with something that cannot be read here.
+    pub(crate) async fn end_unread(&self, why: String) -> ! {
+        self.fail(Failure::new(FailureCode::Payload, why));
+        never().await
+    }
 }
 
 /// Never ends; the attempt does.

@@ -170,7 +170,7 @@ fn a_field_that_limits_read_cannot_be_exchanged() {
 #[test]
 fn what_is_beside_an_envelope_is_what_it_was_sealed_with_and_nothing_else() {
     let (ring, place) = (ring(), Place::Input(run(0)));
-    let text = r#"{"cust":{"id":"alice","card":"4111"},"cust.id":"bob","list":[],"rest":{}}"#;
+    let text = r#"{"cust":{"id":"alice","card":"4111"},"cust.id":"alice","list":[],"rest":{}}"#;
     let plain = payload(text);
     let fields = ["cust.id".to_owned(), "rest.of".to_owned(), "list.of".to_owned()];
     let sealed = envelope::seal(ring.first(), &place, &plain, &fields);

@@ -1,6 +1,8 @@
 //! A sealed store in PostgreSQL keeps those parts of the contract that values go through. The whole of
 //! it holds of a sealed store in memory.
 
+#![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

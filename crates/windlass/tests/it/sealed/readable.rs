@@ -1,5 +1,7 @@
 //! Which fields of sealed inputs stay readable, and who decides that.
 
+#![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
