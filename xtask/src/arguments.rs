@@ -214,6 +214,7 @@ mod tests {
             | Command::Upgrade
             | Command::Tidy
             | Command::Supply
+            | Command::Api
             | Command::Sbom { .. }
             | Command::Readme) => {
                 panic!("{other:?}")
@@ -232,6 +233,7 @@ mod tests {
         assert_eq!(read("tidy"), Ok(Command::Tidy));
         assert_eq!(read("readme"), Ok(Command::Readme));
         assert_eq!(read("supply"), Ok(Command::Supply));
+        assert_eq!(read("api"), Ok(Command::Api));
         assert_eq!(read("sbom"), Ok(Command::Sbom { target: None }));
         let target = Some("x86_64-unknown-linux-musl".to_owned());
         assert_eq!(read("sbom --target x86_64-unknown-linux-musl"), Ok(Command::Sbom { target }));

@@ -2,7 +2,8 @@
 //!
 //! `xtask/previous` holds the commit. It is set to that of a release when the next one begins.
 //! The code is put beside what cargo builds, without a worktree that git would know of, and
-//! shares the dependencies that both versions have: same target directory, same features.
+//! shares the dependencies that both versions have: same target directory, same features. Its own
+//! crates have another version number: cargo would take those of one version for the other's.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,7 +18,10 @@ const COMMIT: &str = "xtask/previous";
 const PROGRAM: &str = "WINDLASS_TEST_PREVIOUS";
 
 /// The program alone, with the features that all other steps unite.
-const BUILD: &str = "build --workspace --all-features --locked --bin windlass";
+const BUILD: &str = "build --workspace --all-features --bin windlass";
+
+/// What its version number ends in.
+const MARK: &str = "+previous";
 
 /// Builds the program of the version before and runs the test with it. In a clone without that
 /// commit it says so, and answers that nothing was tried.
@@ -83,6 +87,7 @@ fn build(root: &Path, commit: &str) -> Result<PathBuf, Failure> {
         git.args(arguments).env("GIT_INDEX_FILE", &index);
         call("the code of the version before", &line, &mut git)?;
     }
+    mark(&source.join("Cargo.toml"))?;
     let arguments = words(BUILD);
     let line = format!("cargo {BUILD}, in {}", source.display());
     println!("-- the version before: {line}");
@@ -94,6 +99,22 @@ fn build(root: &Path, commit: &str) -> Result<PathBuf, Failure> {
     std::fs::copy(&built, &program)
         .map_err(|error| failed(&format!("cannot copy {}", built.display()), error))?;
     Ok(program)
+}
+
+/// Gives the crates of a workspace a version number of their own.
+fn mark(manifest: &Path) -> Result<(), Failure> {
+    let failed = |why: String| Failure::Check(format!("{}: {why}", manifest.display()));
+    let text = std::fs::read_to_string(manifest).map_err(|error| failed(error.to_string()))?;
+    let marked = marked(&text).ok_or_else(|| failed("it says no version".to_owned()))?;
+    std::fs::write(manifest, marked).map_err(|error| failed(error.to_string()))
+}
+
+/// A manifest with the first version number marked, which is that of the workspace.
+fn marked(text: &str) -> Option<String> {
+    let (before, behind) = text.split_once("\nversion = \"")?;
+    let (number, behind) = behind.split_once('"')?;
+    let number = number.strip_suffix(MARK).unwrap_or(number);
+    Some(format!("{before}\nversion = \"{number}{MARK}\"{behind}"))
 }
 
 /// Where cargo puts what it builds: above this program, which it built.
@@ -121,6 +142,16 @@ mod tests {
         let mut git = git(&root);
         git.args(["merge-base", "--is-ancestor", &commit, "HEAD"]);
         assert!(git.status().expect("git is there").success(), "{commit} did not come before");
+    }
+
+    #[test]
+    fn the_version_before_has_another_number_than_this_one() {
+        let text = std::fs::read_to_string(workspace::root().join("Cargo.toml")).unwrap();
+        let own = format!("\nversion = \"{}\"\n", env!("CARGO_PKG_VERSION"));
+        let other = format!("\nversion = \"{}{MARK}\"\n", env!("CARGO_PKG_VERSION"));
+        let marked = marked(&text).unwrap();
+        assert!(text.contains(&own) && marked.contains(&other) && !marked.contains(&own));
+        assert_eq!(super::marked(&marked), Some(marked), "also a second time");
     }
 
     #[test]
