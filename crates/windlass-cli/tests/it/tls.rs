@@ -131,7 +131,7 @@ async fn commands_reach_a_server_by_tls_and_a_hangup_renews_its_certificate() {
     for (flags, why) in [
         (&shown[..2], "it asks for a certificate, and is shown none: give one (--client-cert"),
         (&others[..], "it refuses the certificate that it is shown (--client-cert"),
-        (&shown[2..], "give the file of its authority (--ca-file"),
+        (&shown[2..], "its certificate is signed by nobody who is trusted: give the file"),
     ] {
         let out = ask(flags);
         assert!(!out.status.success(), "{flags:?}");

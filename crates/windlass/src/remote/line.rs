@@ -155,7 +155,7 @@ impl Line {
             let _alone = alone;
             line.open().await
         });
-        opening.await.unwrap_or_else(|_| Err(broken()))
+        opening.await.unwrap_or_else(|_| Err(broken(self.doors.about(self.doors.current().0))))
     }
 
     /// Opens a stream, on which the workers of this process introduce themselves meanwhile.
@@ -163,7 +163,8 @@ impl Line {
         // Before it is said: one that changes meanwhile is said on the next stream.
         let token_version = self.doors.token_version();
         let (door, way) = self.doors.current();
-        let (stream, outbound) = Stream::new(door, self.over.child_token());
+        let about = self.doors.about(door).clone();
+        let (stream, outbound) = Stream::new(door, about, self.over.child_token());
         let mut client = WorkerServiceClient::new(way)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);

@@ -11,6 +11,7 @@ mod programs;
 mod socket;
 mod store;
 mod stream;
+mod tcp;
 mod token;
 mod tokens;
 mod trouble;
@@ -88,8 +89,8 @@ impl RemoteStore {
         let bearer = options.bearer()?;
         let mut trust = None;
         let channels = options.addresses().map(|url| {
-            let channel = channel(url, &options, &mut trust)?;
-            Ok((channel, options.about(url)))
+            let about = options.about(url);
+            Ok((channel(url, &options, &mut trust, &about)?, about))
         });
         let channels = channels.collect::<Result<Vec<_>, Error>>()?;
         Ok(RemoteStore::among(channels, bearer))
@@ -173,6 +174,7 @@ fn channel(
     url: &str,
     options: &RemoteOptions,
     trust: &mut Option<Arc<Trust>>,
+    about: &About,
 ) -> Result<Channel, Error> {
     let endpoint = |uri: Uri| {
         Endpoint::from(uri)
@@ -191,7 +193,7 @@ fn channel(
     let uri = address(url)?;
     options.check_plaintext(&uri)?;
     if uri.scheme_str() != Some("https") {
-        return Ok(endpoint(uri).connect_lazy());
+        return Ok(tcp::channel(&uri, &endpoint(uri.clone()), about.heard().clone()));
     }
     let trust = match trust {
         Some(trust) => Arc::clone(trust),
@@ -199,7 +201,7 @@ fn channel(
     };
     // Whom requests are meant for.
     let endpoint = elsewhere().origin(uri.clone());
-    Ok(trust::channel(&uri, endpoint, trust))
+    Ok(trust::channel(&uri, endpoint, trust, about.heard().clone()))
 }
 
 /// The address of a server.

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::MESSAGE_BYTES_MAX;
 use super::doors::Door;
+use super::trouble::About;
 use crate::store::StoreError;
 use crate::wire::v1::worker_reply::Reply;
 use crate::wire::v1::worker_request::Request;
@@ -29,6 +30,8 @@ const UNABLE_TIME: Duration = Duration::from_secs(4);
 /// One stream.
 pub(super) struct Stream {
     pub(super) door: Door,
+    /// To whom it is.
+    about: About,
     /// What must not wait behind large results: a lease may depend on it.
     urgent: mpsc::Sender<v1::WorkerRequest>,
     bulk: mpsc::Sender<v1::WorkerRequest>,
@@ -56,6 +59,7 @@ impl Stream {
     /// A stream to a server, and what is to be written on it.
     pub(super) fn new(
         door: Door,
+        about: About,
         over: CancellationToken,
     ) -> (Self, impl futures_util::Stream<Item = v1::WorkerRequest>) {
         let (urgent, mut first) = mpsc::channel(WRITE_QUEUE);
@@ -67,6 +71,7 @@ impl Stream {
             });
         let stream = Stream {
             door,
+            about,
             urgent,
             bulk,
             waiting: Mutex::default(),
@@ -116,9 +121,9 @@ impl Stream {
         let mut asked = Asked { stream: self, id, is_answered: is_hello };
         // Who asks behind the last answer would wait for nothing.
         if self.over.is_cancelled() || queue.send(message).await.is_err() {
-            return Err(broken());
+            return Err(broken(&self.about));
         }
-        let reply = answered.await.map_err(|_| broken())?;
+        let reply = answered.await.map_err(|_| broken(&self.about))?;
         let Reply::Error(error) = reply else {
             asked.is_answered = true;
             self.unable.store(0, Ordering::Relaxed);
@@ -201,8 +206,9 @@ impl Drop for Asked<'_> {
     }
 }
 
-pub(super) fn broken() -> StoreError {
-    StoreError::Unavailable("the stream to the server broke".into())
+/// The stream to a server is over, whatever was under way.
+pub(super) fn broken(about: &About) -> StoreError {
+    about.unavailable("the stream to it broke")
 }
 
 #[cfg(test)]
@@ -213,7 +219,6 @@ mod tests {
 
     use super::*;
     use crate::remote::doors::Doors;
-    use crate::remote::trouble::About;
 
     fn door() -> Door {
         let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
@@ -231,7 +236,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_heartbeat_does_not_wait_behind_results() {
-        let (stream, mut outbound) = Stream::new(door(), CancellationToken::new());
+        let (stream, mut outbound) =
+            Stream::new(door(), About::unknown(), CancellationToken::new());
         let stream = Arc::new(stream);
         for request in [
             Request::Results(v1::Results::default()),
@@ -250,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_in_parts_is_told_when_all_have_come() {
-        let (stream, _outbound) = Stream::new(door(), CancellationToken::new());
+        let (stream, _outbound) = Stream::new(door(), About::unknown(), CancellationToken::new());
         let asking = stream.ask(claim());
         tokio::pin!(asking);
         assert!(futures_util::poll!(&mut asking).is_pending());
@@ -262,7 +268,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_cannot_do_its_work_is_known_by_what_it_answers() {
-        let (stream, _outbound) = Stream::new(door(), CancellationToken::new());
+        let (stream, _outbound) = Stream::new(door(), About::unknown(), CancellationToken::new());
         let answer = async |id: u64, reply: Option<Reply>| {
             let asking = stream.ask(claim());
             tokio::pin!(asking);
@@ -289,7 +295,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_too_large_to_be_said_is_not_said() {
-        let (stream, _outbound) = Stream::new(door(), CancellationToken::new());
+        let (stream, _outbound) = Stream::new(door(), About::unknown(), CancellationToken::new());
         let worker = "x".repeat(MESSAGE_BYTES_MAX);
         let asking = stream.ask(Request::Drain(v1::Drain { worker }));
         assert!(matches!(asking.await, Err(StoreError::Conflict(_))));

@@ -1,11 +1,20 @@
 //! What is wrong with a connection to a server, in words that name the server and say what to do.
 //!
 //! What gRPC says of it is that there is an error of transport. What it was is in the errors below
-//! that, some of which are texts by then.
+//! that, some of which are texts by then. That a server does not like the certificate of a client is
+//! not even there for sure: the handshake is over for the client by then, and what it says next may
+//! meet a closed connection before it has read why. So what is seen of a connection is noted.
 
 use std::error::Error as StdError;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::{fmt, io};
 
+use rustls::client::ResolvesClientCert;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::Status;
 
 use super::options::{
@@ -22,17 +31,23 @@ pub(super) struct About {
     url: Option<String>,
     shows_certificate: bool,
     shows_token: bool,
+    heard: Heard,
 }
 
 impl About {
     /// A server at an address, and what it is shown.
     pub(super) fn new(url: &str, shows_certificate: bool, shows_token: bool) -> Self {
-        About { url: Some(url.to_owned()), shows_certificate, shows_token }
+        About { url: Some(url.to_owned()), shows_certificate, shows_token, heard: Heard::default() }
     }
 
     /// A server at the other end of a connection that is there.
     pub(super) fn unknown() -> Self {
-        About { url: None, shows_certificate: false, shows_token: false }
+        About { url: None, shows_certificate: false, shows_token: false, heard: Heard::default() }
+    }
+
+    /// What is seen of connections to it.
+    pub(super) fn heard(&self) -> &Heard {
+        &self.heard
     }
 
     /// What a call came to that was not done.
@@ -63,7 +78,13 @@ impl About {
         let links = links(error);
         let is_refused =
             links.iter().any(|link| link.kind == Some(io::ErrorKind::ConnectionRefused));
-        let says = |part: &str| links.iter().any(|link| link.text.contains(part));
+        let Seen { is_asked, has_read, end } = self.heard.seen().clone();
+        let end = end.unwrap_or_default();
+        let says =
+            |part: &str| links.iter().any(|link| link.text.contains(part)) || end.contains(part);
+        let is_closed = says("closed") || says("roken pipe") || says("reset");
+        // It hung up without a word that was heard.
+        let is_left = is_closed && !has_read;
         let is_encrypted = self.url.as_ref().is_some_and(|url| url.starts_with("https:"));
         let is_plain = self.url.as_ref().is_some_and(|url| url.starts_with("http:"));
         if is_refused && (is_encrypted || is_plain) {
@@ -71,17 +92,20 @@ impl About {
                 "nobody listens there: is it started, and is that its address?".to_owned(),
             );
         }
-        if is_plain && (says("http2 error") || says("h2 protocol error")) {
+        // Or what came was no HTTP/2 at all, which is not what a server says of a request.
+        if is_plain && (is_left || says("connection error detected")) {
             return Some(
-                "it does not speak HTTP/2 in the clear: if it speaks TLS, its address begins with \
-                 https://"
+                "it answers nothing that is HTTP/2 in the clear: if it speaks TLS, its address \
+                 begins with https://"
                     .to_owned(),
             );
         }
         if is_encrypted && says("received corrupt message") {
             return Some("it does not speak TLS: its address may begin with http://".to_owned());
         }
-        if is_encrypted && ALERTS_OF_CERTIFICATES.iter().any(|alert| says(alert)) {
+        if is_encrypted
+            && (is_asked && is_left || ALERTS_OF_CERTIFICATES.iter().any(|alert| says(alert)))
+        {
             let files = format!(
                 "--client-cert and --client-key, or {CLIENT_CERT_VARIABLE} and {CLIENT_KEY_VARIABLE}"
             );
@@ -112,6 +136,117 @@ impl fmt::Display for About {
             Some(url) => write!(f, "server {url}"),
             None => f.write_str("the server"),
         }
+    }
+}
+
+/// What was seen of the newest connection to a server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heard(Arc<Mutex<Seen>>);
+
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// The server wanted to see a certificate.
+    is_asked: bool,
+    /// It has said something, behind the handshake if there is one.
+    has_read: bool,
+    /// How the connection broke.
+    end: Option<String>,
+}
+
+impl Heard {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what was seen of the connection before.
+    pub(super) fn begin(&self) {
+        *self.seen() = Seen::default();
+    }
+
+    /// How to make the next connection so that it is seen whether a certificate is asked for.
+    pub(super) fn watch(&self, config: &ClientConfig) -> ClientConfig {
+        let mut config = config.clone();
+        let certificate = Arc::clone(&config.client_auth_cert_resolver);
+        config.client_auth_cert_resolver = Arc::new(Asked { certificate, heard: self.clone() });
+        config
+    }
+
+    /// Listens to a connection.
+    pub(super) fn listen<S>(&self, stream: S) -> Overheard<S> {
+        Overheard { stream, heard: self.clone() }
+    }
+}
+
+/// What is shown to a server that asks for a certificate, and that it does.
+#[derive(Debug)]
+struct Asked {
+    certificate: Arc<dyn ResolvesClientCert>,
+    heard: Heard,
+}
+
+impl ResolvesClientCert for Asked {
+    fn resolve(&self, issuers: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.heard.seen().is_asked = true;
+        self.certificate.resolve(issuers, schemes)
+    }
+
+    fn has_certs(&self) -> bool {
+        self.certificate.has_certs()
+    }
+}
+
+/// A connection of which it is noted what was heard, and why it broke.
+pub(super) struct Overheard<S> {
+    stream: S,
+    heard: Heard,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        match &read {
+            Poll::Ready(Ok(())) if buffer.filled().len() > before => {
+                self.heard.seen().has_read = true;
+            }
+            Poll::Ready(Err(error)) => self.heard.seen().end = Some(error.to_string()),
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Overheard<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -169,6 +304,16 @@ mod tests {
         let shown = About::new("https://h:1", true, false);
         let text = shown.error(&Status::from_error(alert().into())).to_string();
         assert!(text.contains("it refuses the certificate that it is shown"), "{text}");
+        let about = About::new("https://h:1", false, false);
+        let closed = || Status::from_error(io::Error::other("connection closed").into());
+        about.heard().seen().is_asked = true;
+        let text = about.error(&closed()).to_string();
+        assert!(text.contains("it asks for a certificate, and is shown none"), "{text}");
+        about.heard().seen().has_read = true;
+        let text = about.error(&closed()).to_string();
+        assert!(text.contains("server https://h:1: connection closed"), "{text}");
+        let text = told("http://h:1", io::Error::other("connection closed"));
+        assert!(text.contains("if it speaks TLS, its address begins with https://"), "{text}");
         let text = told("https://h:1", io::Error::other("invalid peer certificate: UnknownIssuer"));
         assert!(text.contains("(--ca-file, or WINDLASS_CA_FILE)"), "{text}");
         let text = told("https://h:1", io::Error::other("something else"));

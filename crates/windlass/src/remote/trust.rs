@@ -15,6 +15,8 @@ use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::options::Authority;
+use super::tcp::Place;
+use super::trouble::Heard;
 use crate::error::{Error, ErrorKind};
 use crate::pem::{CertificateFiles, PemError, PemFile, Privacy, authorities_of_machine};
 
@@ -141,15 +143,14 @@ impl Files {
 }
 
 /// A connection by TLS to the server at an address, made when it is needed.
-pub(super) fn channel(uri: &Uri, endpoint: Endpoint, trust: Arc<Trust>) -> Channel {
-    let host = uri.host().unwrap_or_default();
-    let host: Arc<str> = host.trim_start_matches('[').trim_end_matches(']').into();
-    let port = uri.port_u16().unwrap_or(PORT);
+pub(super) fn channel(uri: &Uri, endpoint: Endpoint, trust: Arc<Trust>, heard: Heard) -> Channel {
+    let place = Place::of(uri, PORT);
     let connect = move |_| {
-        let (trust, host) = (Arc::clone(&trust), Arc::clone(&host));
+        let (trust, place, heard) = (Arc::clone(&trust), place.clone(), heard.clone());
         async move {
-            // Who it was is said by whoever tells of it.
-            connect(trust, &host, port).await.map(TokioIo::new)
+            heard.begin();
+            let stream = connect(trust, &heard, &place).await?;
+            io::Result::Ok(TokioIo::new(heard.listen(stream)))
         }
     };
     // tonic would want to encrypt what is encrypted already.
@@ -158,15 +159,14 @@ pub(super) fn channel(uri: &Uri, endpoint: Endpoint, trust: Arc<Trust>) -> Chann
 
 async fn connect(
     trust: Arc<Trust>,
-    host: &str,
-    port: u16,
+    heard: &Heard,
+    place: &Place,
 ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
     let config = tokio::task::spawn_blocking(move || trust.config()).await?;
-    let name = ServerName::try_from(host.to_owned());
+    let name = ServerName::try_from(place.host.to_string());
     let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    let stream = TcpStream::connect((host, port)).await?;
-    // A request is written whole: waiting for more of it only delays it.
-    stream.set_nodelay(true)?;
+    let stream = place.connect().await?;
+    let config = Arc::new(heard.watch(&config));
     let stream = TlsConnector::from(config).connect(name, stream).await?;
     if stream.get_ref().1.alpn_protocol() != Some(PROTOCOL) {
         let why = "it does not speak HTTP/2 by TLS";
