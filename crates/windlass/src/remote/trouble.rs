@@ -78,13 +78,13 @@ impl About {
         let links = links(error);
         let is_refused =
             links.iter().any(|link| link.kind == Some(io::ErrorKind::ConnectionRefused));
-        let Seen { is_asked, has_read, end } = self.heard.seen().clone();
+        let Seen { is_asked, first, end } = self.heard.seen().clone();
         let end = end.unwrap_or_default();
         let says =
             |part: &str| links.iter().any(|link| link.text.contains(part)) || end.contains(part);
         let is_closed = says("closed") || says("roken pipe") || says("reset");
         // It hung up without a word that was heard.
-        let is_left = is_closed && !has_read;
+        let is_left = is_closed && first.is_none();
         let is_encrypted = self.url.as_ref().is_some_and(|url| url.starts_with("https:"));
         let is_plain = self.url.as_ref().is_some_and(|url| url.starts_with("http:"));
         if is_refused && (is_encrypted || is_plain) {
@@ -93,7 +93,8 @@ impl About {
             );
         }
         // Or what came was no HTTP/2 at all, which is not what a server says of a request.
-        if is_plain && (is_left || says("connection error detected")) {
+        let is_strange = first == Some(TLS_ALERT) || says("connection error detected");
+        if is_plain && (is_left || is_strange) {
             return Some(
                 "it answers nothing that is HTTP/2 in the clear: if it speaks TLS, its address \
                  begins with https://"
@@ -147,8 +148,8 @@ pub(super) struct Heard(Arc<Mutex<Seen>>);
 struct Seen {
     /// The server wanted to see a certificate.
     is_asked: bool,
-    /// It has said something, behind the handshake if there is one.
-    has_read: bool,
+    /// The first byte that it said, behind the handshake if there is one.
+    first: Option<u8>,
     /// How the connection broke.
     end: Option<String>,
 }
@@ -173,7 +174,7 @@ impl Heard {
 
     /// Listens to a connection.
     pub(super) fn listen<S>(&self, stream: S) -> Overheard<S> {
-        Overheard { stream, heard: self.clone() }
+        Overheard { stream, heard: self.clone(), has_read: false }
     }
 }
 
@@ -199,6 +200,7 @@ impl ResolvesClientCert for Asked {
 pub(super) struct Overheard<S> {
     stream: S,
     heard: Heard,
+    has_read: bool,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
@@ -210,11 +212,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         match &read {
-            Poll::Ready(Ok(())) if buffer.filled().len() > before => {
-                self.heard.seen().has_read = true;
+            Poll::Ready(Ok(())) if self.has_read => {}
+            Poll::Ready(Ok(())) => {
+                let first = buffer.filled().get(before).copied();
+                self.has_read = first.is_some();
+                self.heard.seen().first = first;
             }
             Poll::Ready(Err(error)) => self.heard.seen().end = Some(error.to_string()),
-            Poll::Ready(Ok(())) | Poll::Pending => {}
+            Poll::Pending => {}
         }
         read
     }
@@ -249,6 +254,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Overheard<S> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+/// How a server that speaks TLS begins to say that it understands nothing. HTTP/2 begins with the
+/// length of a frame, which is never as large.
+const TLS_ALERT: u8 = 0x15;
 
 /// What a server says that refuses a certificate, or wants to see one.
 const ALERTS_OF_CERTIFICATES: [&str; 7] = [
@@ -309,11 +318,15 @@ mod tests {
         about.heard().seen().is_asked = true;
         let text = about.error(&closed()).to_string();
         assert!(text.contains("it asks for a certificate, and is shown none"), "{text}");
-        about.heard().seen().has_read = true;
+        about.heard().seen().first = Some(0);
         let text = about.error(&closed()).to_string();
         assert!(text.contains("server https://h:1: connection closed"), "{text}");
-        let text = told("http://h:1", io::Error::other("connection closed"));
-        assert!(text.contains("if it speaks TLS, its address begins with https://"), "{text}");
+        for (first, is_tls) in [(None, true), (Some(TLS_ALERT), true), (Some(0), false)] {
+            let about = About::new("http://h:1", false, false);
+            about.heard().seen().first = first;
+            let text = about.error(&closed()).to_string();
+            assert_eq!(text.contains("if it speaks TLS, its address begins"), is_tls, "{text}");
+        }
         let text = told("https://h:1", io::Error::other("invalid peer certificate: UnknownIssuer"));
         assert!(text.contains("(--ca-file, or WINDLASS_CA_FILE)"), "{text}");
         let text = told("https://h:1", io::Error::other("something else"));
