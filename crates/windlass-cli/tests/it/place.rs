@@ -185,6 +185,11 @@ impl Running {
     }
 
     /// Sends a signal to the process that was started, and to no other.
+    /// Waits until all of its threads are gone, and with them what they had open.
+    pub(crate) fn reap(&mut self) {
+        self.child.wait().unwrap();
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
     }
