@@ -19,8 +19,8 @@ use crate::identity::Identity;
 use crate::problem::Problem;
 use crate::token;
 
-/// The longest time that a token is made for: ten years. One that is to hold longer has no end.
-const EXPIRES_MAX: Duration = Duration::from_secs(3_650 * 86_400);
+/// The longest time that a token is made for: a hundred years. One that is to hold longer has no end.
+const EXPIRES_MAX: Duration = Duration::from_secs(36_500 * 86_400);
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list_tokens, create_token)).routes(routes!(revoke_token))

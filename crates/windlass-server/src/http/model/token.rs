@@ -59,7 +59,7 @@ pub(crate) struct CreateToken {
     #[schema(value_type = Option<String>, min_length = 1, max_length = 200)]
     pub(crate) tenant: Option<Tenant>,
     /// After how many milliseconds it holds no more; never if nothing is said.
-    #[schema(minimum = 1, maximum = 315_360_000_000_u64)]
+    #[schema(minimum = 1, maximum = 3_153_600_000_000_u64)]
     pub(crate) expires_in_ms: Option<u64>,
 }
 
