@@ -189,7 +189,7 @@ pub const GRPC: &[(&str, Right, Reach)] = &[
     ("/windlass.v1.ClientService/PauseSchedule", Steer, Tenant),
     ("/windlass.v1.ClientService/ResumeSchedule", Steer, Tenant),
     ("/windlass.v1.ClientService/DeleteSchedule", Steer, Tenant),
-    ("/windlass.v1.ClientService/DisableSchedules", Submit, All),
+    ("/windlass.v1.ClientService/DisableSchedules", Submit, Tenant),
     ("/windlass.v1.ClientService/TriggerSchedule", Steer, Tenant),
     ("/windlass.v1.ClientService/BackfillSchedule", Steer, Tenant),
     ("/windlass.v1.ClientService/ListFires", Read, Tenant),

@@ -198,7 +198,7 @@ impl Declared {
             }
         }
         let keys = self.schedules.iter().map(|(_, schedule)| schedule.key.clone()).collect();
-        for key in store.disable_schedules(self.owner.clone(), keys).await? {
+        for key in store.disable_schedules(self.owner.clone(), None, keys).await? {
             let (tenant, name, owner) = (&key.tenant, &key.name, &self.owner);
             tracing::info!(%tenant, %name, %owner, "a schedule is declared no more and disabled");
         }

@@ -3412,6 +3412,9 @@ pub struct DisableSchedulesRequest {
     /// Those that are declared still.
     #[prost(message, repeated, tag = "2")]
     pub declared: ::prost::alloc::vec::Vec<ScheduleKey>,
+    /// Only of this tenant; of all that the caller may act for if nothing is said.
+    #[prost(string, optional, tag = "3")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// Schedules that do not fire any more.
 #[derive(Clone, PartialEq, ::prost::Message)]

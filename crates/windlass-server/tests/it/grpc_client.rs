@@ -203,7 +203,7 @@ async fn schedules_and_duties_of_programs_go_through_the_server() {
     assert_eq!(near.get_schedule(key.clone()).await, far.get_schedule(key.clone()).await);
     far.resume_schedule(key.clone()).await.expect("it is there");
     let owner = ScheduleOwner::new("billing").expect("it is a name");
-    assert_eq!(far.disable_schedules(owner, Vec::new()).await, Ok(vec![key.clone()]));
+    assert_eq!(far.disable_schedules(owner, None, Vec::new()).await, Ok(vec![key.clone()]));
     let page = near.list_schedules(ScheduleFilter::default()).await;
     assert_eq!(page, far.list_schedules(ScheduleFilter::default()).await);
     far.delete_schedule(key.clone()).await.expect("it is deleted");

@@ -5,7 +5,7 @@ use windlass::store::{
     Backfilled, Fire, NewSchedule, ScheduleFilter, ScheduleKey, SchedulePage, ScheduleRecord,
     ScheduleStore, Started, StoreError, Sweep,
 };
-use windlass::{RunId, ScheduleOwner, Timestamp};
+use windlass::{RunId, ScheduleOwner, Tenant, Timestamp};
 
 use super::FaultyStore;
 use crate::faults::Verb;
@@ -50,10 +50,11 @@ impl ScheduleStore for FaultyStore {
     async fn disable_schedules(
         &self,
         owner: ScheduleOwner,
+        tenant: Option<Tenant>,
         declared: Vec<ScheduleKey>,
     ) -> Result<Vec<ScheduleKey>, StoreError> {
-        self.deliver(Verb::Start, (owner, declared), |world, (owner, declared)| {
-            Box::pin(async move { world.store.disable_schedules(owner, declared).await })
+        self.deliver(Verb::Start, (owner, tenant, declared), |world, (owner, tenant, declared)| {
+            Box::pin(async move { world.store.disable_schedules(owner, tenant, declared).await })
         })
         .await
     }

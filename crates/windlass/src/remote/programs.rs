@@ -50,10 +50,12 @@ impl ScheduleStore for RemoteStore {
     async fn disable_schedules(
         &self,
         owner: ScheduleOwner,
+        tenant: Option<Tenant>,
         declared: Vec<ScheduleKey>,
     ) -> Result<Vec<ScheduleKey>, StoreError> {
         let declared = write_all(&declared);
-        let request = v1::DisableSchedulesRequest { owner: owner.to_string(), declared };
+        let tenant = tenant.map(|tenant| tenant.to_string());
+        let request = v1::DisableSchedulesRequest { owner: owner.to_string(), declared, tenant };
         Ok(read_all("disabled", ask!(self, disable_schedules, request)?.disabled)?)
     }
 

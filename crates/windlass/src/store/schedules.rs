@@ -269,12 +269,13 @@ pub trait ScheduleStore {
     /// Deletes a schedule with its history; its runs stay. One that is not there stays so.
     async fn delete_schedule(&self, key: ScheduleKey) -> Result<(), StoreError>;
 
-    /// Disables those active schedules of an owner that are not among these, and answers which. One
-    /// that is paused stays so, and is paused still when it is declared again. Times that had come
+    /// Disables those active schedules of an owner that are not among these, of one tenant or of
+    /// all, and answers which. One that is paused stays so, and is paused still when it is declared again. Times that had come
     /// and were not served yet are missed, and one that waited is skipped.
     async fn disable_schedules(
         &self,
         owner: ScheduleOwner,
+        tenant: Option<Tenant>,
         declared: Vec<ScheduleKey>,
     ) -> Result<Vec<ScheduleKey>, StoreError>;
 

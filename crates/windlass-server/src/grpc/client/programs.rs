@@ -7,9 +7,9 @@ use windlass::store::{
     Action, DutyClaim, DutyEnd, DutyMandate, FIRES_KEPT, NewSchedule, PROCESS_DUTIES_MAX,
     SCHEDULES_MAX, ScheduleFilter, ScheduleKey,
 };
-use windlass::wire::{Wire, WireError, name, parse, read, read_all, time, write_all};
+use windlass::wire::{Wire, WireError, name, name_some, parse, read, read_all, time, write_all};
 use windlass::worker::SETTING_MAX;
-use windlass_core::{DutyName, ScheduleOwner};
+use windlass_core::{DutyName, ScheduleOwner, Tenant};
 use windlass_proto::v1;
 
 use super::pages::{first, shorter};
@@ -108,11 +108,14 @@ pub(super) async fn disable_schedules(
     check("declared", message.declared.len(), SCHEDULES_MAX)?;
     let owner = name("owner", ScheduleOwner::new(&message.owner))?;
     let declared: Vec<ScheduleKey> = read_all("declared", message.declared)?;
-    let detail = json!({ "owner": &owner });
-    let disabled = caller.store.disable_schedules(owner, declared).await?;
+    let tenant = name_some("tenant", message.tenant, Tenant::new)?;
+    let tenant = caller.identity.looks_at(tenant)?;
+    let disabled = caller.store.disable_schedules(owner.clone(), tenant.clone(), declared).await?;
     // Programs ask for it whenever they start, and nearly always there is nothing to do.
     if !disabled.is_empty() {
-        caller.identity.note(Action::DisableSchedules, About::all(), Some(detail)).await?;
+        let names: Vec<_> = disabled.iter().map(|key| &key.name).collect();
+        let detail = json!({ "owner": &owner, "schedules": names });
+        caller.identity.note(Action::DisableSchedules, tenant, Some(detail)).await?;
     }
     Ok(v1::DisableSchedulesReply { disabled: write_all(&disabled) })
 }

@@ -373,12 +373,14 @@ impl ScheduleStore for MemoryStore {
     async fn disable_schedules(
         &self,
         owner: ScheduleOwner,
+        tenant: Option<Tenant>,
         declared: Vec<ScheduleKey>,
     ) -> Result<Vec<ScheduleKey>, StoreError> {
         Ok(self.transact(|state| {
             let mut disabled = Vec::new();
             for (key, kept) in &mut state.schedules.all {
                 let is_its = kept.record.schedule.owner.as_ref() == Some(&owner);
+                let is_its = is_its && tenant.as_ref().is_none_or(|tenant| key.tenant == *tenant);
                 let is_active = kept.record.state == ScheduleState::Active;
                 if is_its && is_active && !declared.contains(key) {
                     let left = kept.record.disable(state.shared.now);

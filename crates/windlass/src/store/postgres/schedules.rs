@@ -138,11 +138,13 @@ impl PostgresStore {
     async fn disable_schedules_once(
         &self,
         owner: &ScheduleOwner,
+        tenant: Option<&Tenant>,
         declared: &[ScheduleKey],
     ) -> Result<Vec<ScheduleKey>, Fault> {
         let tenants: Vec<&str> = declared.iter().map(|key| key.tenant.as_str()).collect();
         let names: Vec<&str> = declared.iter().map(|key| key.name.as_str()).collect();
-        let params: Params<'_> = &[&owner.as_str(), &tenants, &names];
+        let tenant = tenant.map(Tenant::as_str);
+        let params: Params<'_> = &[&owner.as_str(), &tenants, &names, &tenant];
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let rows = tx.query(&sql::LOCK_UNDECLARED, params).await?;
@@ -301,9 +303,10 @@ impl ScheduleStore for PostgresStore {
     async fn disable_schedules(
         &self,
         owner: ScheduleOwner,
+        tenant: Option<Tenant>,
         declared: Vec<ScheduleKey>,
     ) -> Result<Vec<ScheduleKey>, StoreError> {
-        repeat!(self.disable_schedules_once(&owner, &declared))
+        repeat!(self.disable_schedules_once(&owner, tenant.as_ref(), &declared))
     }
 
     async fn trigger_schedule(&self, key: ScheduleKey, run: RunId) -> Result<Started, StoreError> {

@@ -558,7 +558,7 @@ sql!(LIST_SCHEDULES, "list_schedules.sql", [TEXT, TEXT, TEXT, INT8]);
 sql!(COUNT_SCHEDULES, "count_schedules.sql", [TEXT]);
 sql!(LOCK_SCHEDULES, "lock_schedules.sql", []);
 sql!(DELETE_SCHEDULE, "delete_schedule.sql", [TEXT, TEXT]);
-sql!(LOCK_UNDECLARED, "lock_undeclared.sql", [TEXT, TEXT_ARRAY, TEXT_ARRAY]);
+sql!(LOCK_UNDECLARED, "lock_undeclared.sql", [TEXT, TEXT_ARRAY, TEXT_ARRAY, TEXT]);
 sql!(DUE_SCHEDULES, "due_schedules.sql", [TIMESTAMPTZ, INT8, INT8_ARRAY]);
 sql!(LOCK_DUE_SCHEDULES, "lock_due_schedules.sql", [TIMESTAMPTZ, INT8_ARRAY]);
 sql!(OPEN_FIRES, "open_fires.sql", [INT8_ARRAY, INT8_ARRAY]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_core::{DutyName, RunId, ScheduleOwner, Timestamp};
+use windlass_core::{DutyName, RunId, ScheduleOwner, Tenant, Timestamp};
 
 use super::ScopedStore;
 use crate::store::{
@@ -51,11 +51,13 @@ impl ScheduleStore for ScopedStore {
 
     async fn disable_schedules(
         &self,
-        _owner: ScheduleOwner,
-        _declared: Vec<ScheduleKey>,
+        owner: ScheduleOwner,
+        tenant: Option<Tenant>,
+        declared: Vec<ScheduleKey>,
     ) -> Result<Vec<ScheduleKey>, StoreError> {
+        tenant.as_ref().map_or(Ok(()), |said| self.check_tenant(said))?;
         // An owner may have schedules of all tenants.
-        self.shared("to say all that a program declares")
+        self.store.disable_schedules(owner, Some(self.tenant.clone()), declared).await
     }
 
     async fn trigger_schedule(&self, key: ScheduleKey, run: RunId) -> Result<Started, StoreError> {

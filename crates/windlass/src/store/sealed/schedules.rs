@@ -2,7 +2,7 @@
 //! starts them.
 
 use async_trait::async_trait;
-use windlass_core::{RunId, ScheduleOwner, Timestamp};
+use windlass_core::{RunId, ScheduleOwner, Tenant, Timestamp};
 
 use super::SealedStore;
 use crate::store::{
@@ -53,9 +53,10 @@ impl ScheduleStore for SealedStore {
     async fn disable_schedules(
         &self,
         owner: ScheduleOwner,
+        tenant: Option<Tenant>,
         declared: Vec<ScheduleKey>,
     ) -> Result<Vec<ScheduleKey>, StoreError> {
-        self.inner.disable_schedules(owner, declared).await
+        self.inner.disable_schedules(owner, tenant, declared).await
     }
 
     async fn trigger_schedule(&self, key: ScheduleKey, run: RunId) -> Result<Started, StoreError> {

@@ -484,7 +484,7 @@ pub(crate) async fn what_is_declared_no_more_is_disabled_until_it_is_again(bench
         bench.put(declared(name, by).await).await;
     }
     bench.put(bench.every_ten("d").await).await;
-    let disable = || bench.store.disable_schedules(owner("app"), vec![key("a")]);
+    let disable = || bench.store.disable_schedules(owner("app"), None, vec![key("a")]);
     assert_eq!(disable().await, Ok(vec![key("b")]));
     assert_eq!(disable().await, Ok(vec![]));
     assert_eq!(bench.schedule("b").await.state, ScheduleState::Disabled);

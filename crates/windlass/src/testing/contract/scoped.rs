@@ -31,7 +31,9 @@ pub(crate) use self::workers::{
     what_a_worker_says_of_others_tasks_is_of_none,
 };
 pub(crate) use self::writes::{
-    nothing_of_another_tenant_is_changed, what_is_started_is_the_tenants,
+    nothing_of_another_tenant_is_changed,
+    what_a_program_declares_no_more_is_disabled_for_its_tenant_alone,
+    what_is_started_is_the_tenants,
 };
 
 /// The list of cases, handed to another macro.
@@ -45,6 +47,7 @@ macro_rules! scoped_contract_cases {
                 nothing_of_another_tenant_is_read
                 whoever_reads_why_learns_nothing_of_others
                 nothing_of_another_tenant_is_changed
+                what_a_program_declares_no_more_is_disabled_for_its_tenant_alone
                 what_is_started_is_the_tenants
                 what_all_tenants_share_is_not_for_one
                 a_worker_of_a_tenant_works_for_it_alone

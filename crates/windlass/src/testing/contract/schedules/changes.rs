@@ -21,7 +21,7 @@ impl Bench<'_> {
     }
 
     async fn disable_all(&self) {
-        self.store.disable_schedules(owner(), vec![]).await.expect("the store is there");
+        self.store.disable_schedules(owner(), None, vec![]).await.expect("the store is there");
     }
 
     async fn pause(&self, name: &str) {
@@ -34,7 +34,7 @@ pub(crate) async fn a_pause_outlasts_being_declared_no_more(bench: &Bench<'_>) {
     let schedule = bench.declared("s", Overlap::Allow).await;
     bench.put(schedule.clone()).await;
     bench.pause("s").await;
-    let disabled = bench.store.disable_schedules(owner(), vec![]).await;
+    let disabled = bench.store.disable_schedules(owner(), None, vec![]).await;
     assert_eq!(disabled, Ok(vec![]), "it rests already");
     assert_eq!(bench.put(schedule.clone()).await.state, ScheduleState::Paused);
     bench.store.resume_schedule(key("s")).await.expect("it is there");
@@ -101,7 +101,7 @@ pub(crate) async fn what_had_come_when_a_schedule_rests_is_missed_and_said_to_be
     changed.timing.jitter = seconds(0);
     bench.put(changed).await;
     let declared = vec![key("paused"), key("changed")];
-    let disabled = bench.store.disable_schedules(owner(), declared).await;
+    let disabled = bench.store.disable_schedules(owner(), None, declared).await;
     assert_eq!(disabled, Ok(vec![key("disabled")]));
     for name in ["paused", "disabled", "changed"] {
         assert_eq!(bench.fires(name, from).await, ["10-10 missed 1"], "{name}");

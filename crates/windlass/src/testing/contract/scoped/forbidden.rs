@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_core::{CandidateId, DutyName, RunState, ScheduleOwner, Term, Weight};
+use windlass_core::{CandidateId, DutyName, RunState, Term, Weight};
 
 use super::super::bench::{Bench, definition, seconds, tenant};
 use super::acme;
@@ -46,8 +46,6 @@ pub(crate) async fn what_all_tenants_share_is_not_for_one(bench: &Bench<'_>) {
     assert!(is_for_all(scope.list_workers(WorkerFilter::default()).await));
     assert!(is_for_all(scope.list_queues().await));
     assert!(scope.connections().is_none() && !scope.does_duties());
-    let owner = ScheduleOwner::new("shop").expect("it is a name");
-    assert!(is_for_all(scope.disable_schedules(owner, Vec::new()).await));
 
     let name = DutyName::new("clean").expect("it is a name");
     let claim =

@@ -2,13 +2,14 @@
 
 use std::num::NonZeroU32;
 
-use windlass_core::{ActionId, Operator, RunState, SignalId, SignalKey, StepName};
+use windlass_core::{ActionId, Operator, RunState, ScheduleOwner, SignalId, SignalKey, StepName};
 
 use super::super::bench::{Bench, json, seconds, tenant};
 use super::{acme, key, no_run, schedule, two};
 use crate::store::{
     Action, DeadLetterFilter, Discard, LogFilter, Mailbox, NewKeySignal, NewLogEntry, NewRun,
-    NewSignal, Pace, Redrive, ScheduleStore, Started, Store, StoreError,
+    NewSchedule, NewSignal, Pace, Redrive, ScheduleState, ScheduleStore, Started, Store,
+    StoreError,
 };
 
 fn by() -> Operator {
@@ -115,6 +116,25 @@ pub(crate) async fn nothing_of_another_tenant_is_changed(bench: &Bench<'_>) {
     let log = bench.store.list_log(LogFilter::default()).await.expect("reading works");
     let newest = log.entries.first().expect("it was written");
     assert_eq!(newest.tenant, Some(tenant("acme")), "whose it is is said");
+}
+
+pub(crate) async fn what_a_program_declares_no_more_is_disabled_for_its_tenant_alone(
+    bench: &Bench<'_>,
+) {
+    two(bench).await;
+    let owner = ScheduleOwner::new("shop").expect("it is a name");
+    for whose in ["acme", "zenith"] {
+        let declared = NewSchedule { owner: Some(owner.clone()), ..schedule(whose) };
+        bench.store.put_schedule(declared).await.expect("it makes sense");
+    }
+    let scope = acme(bench);
+    let other = scope.disable_schedules(owner.clone(), Some(tenant("zenith")), Vec::new()).await;
+    assert!(is_forbidden(&other), "{other:?}");
+    let still = scope.disable_schedules(owner.clone(), None, vec![key("acme")]).await;
+    assert_eq!(still, Ok(Vec::new()));
+    assert_eq!(scope.disable_schedules(owner, None, Vec::new()).await, Ok(vec![key("acme")]));
+    let there = bench.store.get_schedule(key("zenith")).await.expect("reading works");
+    assert_eq!(there.map(|there| there.state), Some(ScheduleState::Active));
 }
 
 pub(crate) async fn what_is_started_is_the_tenants(bench: &Bench<'_>) {
