@@ -1,5 +1,5 @@
 //! The lines of the log: written before what they are about is done, so that nothing is done
-//! without one.
+//! without one. Only which schedules a program declares no more is known when it is done.
 
 use std::sync::Arc;
 
