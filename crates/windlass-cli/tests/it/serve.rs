@@ -16,9 +16,18 @@ use super::text;
 pub(crate) struct Serving(Child);
 
 impl Serving {
-    /// Starts it, and answers where it listens.
+    /// Starts one that lets everyone in, and answers where it listens.
     pub(crate) fn start(url: &str, listen: &str) -> (Serving, String) {
-        let mut command = super::command(&["serve", "--insecure-dev", "--listen", listen]);
+        Serving::start_with(url, &["serve", "--insecure-dev", "--listen", listen])
+    }
+
+    /// Starts one that asks for tokens.
+    pub(crate) fn guarded(url: &str) -> (Serving, String) {
+        Serving::start_with(url, &["serve", "--listen", "127.0.0.1:0"])
+    }
+
+    fn start_with(url: &str, arguments: &[&str]) -> (Serving, String) {
+        let mut command = super::command(arguments);
         command.env("DATABASE_URL", url).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the binary was built");
         let out = child.stdout.take().expect("its output is a pipe");

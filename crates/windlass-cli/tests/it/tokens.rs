@@ -1,8 +1,5 @@
 //! `windlass tokens`, and what those without the right one are told.
 
-use std::io::BufRead as _;
-use std::process::{Child, Stdio};
-
 use serde_json::Value;
 use windlass::embedded::EmbeddedOptions;
 use windlass::store::postgres::PostgresOptions;
@@ -10,31 +7,8 @@ use windlass::{Ctx, TaskError, Windlass, Workflow};
 
 use super::people::told;
 use super::place::Place;
+use super::serve::Serving;
 use super::{assert_line, command, text};
-
-/// A server that asks for tokens; ended with the test.
-struct Serving(Child);
-
-impl Serving {
-    fn start(url: &str) -> (Self, String) {
-        let mut command = command(&["serve", "--listen", "127.0.0.1:0"]);
-        let mut child = command.env("DATABASE_URL", url).stdout(Stdio::piped()).spawn().unwrap();
-        let out = child.stdout.take().unwrap();
-        let serving = Serving(child);
-        let mut line = String::new();
-        std::io::BufReader::new(out).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("WINDLASS_SERVER=").expect("where it listens");
-        (serving, address.to_owned())
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        // It may have ended by itself, which other assertions tell.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Starts a run of the workflow `mail`, which is known from then on.
 async fn start_mail(url: &str) {
@@ -83,7 +57,7 @@ async fn whoever_lacks_a_token_or_a_tenant_is_told_what_to_give() {
     start_mail(&url).await;
     let token = ["tokens", "create", "ci", "--role", "worker", "--tenant", "acme"];
     let token = told(&url, &token);
-    let (_serving, server) = Serving::start(&url);
+    let (_serving, server) = Serving::guarded(&url);
 
     let ask = |arguments: &[&str], token: Option<&str>| {
         let mut command = command(arguments);
