@@ -12,10 +12,6 @@ use crate::Failure;
 use crate::markdown;
 use crate::workspace::{TextFile, Workspace};
 
-/// The longest source file of a crate, in lines. Above it a file holds more than
-/// one idea.
-const SOURCE_LINES_MAX: usize = 600;
-
 /// Words that stand for work left undone. Put together here so that this file does
 /// not have them.
 const LEFT_WORK: [&str; 2] = [concat!("TO", "DO"), concat!("FIX", "ME")];
@@ -86,7 +82,6 @@ pub(crate) fn write_readme(root: &Path) -> Result<(), Failure> {
 fn check(workspace: &Workspace) -> Vec<Problem> {
     let mut problems = Vec::new();
     for file in &workspace.texts {
-        problems.extend(check_length(file));
         problems.extend(check_lines(file));
         problems.extend(check_links(file, workspace));
         problems.extend(check_manifest(file));
@@ -120,18 +115,6 @@ fn check_named_tests(workspace: &Workspace) -> Vec<Problem> {
         }
     }
     problems
-}
-
-fn check_length(file: &TextFile) -> Option<Problem> {
-    let is_source = file.path.starts_with("crates/")
-        && file.path.contains("/src/")
-        && !file.path.contains("/src/generated/")
-        && file.path.ends_with(".rs");
-    let lines = file.text.lines().count();
-    (is_source && lines > SOURCE_LINES_MAX).then(|| {
-        let what = format!("has {lines} lines, the limit is {SOURCE_LINES_MAX}; split it");
-        Problem::new(&file.path, what)
-    })
 }
 
 /// Every crate has the lints of the workspace, which forbid `unsafe`.
