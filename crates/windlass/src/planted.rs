@@ -96,6 +96,9 @@ pub enum PlantedBug {
     RetryForgetsDeadline,
     /// A task that ends gives its slots up twice.
     SlotReleasedTwice,
+    /// The numbers of limits are forgotten while a task ends, as if another connection was lost:
+    /// it releases no slot.
+    LimitForgottenWhileFinishing,
     /// A task that is cancelled keeps its slots.
     CancelKeepsSlots,
     /// Whether a lane is full is looked up before it is locked, a moment too early.
@@ -139,7 +142,7 @@ pub enum PlantedBug {
 #[cfg(feature = "planted-bugs")]
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 62] = [
+    pub const ALL: [PlantedBug; 63] = [
         PlantedBug::FinishWithoutFence,
         PlantedBug::ClaimInTwoSteps,
         PlantedBug::FailureWithoutCascade,
@@ -183,6 +186,7 @@ impl PlantedBug {
         PlantedBug::ClaimTimeoutOfClaimed,
         PlantedBug::RetryForgetsDeadline,
         PlantedBug::SlotReleasedTwice,
+        PlantedBug::LimitForgottenWhileFinishing,
         PlantedBug::CancelKeepsSlots,
         PlantedBug::LaneCheckedWithoutLock,
         PlantedBug::LaneByTaskId,

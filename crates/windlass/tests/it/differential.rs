@@ -329,6 +329,7 @@ mod planted {
             | PlantedBug::KeySignalTakenTwice
             | PlantedBug::KeySignalTellsOne
             | PlantedBug::SlotReleasedTwice
+            | PlantedBug::LimitForgottenWhileFinishing
             | PlantedBug::CancelKeepsSlots
             | PlantedBug::LaneCheckedWithoutLock
             | PlantedBug::LaneByTaskId
@@ -387,13 +388,14 @@ mod planted {
     }
 
     /// Mistakes that few stories meet, of which one in so many must.
-    const RARE: [PlantedBug; 13] = [
+    const RARE: [PlantedBug; 14] = [
         PlantedBug::CancelForgetsChildren,
         PlantedBug::StepsKeptWhenContinued,
         PlantedBug::KeySignalMissedAtPark,
         PlantedBug::KeySignalTakenTwice,
         PlantedBug::KeySignalTellsOne,
         PlantedBug::SlotReleasedTwice,
+        PlantedBug::LimitForgottenWhileFinishing,
         PlantedBug::CancelKeepsSlots,
         PlantedBug::LaneCheckedWithoutLock,
         PlantedBug::LaneByTaskId,

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
 
+mod backends;
 mod cases;
 mod duties;
 mod everywhere;

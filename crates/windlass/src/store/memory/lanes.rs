@@ -35,7 +35,9 @@ impl State {
             }
             for task in std::mem::take(&mut self.shared.vacated) {
                 self.shared.release_twice(task);
-                self.shared.lanes.vacate(task);
+                if !self.shared.forgets_places(task) {
+                    self.shared.lanes.vacate(task);
+                }
                 self.shared.superseded.remove(&task);
             }
             self.shared.line_up_by_id();

@@ -148,6 +148,12 @@ impl Shared {
         }
     }
 
+    /// With the bug, one task in eight has no places that could be found.
+    pub(super) fn forgets_places(&self, task: TaskId) -> bool {
+        self.planted.has(PlantedBug::LimitForgottenWhileFinishing)
+            && task.run.as_uuid().as_u128() % 8 == 3
+    }
+
     /// With the bug, those who wait exchange their places until they are in the order of ids.
     pub(super) fn line_up_by_id(&mut self) {
         if !self.planted.has(PlantedBug::LaneByTaskId) {

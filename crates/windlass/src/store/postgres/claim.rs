@@ -15,7 +15,7 @@ use super::handout::{Facts, Named, Questions};
 use super::history::write_history;
 use super::leases::{Life, limit_leases};
 use super::names::{
-    ROUTES_AFTER_ENOUGH, ROUTES_AFTER_LITTLE, ROUTES_AFTER_NOTHING, Route, RouteKey,
+    Names, ROUTES_AFTER_ENOUGH, ROUTES_AFTER_LITTLE, ROUTES_AFTER_NOTHING, Route, RouteKey,
 };
 use super::order::{Firsts, Standing, firsts_of, in_turn};
 use super::party::Party;
@@ -230,7 +230,7 @@ impl PostgresStore {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let party = Party::of_one(request)?;
-        let opening = self.opening(request, &party);
+        let opening = self.opening(tx.names(), request, &party);
         let early = opening.early.as_ref().map(Grab::params);
         let levels: Params<'_> = &[&opening.levels];
         let also = opening.asks(levels, early.as_ref().map(|early| early.as_slice()));
@@ -255,8 +255,8 @@ impl PostgresStore {
         Ok(Some(self.handed_out(handout, rows).map(|(_, claimed)| claimed).collect()))
     }
 
-    pub(super) fn opening(&self, request: &ClaimRequest, party: &Party) -> Opening {
-        let routes = self.routes_of(request);
+    pub(super) fn opening(&self, names: &Names, request: &ClaimRequest, party: &Party) -> Opening {
+        let routes = self.routes_of(names, request);
         if request.tenant.is_some() {
             return Opening { routes, levels: Vec::new(), early: None };
         }
@@ -293,11 +293,11 @@ impl PostgresStore {
             (false, true) => ROUTES_AFTER_LITTLE,
             (false, false) => ROUTES_AFTER_ENOUGH,
         };
-        if self.names.read_routes(tx, every).await? && is_short {
+        if tx.names().read_routes(tx, self.pause(every)).await? && is_short {
             let rest = ClaimRequest { limit: request.limit - taken.len(), ..request.clone() };
             let party = party.behind(taken.len());
             self.see_ring_in(tx).await?;
-            let mut routes = self.routes_of(request);
+            let mut routes = self.routes_of(tx.names(), request);
             // What has owners is not for whoever comes next.
             routes.retain(|(key, _)| party.is_of_one() || key.bucket.is_none());
             taken.extend(match &request.tenant {
@@ -538,9 +538,9 @@ impl PostgresStore {
     /// What the numbers of tasks that were taken stand for.
     pub(super) async fn names_of(&self, tx: &Tx<'_>, taken: &[Taken]) -> Result<Named, Fault> {
         let definitions = taken.iter().map(|one| one.definition);
-        let definitions = self.names.definitions(tx, definitions).await?;
+        let definitions = tx.names().definitions(tx, definitions).await?;
         let tenants: BTreeSet<i32> = taken.iter().map(|one| one.tenant).collect();
-        let tenants = self.names.tenant_names(tx, &tenants).await?;
+        let tenants = tx.names().tenant_names(tx, &tenants).await?;
         Ok(Named { definitions, tenants })
     }
 }

@@ -110,7 +110,7 @@ impl PostgresStore {
         work.load_all(&tx, id).await?;
         work.begin_round(id, Duration::ZERO)?;
         self.settle_lanes(&tx, &mut work).await?;
-        let mut writes = work.writes(&self.names)?;
+        let mut writes = work.writes(tx.names())?;
         if id.may_be_child() {
             writes.push(&sql::REOPEN_CHILD, params![*id.as_uuid()]);
             // A sweep beside this may take it for ended after all, and the next one looks again.

@@ -307,7 +307,7 @@ impl PostgresStore {
             "answer": &answer,
         });
         self.settle_lanes(&tx, &mut work).await?;
-        let mut writes = work.writes(&self.names)?;
+        let mut writes = work.writes(tx.names())?;
         for run in answer.runs.iter().filter(|run| run.may_be_child()) {
             writes.push(&sql::REOPEN_CHILD, params![*run.as_uuid()]);
             // A sweep beside this may take it for ended after all, and the next one looks again.
@@ -351,7 +351,7 @@ impl PostgresStore {
         answer.next = batch.last().map(|(_, cursor)| *cursor).filter(|_| has_more);
         let detail = json!({ "filter": filter_detail(filter), "answer": &answer });
         self.settle_lanes(&tx, &mut work).await?;
-        let mut writes = work.writes(&self.names)?;
+        let mut writes = work.writes(tx.names())?;
         let runs: Vec<Uuid> = answer.runs.iter().map(|run| *run.as_uuid()).collect();
         let end = params![*id.as_uuid(), At(work.now), runs, detail.to_string()];
         writes.push(&sql::END_ACTION, end);

@@ -28,7 +28,7 @@ use super::children::Note;
 use super::deadlines::busy_runs;
 use super::fault::Fault;
 use super::pool::Tx;
-use super::run::{AttemptEnd, Moves, Run};
+use super::run::{AttemptEnd, Moves, Narrow, Run};
 use super::statements as sql;
 use super::unsound;
 use super::work::{Work, corrupt, pairs, sorted_ids, task_id};
@@ -128,7 +128,7 @@ impl PostgresStore {
             return Ok(());
         }
         let lanes = work.lanes_of(&tasks);
-        let rows = self.lane_rows(lanes)?;
+        let rows = read::lane_rows(tx.names(), lanes)?;
         let numbers: BTreeSet<i32> = rows.iter().map(|(_, row)| row.lock()).collect();
         let new: Vec<i32> = numbers.difference(&work.lanes.locked).copied().collect();
         tx.query(&sql::LOCK_LANES, &[&new]).await?;
@@ -155,7 +155,7 @@ impl PostgresStore {
         for run in work.runs.values() {
             let tasks = run.limited();
             if !tasks.is_empty() {
-                let rows = self.lane_rows(work.lanes_of(&tasks))?;
+                let rows = read::lane_rows(tx.names(), work.lanes_of(&tasks))?;
                 of_runs.insert(run.id, rows.iter().map(|(_, row)| row.lock()).collect());
             }
         }
@@ -215,6 +215,7 @@ impl PostgresStore {
                 work.lanes.book.end_attempt(task);
             }
             for task in &vacated {
+                work.check_places(*task)?;
                 work.lanes.book.vacate(*task);
             }
             self.admit_waiters(tx, work).await?;
@@ -385,6 +386,22 @@ impl Work {
             Some((_, at)) => *at = due,
             None => self.moves.scheduled.push((task, due)),
         }
+    }
+
+    /// Fails if a task that was ready or running when it was loaded lacks a place in one of its
+    /// lanes: it has no slot to give up, and whoever waits for that slot would wait for ever.
+    fn check_places(&self, id: TaskId) -> Result<(), Fault> {
+        let stored_in = self.task(id).and_then(|task| task.stored_in);
+        let needed = match stored_in {
+            Some(Narrow::Leases | Narrow::Ready) => self.needs_of(id).len(),
+            Some(Narrow::Timers) | None => 0,
+        };
+        let held = self.lanes.book.entrants.get(&id).map_or(0, |entrant| entrant.places.len());
+        if held < needed {
+            let text = format!("it needs slots in {needed} lanes and has places in {held}");
+            return Err(corrupt(id, text));
+        }
+        Ok(())
     }
 
     fn has_meters(&self, task: TaskId) -> bool {

@@ -281,7 +281,7 @@ impl PostgresStore {
         // A run that someone has locked is left to the next heartbeat: this one must not
         // wait, the worker's lease depends on it.
         let runs = orphans.iter().map(|task| task.run);
-        let mut work = Work::lock_free(&tx, &self.names, now, runs).await?;
+        let mut work = Work::lock_free(&tx, now, runs).await?;
         work.load(&tx, orphans.iter().copied()).await?;
         for task in orphans {
             let is_held = work.task(task).is_some_and(|task| {
@@ -291,7 +291,7 @@ impl PostgresStore {
                 run.hand_back(moves, task.index, None).map_err(unsound::of(task.run))?;
             }
         }
-        let mut writes = work.writes(&self.names)?;
+        let mut writes = work.writes(tx.names())?;
         life.beat(&mut writes);
         note_progress(&mut writes, &heartbeat.progress);
         self.conclude_with(tx, &work, writes).await?;
@@ -306,7 +306,7 @@ impl PostgresStore {
         life.lease_until = life.lease_until.min(now);
         let mut reaped = self.take_away(&tx, now, vec![life], Vec::new(), usize::MAX).await?;
         self.settle(&tx, &mut reaped.work).await?;
-        let writes = reaped.writes(&self.names)?;
+        let writes = reaped.writes(tx.names())?;
         self.conclude_with(tx, &reaped.work, writes).await?;
         Ok(())
     }
@@ -333,7 +333,7 @@ impl PostgresStore {
         let overdue = overdue(&tx, now, limit).await?;
         let mut reaped = self.take_away(&tx, now, expired, overdue, limit).await?;
         self.settle(&tx, &mut reaped.work).await?;
-        let mut writes = reaped.writes(&self.names)?;
+        let mut writes = reaped.writes(tx.names())?;
         for life in forgotten.iter().filter(is_forgotten) {
             life.end(&mut writes, Alive::Dead, now);
         }
@@ -380,7 +380,7 @@ impl PostgresStore {
         let tasks = self.sound(tasks, |due| due.held.task.run);
         let left_out = left_out - tasks.len();
         let runs = tasks.iter().map(|due| due.held.task.run);
-        let mut work = Work::lock_free(tx, &self.names, now, runs).await?;
+        let mut work = Work::lock_free(tx, now, runs).await?;
         work.load(tx, tasks.iter().map(|due| due.held.task)).await?;
         let is_held = |due: &&Due| work.task(due.held.task).is_some_and(|task| due.is_of(task));
         let ends = tasks.iter().filter(is_held).map(|due| (due.held.task, TaskState::Failed));

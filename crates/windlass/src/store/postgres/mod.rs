@@ -99,7 +99,6 @@ use self::election::Election;
 use self::fault::{Fault, Remedy};
 use self::firsts::Firsts;
 use self::floors::{Floors, Front};
-use self::names::Names;
 use self::notify::{Kinds, Notifier};
 use self::peek::Peeks;
 use self::pool::{Ask, Params, Pool, Sql, Tx};
@@ -141,7 +140,6 @@ const UNSOUND_RUN_PAUSE: Duration = Duration::from_secs(1);
 /// A store in a PostgreSQL database.
 pub struct PostgresStore {
     pool: Pool,
-    names: Names,
     ring: LastRing,
     floors: Floors,
     peeks: Peeks,
@@ -193,7 +191,6 @@ impl PostgresStore {
         let notifier = Notifier::start(&options, &pool)?;
         Ok(PostgresStore {
             pool,
-            names: Names::default(),
             ring: LastRing::default(),
             floors: Floors::default(),
             peeks: Peeks::default(),
@@ -229,13 +226,37 @@ impl PostgresStore {
         self
     }
 
-    /// After an outage, what answers may be another server, or the same with older data:
-    /// what is remembered of the database is looked up again.
     fn learn_from(&self, fault: &Fault) {
         if fault.remedy() == Remedy::Outage {
-            self.names.forget();
-            self.floors.forget();
+            self.forget_cached();
         }
+    }
+
+    /// Drops the cached names and watermarks: after an outage, the address may lead to another
+    /// server, or to the same one with older data. Transactions in progress keep their names.
+    ///
+    /// Public for tests, which call it at any moment.
+    #[doc(hidden)]
+    pub fn forget_cached(&self) {
+        self.pool.names().renew();
+        self.floors.forget();
+    }
+
+    /// Forgets what this store has learnt from earlier calls, but for names: a test repeats a
+    /// call, and it is to send the same statements.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn forget_learned(&self) {
+        self.floors.forget();
+        self.passed_over.store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Lets the next sweep wait for limit keys that others have locked, as it does once it has
+    /// passed over some of them many times.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn lose_patience(&self) {
+        self.passed_over.store(u32::MAX, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// What is about runs that do not contradict themselves.
@@ -247,6 +268,12 @@ impl PostgresStore {
     /// are free soon, those that contradict themselves are not.
     fn busy_pause(&self) -> Duration {
         if self.unsound.is_any() { UNSOUND_RUN_PAUSE } else { BUSY_RUN_PAUSE }
+    }
+
+    /// Returns how long something cached is used without another look. On the clock of a test
+    /// nothing is: which statements a verb sends must not depend on the time they take.
+    fn pause(&self, pause: Duration) -> Duration {
+        if self.clock.is_some() { Duration::ZERO } else { pause }
     }
 
     /// The time, after whatever the transaction has waited for.
@@ -287,7 +314,7 @@ impl PostgresStore {
         let mut rows = tx.query_each(&asks).await?;
         let others = rows.split_off(2);
         let now = self.now_of(&rows[1])?;
-        Ok((Work::of(tx, &self.names, now, &rows[0]).await?, others))
+        Ok((Work::of(tx, now, &rows[0]).await?, others))
     }
 
     /// One statement that changes nothing.
@@ -305,7 +332,8 @@ impl PostgresStore {
     /// Writes what a verb changed, commits, and tells whoever waits.
     async fn conclude(&self, tx: Tx<'_>, work: &mut Work) -> Result<(), Fault> {
         self.settle(&tx, work).await?;
-        self.conclude_with(tx, work, work.writes(&self.names)?).await.map(drop)
+        let writes = work.writes(tx.names())?;
+        self.conclude_with(tx, work, writes).await.map(drop)
     }
 
     /// Does the same with what else is to be written, and answers the rows of each.

@@ -1,8 +1,12 @@
-//! Numbers for names: tenants, levels, routes and definitions, which never change theirs.
+//! Numbers for names: tenants, levels, routes, limits and definitions, which never change theirs.
 //!
-//! A verb that meets a name without a number gives up with [`Unnamed`], the number is made
-//! in a transaction of its own, and the verb is repeated. So no verb holds the lock of a
+//! A verb that needs the number of a name that has none fails with [`Unnamed`]; the number is
+//! assigned in a transaction of its own and the verb is repeated. So no verb holds the lock of a
 //! new name until it commits.
+//!
+//! A transaction uses one [`Names`] from its beginning to its end ([`Tx::names`]). Entries are only
+//! added to it, so a number that was found once is found again after any await. An outage does not
+//! clear it: [`NameCache::renew`] replaces it for the transactions that begin afterwards.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,7 +24,7 @@ use super::statements as sql;
 use super::writes::Writes;
 use crate::store::{HandlerKey, StoreError};
 
-/// How many tenants and how many definitions are remembered before all are forgotten.
+/// The number of tenants or definitions at which new transactions begin with an empty cache.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// How soon a claim that found nothing looks for routes that others made.
@@ -71,6 +75,26 @@ impl Unnamed {
     }
 }
 
+/// The names that the next transaction begins with.
+#[derive(Default)]
+pub(super) struct NameCache(RwLock<Arc<Names>>);
+
+impl NameCache {
+    /// Returns the names for a transaction that begins now.
+    pub(super) fn current(&self) -> Arc<Names> {
+        let current = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        if current.is_full() { self.renew() } else { current }
+    }
+
+    /// Starts over with no names. Transactions that have begun keep theirs.
+    pub(super) fn renew(&self) -> Arc<Names> {
+        let new = Arc::<Names>::default();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
+        new
+    }
+}
+
+/// The numbers of names that were looked up so far. Entries are never removed.
 #[derive(Default)]
 pub(super) struct Names(RwLock<Known>);
 
@@ -95,9 +119,8 @@ impl Names {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Forgets every number.
-    pub(super) fn forget(&self) {
-        self.write(|known| *known = Known::default());
+    fn is_full(&self) -> bool {
+        self.read(|known| known.tenants.len().max(known.definitions.len()) > REMEMBERED_MAX)
     }
 
     pub(super) fn tenant(&self, tenant: &Tenant) -> Option<i32> {
@@ -148,13 +171,13 @@ impl Names {
         self.read(|known| i64::try_from(known.routes.len()).unwrap_or(i64::MAX))
     }
 
-    /// Reads the routes anew if there are others and that was not done just now. Answers whether
-    /// there were.
+    /// Reads the routes again if there are new ones and they were last read longer than `every`
+    /// ago; zero for always. Returns whether there were new ones.
     pub(super) async fn read_routes(&self, tx: &Tx<'_>, every: Duration) -> Result<bool, Fault> {
         let is_fresh = |known: &Known| {
             let count = u32::try_from(known.routes.len()).unwrap_or(u32::MAX);
-            let every = every.max(ROUTES_AFTER_EACH * count);
-            known.routes_read.is_some_and(|read| read.elapsed() < every)
+            let pause = every.max(ROUTES_AFTER_EACH * count);
+            !every.is_zero() && known.routes_read.is_some_and(|read| read.elapsed() < pause)
         };
         if self.read(is_fresh) {
             return Ok(false);
@@ -188,56 +211,11 @@ impl Names {
         };
         let tenants = rows.iter().map(named).collect::<Result<Vec<_>, _>>()?;
         self.write(|known| {
-            if known.tenants.len() > REMEMBERED_MAX {
-                known.tenants.clear();
-                known.tenant_names.clear();
-            }
             for (id, name) in tenants {
                 known.tenants.insert(name.clone(), id);
                 known.tenant_names.insert(id, name);
             }
         });
-        Ok(())
-    }
-
-    /// Gives names their numbers, in a transaction of its own.
-    pub(super) async fn make(&self, pool: &Pool, unnamed: &Unnamed) -> Result<(), Fault> {
-        let mut connection = pool.get().await?;
-        let tx = connection.begin();
-        let mut tenants = Vec::new();
-        if !unnamed.tenants.is_empty() {
-            let names: Vec<&str> = unnamed.tenants.iter().map(Tenant::as_str).collect();
-            let params: Params<'_> = &[&names];
-            let all = [(&sql::MAKE_TENANTS, params), (&sql::TENANTS_BY_NAME, params)];
-            [_, tenants] = tx.query_all(all).await?;
-        }
-        let mut routes = Vec::new();
-        if !unnamed.routes.is_empty() {
-            let keys = || unnamed.routes.iter();
-            let queues: Vec<&str> = keys().map(|key| key.queue.as_str()).collect();
-            let priorities: Vec<i16> = keys().map(|key| key.priority.get()).collect();
-            let workflows: Vec<&str> = keys().map(|key| key.handler.workflow.as_str()).collect();
-            let versions: Vec<i32> =
-                keys().map(|key| key.handler.version.get().cast_signed()).collect();
-            let bucket = |key: &RouteKey| key.bucket.map_or(NO_BUCKET, |it| it.get().cast_signed());
-            let buckets: Vec<i16> = keys().map(bucket).collect();
-            let levels: Params<'_> = &[&queues, &priorities];
-            let params: Params<'_> = &[&queues, &priorities, &workflows, &versions, &buckets];
-            let all =
-                [(&sql::MAKE_LEVELS, levels), (&sql::MAKE_ROUTES, params), (&sql::ROUTES, &[])];
-            [_, _, routes] = tx.query_all(all).await?;
-        }
-        let mut limits = Vec::new();
-        if !unnamed.limits.is_empty() {
-            let names: Vec<&str> = unnamed.limits.iter().map(LimitName::as_str).collect();
-            let params: Params<'_> = &[&names];
-            let all = [(&sql::MAKE_LIMITS, params), (&sql::LIMITS_BY_NAME, params)];
-            [_, limits] = tx.query_all(all).await?;
-        }
-        tx.commit(Writes::default()).await?;
-        self.remember_limits(&limits)?;
-        self.remember_tenants(&tenants)?;
-        self.remember_routes(&routes)?;
         Ok(())
     }
 
@@ -308,12 +286,53 @@ impl Names {
             return Err(corrupt("definition", *id, "it does not exist"));
         }
         self.write(|known| {
-            if known.definitions.len() > REMEMBERED_MAX {
-                known.definitions.clear();
-            }
             known.definitions.extend(found.iter().map(|(id, one)| (*id, Arc::clone(one))));
         });
         Ok(found)
+    }
+}
+
+impl Pool {
+    /// Assigns numbers to names, in a transaction of its own.
+    pub(super) async fn assign_numbers(&self, unnamed: &Unnamed) -> Result<(), Fault> {
+        let mut connection = self.get().await?;
+        let tx = connection.begin();
+        let names = Arc::clone(tx.names());
+        let mut tenants = Vec::new();
+        if !unnamed.tenants.is_empty() {
+            let names: Vec<&str> = unnamed.tenants.iter().map(Tenant::as_str).collect();
+            let params: Params<'_> = &[&names];
+            let all = [(&sql::MAKE_TENANTS, params), (&sql::TENANTS_BY_NAME, params)];
+            [_, tenants] = tx.query_all(all).await?;
+        }
+        let mut routes = Vec::new();
+        if !unnamed.routes.is_empty() {
+            let keys = || unnamed.routes.iter();
+            let queues: Vec<&str> = keys().map(|key| key.queue.as_str()).collect();
+            let priorities: Vec<i16> = keys().map(|key| key.priority.get()).collect();
+            let workflows: Vec<&str> = keys().map(|key| key.handler.workflow.as_str()).collect();
+            let versions: Vec<i32> =
+                keys().map(|key| key.handler.version.get().cast_signed()).collect();
+            let bucket = |key: &RouteKey| key.bucket.map_or(NO_BUCKET, |it| it.get().cast_signed());
+            let buckets: Vec<i16> = keys().map(bucket).collect();
+            let levels: Params<'_> = &[&queues, &priorities];
+            let params: Params<'_> = &[&queues, &priorities, &workflows, &versions, &buckets];
+            let all =
+                [(&sql::MAKE_LEVELS, levels), (&sql::MAKE_ROUTES, params), (&sql::ROUTES, &[])];
+            [_, _, routes] = tx.query_all(all).await?;
+        }
+        let mut limits = Vec::new();
+        if !unnamed.limits.is_empty() {
+            let names: Vec<&str> = unnamed.limits.iter().map(LimitName::as_str).collect();
+            let params: Params<'_> = &[&names];
+            let all = [(&sql::MAKE_LIMITS, params), (&sql::LIMITS_BY_NAME, params)];
+            [_, limits] = tx.query_all(all).await?;
+        }
+        tx.commit(Writes::default()).await?;
+        names.remember_limits(&limits)?;
+        names.remember_tenants(&tenants)?;
+        names.remember_routes(&routes)?;
+        Ok(())
     }
 }
 

@@ -55,10 +55,10 @@ impl PostgresStore {
             return Ok(Some(Vec::new()));
         }
         // A worker that is never short of tasks may make no other claims.
-        self.names.read_routes(&tx, ROUTES_AFTER_ENOUGH).await?;
+        tx.names().read_routes(&tx, self.pause(ROUTES_AFTER_ENOUGH)).await?;
         self.see_ring_in(&tx).await?;
         let party = Party::of_one(request)?;
-        let opening = self.opening(request, &party);
+        let opening = self.opening(tx.names(), request, &party);
         let is_served = |task: &TaskId| {
             let run = work.runs.get(&task.run);
             let is_meant = |tenant: &Tenant| run.is_some_and(|run| run.tenant == *tenant);
@@ -66,7 +66,7 @@ impl PostgresStore {
             request.tenant.as_ref().is_none_or(is_meant)
                 && opening.routes.iter().any(|(route, _)| Some(route) == key.as_ref())
         };
-        let writes = work.writes(&self.names)?;
+        let writes = work.writes(tx.names())?;
         if !work.moves.enqueued.iter().any(is_served) {
             self.conclude_with(tx, work, writes).await?;
             return Ok(Some(Vec::new()));

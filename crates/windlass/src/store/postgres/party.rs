@@ -132,7 +132,7 @@ impl PostgresStore {
         let tx = connection.begin();
         let ids: Vec<Uuid> = requests.iter().map(|one| *one.worker.as_uuid()).collect();
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
-        let routes = self.routes_of(first);
+        let routes = self.routes_of(tx.names(), first);
         let levels = self.levels_to_read(&routes);
         let (workers, read): (Params<'_>, Params<'_>) = (&[&ids], &[&levels]);
         let asks: [Ask<'_>; 4] = [

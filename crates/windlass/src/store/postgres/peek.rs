@@ -54,11 +54,12 @@ impl PostgresStore {
         if let Some(tenant) = &request.tenant {
             return self.finds_nothing_of(request, tenant).await;
         }
-        let routes = self.routes_of(request);
+        let names = self.pool.names().current();
+        let routes = self.routes_of(&names, request);
         let ids: Vec<i32> = routes.iter().map(|(_, route)| route.id).collect();
         let floor = |id: &i32| self.floors.get(Front::Route(*id), Found::Nothing);
         let floors: Vec<i64> = ids.iter().map(floor).collect();
-        let known = self.names.route_count();
+        let known = names.route_count();
         let worker = request.worker.as_uuid();
         let rows = self.read(&sql::PEEK, &[worker, &ids, &floors, &known]).await?;
         let Some(row) = rows.first() else { return Ok(false) };

@@ -30,6 +30,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::address::Target;
 use super::fault::{Fault, Remedy, Retries, remedy};
+use super::names::{NameCache, Names};
 use super::options::PostgresOptions;
 use super::tls::Tls;
 use super::writes::Writes;
@@ -97,6 +98,7 @@ const PLANNER: [(&str, &str); 5] = [
 pub(super) struct Pool {
     connections: deadpool_postgres::Pool,
     habits: Arc<Habits>,
+    names: Arc<NameCache>,
 }
 
 /// What all connections of a pool do alike.
@@ -179,7 +181,8 @@ impl Pool {
             .runtime(Runtime::Tokio1)
             .build()
             .expect("a runtime is there for the timeouts");
-        Ok(Pool { connections, habits: Arc::new(Habits::new(options, target)) })
+        let habits = Arc::new(Habits::new(options, target));
+        Ok(Pool { connections, habits, names: Arc::default() })
     }
 
     /// How many connections there are.
@@ -213,10 +216,16 @@ impl Pool {
         Ok(Connection {
             client: Some(client),
             habits: Arc::clone(&self.habits),
+            names: self.names.current(),
             is_open: AtomicBool::new(false),
             unanswered: AtomicUsize::new(0),
             is_broken: AtomicBool::new(false),
         })
+    }
+
+    /// Returns the names that transactions of this pool begin with.
+    pub(super) fn names(&self) -> &NameCache {
+        &self.names
     }
 
     /// How many statements were sent so far, those that begin and end transactions among
@@ -256,6 +265,7 @@ pub(super) struct Connection {
     /// `None` once it is dropped.
     client: Option<Client>,
     habits: Arc<Habits>,
+    names: Arc<Names>,
     /// Whether a transaction is open.
     is_open: AtomicBool,
     /// How many statements were sent and not answered.
@@ -354,10 +364,15 @@ impl Connection {
         Ok(rows.map(|mut rows| rows.split_off(usize::from(bounds.begins))))
     }
 
-    /// Waits until a test allows the statement.
+    /// Waits until a test allows the statement. The rollback of the last transaction may still be
+    /// on its way; the test goes on once its locks are gone.
     #[cfg(feature = "testing")]
     async fn step(&self, name: &'static str) {
         if let Some(steps) = &self.habits.steps {
+            if !self.is_open.load(Ordering::Relaxed) {
+                // If the connection is lost, the statement says so.
+                let _ = self.client().batch_execute("").await;
+            }
             steps.permit(name).await;
         }
     }
@@ -447,6 +462,11 @@ pub(super) struct Tx<'a> {
 }
 
 impl Tx<'_> {
+    /// Returns the names of this transaction, which do not change until its end but by additions.
+    pub(super) fn names(&self) -> &Arc<Names> {
+        &self.connection.names
+    }
+
     /// Begins it before the first statement is even prepared: a pooler that nobody spoke of
     /// may let another session prepare it.
     pub(super) async fn open(&self) -> Result<(), Fault> {

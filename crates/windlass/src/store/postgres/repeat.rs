@@ -13,7 +13,7 @@ macro_rules! repeat {
             let tried = tracing::Instrument::instrument($store.$once($($argument),*), span);
             let fault = match tried.await {
                 Ok(answer) => return Ok(answer),
-                Err(Fault::Unnamed(unnamed)) => match $store.names.make(&$store.pool, &unnamed).await {
+                Err(Fault::Unnamed(unnamed)) => match $store.pool.assign_numbers(&unnamed).await {
                     Ok(()) => continue,
                     Err(fault) => fault,
                 },

@@ -324,7 +324,7 @@ impl PostgresStore {
         mut old: Vec<Old>,
     ) -> Result<(Vec<Old>, Option<Place>), Fault> {
         old.sort_unstable_by_key(|one| one.place);
-        let definitions = self.names.definitions(tx, old.iter().map(|one| one.definition)).await?;
+        let definitions = tx.names().definitions(tx, old.iter().map(|one| one.definition)).await?;
         let (mut tasks, mut count) = (0, 0);
         for one in &old {
             tasks += definitions.get(&one.definition).map_or(0, |it| it.tasks().len());

@@ -12,7 +12,7 @@ use windlass_core::{Tenant, WorkerId};
 
 use super::PostgresStore;
 use super::fault::Fault;
-use super::names::{Route, RouteKey};
+use super::names::{Names, Route, RouteKey};
 use super::pool::Tx;
 use super::statements as sql;
 use super::time::At;
@@ -41,7 +41,7 @@ impl LastRing {
 impl PostgresStore {
     /// Looks who is there, if tasks have owners and that was not done just now.
     pub(super) async fn see_ring(&self) -> Result<(), Fault> {
-        if self.has_old_ring() {
+        if self.has_old_ring(&self.pool.names().current()) {
             let now = self.clock.as_ref().map(|clock| At(clock.now()));
             self.learn_ring(&self.read(&sql::RING, &[&now]).await?)?;
         }
@@ -50,18 +50,17 @@ impl PostgresStore {
 
     /// The same within a transaction.
     pub(super) async fn see_ring_in(&self, tx: &Tx<'_>) -> Result<(), Fault> {
-        if self.has_old_ring() {
+        if self.has_old_ring(tx.names()) {
             let now = self.clock.as_ref().map(|clock| At(clock.now()));
             self.learn_ring(&tx.query(&sql::RING, &[&now]).await?)?;
         }
         Ok(())
     }
 
-    fn has_old_ring(&self) -> bool {
-        // Where a clock was given, time does not pass by itself.
-        let kept = if self.clock.is_some() { Duration::ZERO } else { RING_KEPT };
+    fn has_old_ring(&self, names: &Names) -> bool {
+        let kept = self.pause(RING_KEPT);
         let is_old = || self.ring.get().is_none_or(|(seen, _)| seen.elapsed() >= kept);
-        self.names.has_buckets() && is_old()
+        names.has_buckets() && is_old()
     }
 
     fn learn_ring(&self, rows: &[Row]) -> Result<(), Fault> {
@@ -76,15 +75,19 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// The routes that a worker serves, but for those that others own.
-    /// Whether what a claim finds depends on who asks.
+    /// Returns whether the result of a claim depends on the worker.
     pub(super) fn has_owners(&self, request: &ClaimRequest) -> bool {
-        let routes = self.names.serving(&request.queues, &request.handlers);
+        let routes = self.pool.names().current().serving(&request.queues, &request.handlers);
         routes.iter().any(|(key, _)| key.bucket.is_some())
     }
 
-    pub(super) fn routes_of(&self, request: &ClaimRequest) -> Vec<(RouteKey, Route)> {
-        let mut routes = self.names.serving(&request.queues, &request.handlers);
+    /// Returns the routes that a worker serves, without those that other workers own.
+    pub(super) fn routes_of(
+        &self,
+        names: &Names,
+        request: &ClaimRequest,
+    ) -> Vec<(RouteKey, Route)> {
+        let mut routes = names.serving(&request.queues, &request.handlers);
         if routes.iter().all(|(key, _)| key.bucket.is_none()) {
             return routes;
         }

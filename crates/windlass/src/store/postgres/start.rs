@@ -115,7 +115,7 @@ impl PostgresStore {
         let [rows, clock] =
             tx.query_all([(&sql::NEWEST_DEFINITIONS, params), (&sql::CLOCK, &[])]).await?;
         let ids = rows.iter().map(|row| row.get::<_, i32>("id"));
-        let definitions = self.names.definitions(tx, ids).await?;
+        let definitions = tx.names().definitions(tx, ids).await?;
         let known = |row: &tokio_postgres::Row| {
             let id: i32 = row.get("id");
             let definition = Arc::clone(&definitions[&id]);
@@ -134,7 +134,7 @@ impl PostgresStore {
         let Some(new) = surely_new(runs, &known, self.payload_limit) else {
             return self.start_carefully(tx, runs, &known, now, |_| Writes::default()).await;
         };
-        let mut work = begin(&self.names, now, &new)?;
+        let mut work = begin(tx.names(), now, &new)?;
         match self.settle_lanes(&tx, &mut work).await {
             // One of them is there, and is not what this start says: its place in a lane makes no
             // sense.
@@ -151,7 +151,7 @@ impl PostgresStore {
         sorted.sort_unstable_by_key(|(run, _)| run.id);
         let columns = RunColumns::of(&sorted)?;
         writes.push(&sql::INSERT_NEW_RUNS, columns.into_params(now));
-        writes.append(work.writes(&self.names)?);
+        writes.append(work.writes(tx.names())?);
         match self.conclude_with(tx, &work, writes).await {
             Ok(_) => Ok(runs.iter().map(|run| Ok(Started { run: run.id, is_new: true })).collect()),
             Err(fault) if is_used_id(&fault) => {
@@ -224,10 +224,10 @@ impl PostgresStore {
         }
         new.sort_unstable_by_key(|(position, _, _)| *position);
         let new: Vec<_> = new.into_iter().map(|(_, run, known)| (run, known)).collect();
-        let mut work = begin(&self.names, now, &new)?;
+        let mut work = begin(tx.names(), now, &new)?;
         self.settle_lanes(&tx, &mut work).await?;
         let answers: Vec<_> = answers.into_iter().flatten().collect();
-        let mut writes = work.writes(&self.names)?;
+        let mut writes = work.writes(tx.names())?;
         writes.append(more(&answers));
         self.conclude_with(tx, &work, writes).await?;
         Ok(answers)

@@ -83,7 +83,7 @@ impl PostgresStore {
         if routes.is_empty() || request.limit == 0 {
             return Ok(Vec::new());
         }
-        let Some(number) = self.names.number_of(tx, tenant).await? else {
+        let Some(number) = tx.names().number_of(tx, tenant).await? else {
             return Ok(Vec::new());
         };
         let mut taken: Vec<Taken> = Vec::new();
@@ -115,15 +115,15 @@ impl PostgresStore {
         request: &ClaimRequest,
         tenant: &Tenant,
     ) -> Result<bool, Fault> {
-        let routes = self.routes_of(request);
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
+        let routes = self.routes_of(tx.names(), request);
         let (none, floors): (Vec<i32>, Vec<i64>) = (Vec::new(), Vec::new());
-        let known = self.names.route_count();
+        let known = tx.names().route_count();
         let worker = request.worker.as_uuid();
         let rows = tx.query(&sql::PEEK, &[worker, &none, &floors, &known]).await?;
         let Some(row) = rows.first() else { return Ok(false) };
-        let Some(number) = self.names.number_of(&tx, tenant).await? else {
+        let Some(number) = tx.names().number_of(&tx, tenant).await? else {
             return Ok(self.is_idle(request, row));
         };
         let levels = self.levels_of(&routes, number, Found::TooLittle);

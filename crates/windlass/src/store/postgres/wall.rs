@@ -21,7 +21,7 @@ use super::peek::Peeks;
 use super::pool::Pool;
 use super::roles::{SHARED_TABLES, WALLED_TABLES, WALLED_VIEWS, quoted};
 use super::statements as sql;
-use super::{Firsts, LastRing, Names, Pass, StagedWatch, Unfired, Unsound, election};
+use super::{Firsts, LastRing, Pass, StagedWatch, Unfired, Unsound, election};
 use crate::{Error, ErrorKind};
 
 /// A wall that a store has.
@@ -103,7 +103,6 @@ impl PostgresStore {
         let side = Some(Side { role: role.clone(), tenant: tenant.clone(), pool });
         PostgresStore {
             pool: self.pool.walled(&wall.enter(tenant)),
-            names: Names::default(),
             ring: LastRing::default(),
             floors: Floors::default(),
             peeks: Peeks::default(),

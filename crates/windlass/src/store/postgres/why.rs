@@ -55,7 +55,7 @@ impl PostgresStore {
         let Some(row) = rows.first() else { return Ok(None) };
         let at = self.now_of(&clock)?;
         let number: i32 = row.get("definition_id");
-        let definitions = self.names.definitions(&tx, [number]).await?;
+        let definitions = tx.names().definitions(&tx, [number]).await?;
         let definition = definitions.get(&number).cloned();
         let definition = definition.ok_or_else(|| wrong(id, "its definition does not exist"))?;
         let mut run = run_facts(id, row)?;

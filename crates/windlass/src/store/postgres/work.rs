@@ -13,7 +13,6 @@ use windlass_core::{
 
 use super::fault::Fault;
 use super::lanes::{self, LaneWork};
-use super::names::Names;
 use super::pool::Tx;
 use super::run::{Moves, Narrow, Place, Run, Task, Verb};
 use super::start::Known;
@@ -47,7 +46,6 @@ impl Work {
     /// Locks those of some runs that nobody else has locked.
     pub(super) async fn lock_free(
         tx: &Tx<'_>,
-        names: &Names,
         now: Timestamp,
         runs: impl IntoIterator<Item = RunId>,
     ) -> Result<Work, Fault> {
@@ -56,17 +54,12 @@ impl Work {
             return Ok(Work::new(now));
         }
         let rows = tx.query(&sql::LOCK_FREE_RUNS, &[&ids]).await?;
-        Work::of(tx, names, now, &rows).await
+        Work::of(tx, now, &rows).await
     }
 
     /// The runs of rows that were locked.
-    pub(super) async fn of(
-        tx: &Tx<'_>,
-        names: &Names,
-        now: Timestamp,
-        rows: &[Row],
-    ) -> Result<Work, Fault> {
-        let definitions = definitions_of(tx, names, rows).await?;
+    pub(super) async fn of(tx: &Tx<'_>, now: Timestamp, rows: &[Row]) -> Result<Work, Fault> {
+        let definitions = definitions_of(tx, rows).await?;
         let mut work = Work::new(now);
         for row in rows {
             let run = run_of(&definitions, row)?;
@@ -393,13 +386,9 @@ pub(super) fn corrupt(id: TaskId, error: impl std::fmt::Display) -> Fault {
 }
 
 /// The definitions of locked runs.
-async fn definitions_of(
-    tx: &Tx<'_>,
-    names: &Names,
-    runs: &[Row],
-) -> Result<HashMap<i32, Arc<Definition>>, Fault> {
+async fn definitions_of(tx: &Tx<'_>, runs: &[Row]) -> Result<HashMap<i32, Arc<Definition>>, Fault> {
     let definition_of = |row: &Row| row.get::<_, i32>("definition_id");
-    match names.definitions(tx, runs.iter().map(definition_of)).await {
+    match tx.names().definitions(tx, runs.iter().map(definition_of)).await {
         Err(Fault::Answer(StoreError::Corrupt(_))) => {}
         other => return other,
     }
@@ -407,7 +396,7 @@ async fn definitions_of(
     let mut definitions = HashMap::new();
     for row in runs {
         let run = RunId::from_uuid(row.get("id"));
-        match names.definitions(tx, [definition_of(row)]).await {
+        match tx.names().definitions(tx, [definition_of(row)]).await {
             Err(Fault::Answer(error)) => return Err(unsound::of(run)(error)),
             other => definitions.extend(other?),
         }

@@ -25,7 +25,7 @@ impl PostgresStore {
         let params: Params<'_> = &[&name, &after_name, &after_version, &rows_max];
         let rows = tx.query(&sql::LIST_WORKFLOWS, params).await?;
         let ids = rows.iter().map(|row| row.get::<_, i32>("id"));
-        let definitions = self.names.definitions(&tx, ids).await?;
+        let definitions = tx.names().definitions(&tx, ids).await?;
         tx.commit(Writes::default()).await?;
         let record = |row: &tokio_postgres::Row| WorkflowRecord {
             definition: Arc::clone(&definitions[&row.get("id")]),

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use windlass::store::{
-    Answer, ClaimRequest, Claimed, Completion, HandlerKey, Hello, NewRun, Store, WorkerInfo,
+    Answer, ClaimRequest, Claimed, Completion, HandlerKey, Hello, NewRun, Store, StoreError,
+    WorkerInfo,
 };
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
@@ -62,6 +63,13 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) async fn join(store: &dyn Store, workflow: &Arc<Definition>) -> Self {
+        Worker::try_join(store, workflow).await.expect("a new worker can join")
+    }
+
+    pub(crate) async fn try_join(
+        store: &dyn Store,
+        workflow: &Arc<Definition>,
+    ) -> Result<Self, StoreError> {
         let id = WorkerId::from_random(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)));
         let hello = Hello {
             worker: id,
@@ -71,10 +79,10 @@ impl Worker {
             definitions: vec![Arc::clone(workflow)],
             info: WorkerInfo::default(),
         };
-        store.join(hello).await.expect("a new worker can join");
+        store.join(hello).await?;
         let (workflow, version) = (workflow.name().clone(), workflow.version());
         let handlers = [HandlerKey { workflow, version }].into();
-        Worker { id, handlers, seq: AtomicU64::new(0) }
+        Ok(Worker { id, handlers, seq: AtomicU64::new(0) })
     }
 
     pub(crate) fn request(&self, limit: usize) -> ClaimRequest {

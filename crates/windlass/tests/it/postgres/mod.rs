@@ -30,6 +30,7 @@ mod leaders;
 mod load;
 mod migrations;
 mod mistakes;
+mod outages;
 mod parties;
 mod plans;
 mod pooled;

@@ -10,7 +10,7 @@ use windlass_core::{Fence, LaneId, ParentTally, TaskId, TaskIndex, TaskState};
 
 use super::super::PostgresStore;
 use super::super::fault::Fault;
-use super::super::names::Unnamed;
+use super::super::names::{Names, Unnamed};
 use super::super::pool::{Ask, Params, Tx};
 use super::super::run::{Narrow, Run, Task};
 use super::super::statements as sql;
@@ -23,24 +23,25 @@ use crate::store::StoreError;
 /// How many more of those who wait in a lane are read if all that were known have slots.
 const WAITERS_MORE: i64 = 16;
 
-impl PostgresStore {
-    pub(super) fn lane_rows(
-        &self,
-        lanes: BTreeSet<LaneId>,
-    ) -> Result<Vec<(LaneId, LaneRow)>, Fault> {
-        let mut unnamed = Unnamed::default();
-        let mut rows = Vec::with_capacity(lanes.len());
-        for lane in lanes {
-            if let Some(row) = LaneRow::of(&self.names, &lane, &mut unnamed) {
-                rows.push((lane, row));
-            }
+/// Returns how lanes are stored, or fails with the names that have no number.
+pub(super) fn lane_rows(
+    names: &Names,
+    lanes: BTreeSet<LaneId>,
+) -> Result<Vec<(LaneId, LaneRow)>, Fault> {
+    let mut unnamed = Unnamed::default();
+    let mut rows = Vec::with_capacity(lanes.len());
+    for lane in lanes {
+        if let Some(row) = LaneRow::of(names, &lane, &mut unnamed) {
+            rows.push((lane, row));
         }
-        if !unnamed.is_empty() {
-            return Err(Fault::Unnamed(unnamed));
-        }
-        Ok(rows)
     }
+    if !unnamed.is_empty() {
+        return Err(Fault::Unnamed(unnamed));
+    }
+    Ok(rows)
+}
 
+impl PostgresStore {
     /// Locks the lanes of tasks, and reads who is there and the time once it has them.
     pub(super) async fn load_lanes(
         &self,
@@ -58,8 +59,8 @@ impl PostgresStore {
             *wanted.entry(need.lane).or_insert(0) += 1;
         }
         wanted.retain(|lane, _| !work.lanes.rows.contains_key(lane));
-        let rows = self.lane_rows(wanted.keys().cloned().collect())?;
-        let ahead = self.lane_rows(work.lanes_ahead(&tasks))?;
+        let rows = lane_rows(tx.names(), wanted.keys().cloned().collect())?;
+        let ahead = lane_rows(tx.names(), work.lanes_ahead(&tasks))?;
         let numbers: BTreeSet<i32> = rows.iter().chain(&ahead).map(|(_, row)| row.lock()).collect();
         let numbers: Vec<i32> = numbers.difference(&work.lanes.locked).copied().collect();
         let wanted: Vec<i64> = wanted.into_values().collect();
@@ -78,7 +79,7 @@ impl PostgresStore {
         work.now = work.now.max(self.now_of(&clock)?);
         work.lanes.locked.extend(numbers);
         self.read_lanes(tx, work, rows, &wanted, &lanes).await?;
-        self.read_places(work, &tasks, &places)?;
+        read_places(tx.names(), work, &tasks, &places)?;
         let needs = tasks.iter().flat_map(|task| work.needs_of(*task));
         let rivals = rival_lanes(needs);
         self.load_rivals(tx, work, rivals).await
@@ -91,7 +92,7 @@ impl PostgresStore {
         work: &mut Work,
         lanes: BTreeSet<LaneId>,
     ) -> Result<bool, Fault> {
-        let rows = self.lane_rows(lanes)?;
+        let rows = lane_rows(tx.names(), lanes)?;
         let numbers: BTreeSet<i32> = rows.iter().map(|(_, row)| row.lock()).collect();
         let numbers: Vec<i32> = numbers.difference(&work.lanes.locked).copied().collect();
         let locked = tx.query(&sql::LOCK_FREE_LANES, &[&numbers]).await?;
@@ -224,7 +225,7 @@ impl PostgresStore {
         let is_one = |row: &&Row| row.get::<_, Option<Uuid>>("id").is_some();
         let rows: Vec<&Row> = rows.iter().filter(is_one).collect();
         let ids = rows.iter().map(|row| row.get::<_, i32>("definition_id"));
-        let definitions = self.names.definitions(tx, ids).await?;
+        let definitions = tx.names().definitions(tx, ids).await?;
         let mut waiters = Vec::with_capacity(rows.len());
         for row in rows {
             let id = task_id(row);
@@ -244,7 +245,7 @@ impl PostgresStore {
             let entrant = match limits {
                 Some(limits) => {
                     let places = limits.into_iter().zip(places).collect();
-                    self.entrant(run, id.index, &places)
+                    entrant(tx.names(), run, id.index, &places)?
                 }
                 // It has one lane, and this is its place there.
                 None => {
@@ -260,43 +261,57 @@ impl PostgresStore {
         }
         Ok(waiters)
     }
+}
 
-    fn read_places(
-        &self,
-        work: &mut Work,
-        tasks: &BTreeSet<TaskId>,
-        rows: &[Row],
-    ) -> Result<(), Fault> {
-        let mut places: BTreeMap<TaskId, BTreeMap<i32, i64>> = BTreeMap::new();
-        let mut out = BTreeSet::new();
-        for row in rows {
-            let seq: i64 = row.get("seq");
-            places.entry(task_id(row)).or_default().insert(row.get("limit_id"), seq);
-            if row.get::<_, Option<&str>>("superseded") == Some("waiting") {
-                out.insert(task_id(row));
-            }
+fn read_places(
+    names: &Names,
+    work: &mut Work,
+    tasks: &BTreeSet<TaskId>,
+    rows: &[Row],
+) -> Result<(), Fault> {
+    let mut places: BTreeMap<TaskId, BTreeMap<i32, i64>> = BTreeMap::new();
+    let mut out = BTreeSet::new();
+    for row in rows {
+        let seq: i64 = row.get("seq");
+        places.entry(task_id(row)).or_default().insert(row.get("limit_id"), seq);
+        if row.get::<_, Option<&str>>("superseded") == Some("waiting") {
+            out.insert(task_id(row));
         }
-        for (task, places) in &places {
-            if let Some(run) = work.runs.get(&task.run) {
-                let mut entrant = self.entrant(run, task.index, places);
-                entrant.is_out = out.contains(task);
-                work.lanes.book.entrants.entry(*task).or_insert(entrant);
-            }
-        }
-        work.lanes.read.extend(tasks);
-        Ok(())
     }
+    for (task, places) in &places {
+        if let Some(run) = work.runs.get(&task.run) {
+            let mut entrant = entrant(names, run, task.index, places)?;
+            entrant.is_out = out.contains(task);
+            work.lanes.book.entrants.entry(*task).or_insert(entrant);
+        }
+    }
+    work.lanes.read.extend(tasks);
+    Ok(())
+}
 
-    /// A task that has these places, by the numbers of their limits.
-    fn entrant(&self, run: &Run, index: TaskIndex, places: &BTreeMap<i32, i64>) -> Entrant {
-        let needs = run.needs(index);
-        let place = |need: &Need| {
-            let limit = self.names.limit(&need.lane.limit)?;
-            places.get(&limit).map(|place| place.cast_unsigned())
-        };
-        let places = needs.iter().map_while(place).collect();
-        Entrant { needs, places, ..Entrant::default() }
+/// Returns the task with the places that it has, by the numbers of their limits.
+///
+/// Fails if a place belongs to no limit of the task's definition: a place that is overlooked is
+/// never given up, and its key is blocked for ever.
+fn entrant(
+    names: &Names,
+    run: &Run,
+    index: TaskIndex,
+    places: &BTreeMap<i32, i64>,
+) -> Result<Entrant, Fault> {
+    let needs = run.needs(index);
+    let place = |need: &Need| {
+        let limit = names.limit(&need.lane.limit)?;
+        places.get(&limit).map(|place| place.cast_unsigned())
+    };
+    let found: Vec<u64> = needs.iter().map_while(place).collect();
+    if found.len() != places.len() {
+        let id = run.task_id(index);
+        let (count, found) = (places.len(), found.len());
+        let text = format!("it has {count} places in lanes, of which its definition knows {found}");
+        return Err(corrupt(id, text));
     }
+    Ok(Entrant { needs, places: found, ..Entrant::default() })
 }
 
 impl LaneWork {

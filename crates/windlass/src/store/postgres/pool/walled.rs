@@ -22,6 +22,7 @@ impl Pool {
             #[cfg(feature = "testing")]
             steps: habits.steps.clone(),
         };
-        Pool { connections: self.connections.clone(), habits: Arc::new(habits) }
+        let connections = self.connections.clone();
+        Pool { connections, habits: Arc::new(habits), names: Arc::default() }
     }
 }

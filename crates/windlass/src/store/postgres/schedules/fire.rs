@@ -149,7 +149,7 @@ impl PostgresStore {
             advance.fires.refuse(run, &taken(run));
         }
         self.settle(&tx, &mut work).await?;
-        let mut writes = work.writes(&self.names)?;
+        let mut writes = work.writes(tx.names())?;
         advance.write(&mut writes, now);
         writes.push(&sql::NEXT_SCHEDULE, params![At(now), self.unfired.ids(now)]);
         let rows = self.conclude_with(tx, &work, writes).await?;
@@ -209,7 +209,7 @@ impl PostgresStore {
         }
         let of_them = ids.iter().filter_map(|id| open.get(id)).flatten();
         let runs: Vec<RunId> = of_them.filter(|one| one.is_running).map(|one| one.run).collect();
-        let mut work = Work::lock_free(tx, &self.names, now, runs).await?;
+        let mut work = Work::lock_free(tx, now, runs).await?;
         self.lock_free_lanes_of_runs(tx, &mut work).await?;
         for one in open.values_mut().flatten() {
             one.is_running &= work.runs.get(&one.run).is_none_or(|run| !run.state.is_final());
