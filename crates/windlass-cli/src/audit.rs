@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
-use windlass::store::postgres::{AuditOptions, AuditReport, CheckResult, Verdict, audit};
+use windlass::store::postgres::{
+    AuditOptions, AuditReport, CheckResult, StaleSlot, Verdict, audit, repair,
+};
 
 use crate::session::Session;
 use crate::text::{count, parse_time, shown, thousands};
@@ -43,6 +45,14 @@ pub(crate) struct Arguments {
     /// Let warnings count as violations.
     #[arg(long)]
     strict: bool,
+
+    /// Release limit slots that ended tasks still hold, then audit
+    #[arg(long)]
+    repair: bool,
+
+    /// With --repair: list the slots and release nothing
+    #[arg(long, requires = "repair")]
+    dry_run: bool,
 }
 
 impl Arguments {
@@ -74,12 +84,19 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> ExitCode {
 
 /// Whether everything is as promised.
 async fn report(arguments: &Arguments, session: &Session) -> anyhow::Result<bool> {
-    let report = audit(&session.database("audit")?, &arguments.options()).await?;
+    let database = session.database("audit")?;
+    let released = match arguments.repair {
+        true => Some(repair(&database, arguments.dry_run).await?),
+        false => None,
+    };
+    let report = audit(&database, &arguments.options()).await?;
     let text = if session.is_json() {
         let verdict = report.verdict();
-        crate::text::document(&Judged { verdict, report: &report })?
+        let (released, is_dry_run) = (released.as_deref(), arguments.dry_run);
+        crate::text::document(&Judged { verdict, released, is_dry_run, report: &report })?
     } else {
-        render(&report, arguments.sql)
+        let released = released.map(|slots| render_released(&slots, arguments.dry_run));
+        released.unwrap_or_default() + &render(&report, arguments.sql)
     };
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -94,8 +111,31 @@ async fn report(arguments: &Arguments, session: &Session) -> anyhow::Result<bool
 #[derive(Serialize)]
 struct Judged<'a> {
     verdict: Verdict,
+    /// The slots that `--repair` released, or would release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    released: Option<&'a [StaleSlot]>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_dry_run: bool,
     #[serde(flatten)]
     report: &'a AuditReport,
+}
+
+/// The slots that a repair released, or would release.
+fn render_released(slots: &[StaleSlot], is_dry_run: bool) -> String {
+    if slots.is_empty() {
+        return "no limit slot is held by a task that has ended\n\n".to_owned();
+    }
+    let verb = if is_dry_run { "would release" } else { "released" };
+    let mut text = format!("{verb} {}:\n", count(slots.len(), "limit slot"));
+    for StaleSlot { run, task, tenant, state, limit, key } in slots {
+        let (task, tenant, limit, key) = (shown(task), shown(tenant), shown(limit), shown(key));
+        let _ = writeln!(
+            text,
+            "  limit {limit}, key {key}: held by {state} task {task} of run {run} (tenant {tenant})"
+        );
+    }
+    text.push('\n');
+    text
 }
 
 /// The report as text: a line for each check, and what it found below it.

@@ -48,6 +48,7 @@ mod pool;
 mod queries;
 mod queues;
 mod quotas;
+mod repair;
 mod repeat;
 mod retention;
 mod ring;
@@ -126,6 +127,7 @@ pub use self::fenced::{Transaction, TransactionPool};
 pub use self::migrate::{Migrated, migrate, plan};
 pub use self::options::{CONNECTIONS_MAX, LeaderElection, PostgresOptions};
 pub use self::plan::{LockMode, Plan, PlannedMigration, PlannedStatement, TableLock};
+pub use self::repair::{StaleSlot, repair};
 pub use self::roles::{Roles, WALLED_TABLES, grants};
 #[cfg(feature = "testing")]
 pub use self::step::{Stepper, Steps};

@@ -6,6 +6,7 @@ use tokio_postgres::types::Type;
 use super::pool::{Sql, sql};
 
 sql!(CLOCK, "clock.sql", []);
+sql!(STALE_PLACES, "stale_places.sql", [UUID, INT4, INT4, INT8]);
 sql!(STRAY_ROW, "stray_row.sql", [UUID_ARRAY, INT4_ARRAY]);
 sql!(UNDOABLE, "undoable.sql", [UUID_ARRAY, UUID_ARRAY]);
 sql!(SET_DEADLINES, "set_deadlines.sql", [UUID_ARRAY, INT4_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY]);

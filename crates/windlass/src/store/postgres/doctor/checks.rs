@@ -84,6 +84,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::of_schema(include_str!("sql/engine_timers.sql")),
     Check::of_schema(include_str!("sql/engine_staged.sql")),
     Check::of_schema(include_str!("sql/engine_unserved.sql")),
+    Check::of_schema(include_str!("sql/engine_limits.sql")),
 ];
 
 /// What stands for the placeholders `{name}` in the files. Nothing of it comes from users:

@@ -4,14 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass::schedule::{Cadence, Timing};
-use windlass::store::postgres::PostgresStore;
+use windlass::store::postgres::{PostgresStore, repair};
 use windlass::store::{
-    Hello, NewSchedule, ScheduleKey, ScheduleStore, Store, WorkerInfo, WorkerLink,
+    Answer, Completion, Hello, NewRun, NewSchedule, ScheduleKey, ScheduleStore, Store, WorkerInfo,
+    WorkerLink,
 };
 use windlass::{Ctx, TaskError, Windlass, Workflow};
-use windlass_core::{Definition, Payload, Priority, QueueName, ScheduleName, Tenant, WorkerId};
+use windlass_core::definition::TaskDraft;
+use windlass_core::{
+    Decision, Definition, DefinitionDraft, Failure, FailureCode, Limit, Payload, Priority,
+    QueueName, RunId, ScheduleName, TaskKind, TaskState, Tenant, WorkerId,
+};
 
-use super::super::driver::LEASE;
+use super::super::driver::{LEASE, Worker, new_run, succeed, success};
+use super::super::found_by_audit;
 use super::*;
 
 /// Whatever is late at all.
@@ -211,6 +217,88 @@ async fn tasks_that_no_worker_can_run_are_found() {
     patient.execute("update windlass.pulses set seen_at = now()").await;
     patient.execute("update windlass.workers set is_draining = true").await;
     patient.assert_found(id, FindingSeverity::Warning, &["no live worker serves them"]).await;
+}
+
+/// Starts runs of a key with one slot and finishes the first of them, whose slot is then taken
+/// back by hand, as if it had not been released. Returns the run that waits.
+async fn block_a_key(patient: &Patient, store: &PostgresStore) -> RunId {
+    let mut task = TaskDraft::new("a", TaskKind::Handler);
+    task.limits = vec![Limit::per("key", 1)];
+    let limited =
+        Arc::new(DefinitionDraft::new("limited").task(task).build().expect("it is right"));
+    let input = Payload::from_json("{\"key\":\"acme\"}").expect("it is JSON");
+    store.register(Arc::clone(&limited)).await.expect("it can be registered");
+    let [first, second] = [(); 2].map(|()| NewRun { input: input.clone(), ..new_run(&limited) });
+    let waiting = second.id;
+    store.start_runs(vec![first]).await.expect("the store is there");
+    let worker = Worker::join(store, &limited).await;
+    let tasks = worker.claim(store, 1).await;
+    patient.execute("create table public.kept as select * from windlass.lanes").await;
+    patient.execute("create table public.places as select * from windlass.lane_places").await;
+    succeed(store, &tasks[0]).await;
+    patient
+        .execute(
+            "delete from windlass.lanes;
+             insert into windlass.lanes select * from public.kept;
+             insert into windlass.lane_places select * from public.places",
+        )
+        .await;
+    store.start_runs(vec![second]).await.expect("the store is there");
+    waiting
+}
+
+#[tokio::test]
+async fn a_limit_key_that_an_ended_task_blocks_is_found_and_repaired() {
+    let patient = Patient::new().await;
+    let store = store(&patient).await;
+    let id = "engine.limits";
+    patient.assert_well(id, "before").await;
+    let waiting = block_a_key(&patient, &store).await;
+    let state = async || {
+        let tasks = store.list_tasks(waiting, None, 1).await.expect("reading works");
+        tasks[0].state
+    };
+    assert_eq!(state().await, TaskState::Waiting);
+    let words = ["succeeded and still holds a slot, which other tasks wait for", "audit --repair"];
+    patient.assert_found(id, FindingSeverity::Critical, &words).await;
+
+    let options = PostgresOptions::new(patient.database.url());
+    let listed = repair(&options, true).await.expect("the database is there");
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!((listed[0].key.as_str(), listed[0].state.as_str()), ("acme", "succeeded"));
+    assert_eq!(state().await, TaskState::Waiting, "a dry run changes nothing");
+    assert_eq!(repair(&options, false).await.expect("the database is there"), listed);
+    assert_eq!(state().await, TaskState::Ready);
+    assert_eq!(repair(&options, false).await.expect("the database is there"), []);
+    patient.assert_well(id, "after the repair").await;
+    let now = store.now().await.expect("the database is there");
+    let found = found_by_audit(&patient.database, now).await;
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[tokio::test]
+async fn a_halted_stream_is_neither_found_nor_repaired() {
+    let patient = Patient::new().await;
+    let store = store(&patient).await;
+    let mut task = TaskDraft::new("a", TaskKind::Handler);
+    task.limits = vec![Limit::per("key", 1).halt()];
+    let halting =
+        Arc::new(DefinitionDraft::new("halting").task(task).build().expect("it is right"));
+    let input = Payload::from_json("{\"key\":1}").expect("it is JSON");
+    store.register(Arc::clone(&halting)).await.expect("it can be registered");
+    let run = NewRun { input, ..new_run(&halting) };
+    store.start_runs(vec![run]).await.expect("the store is there");
+    let worker = Worker::join(&store, &halting).await;
+    let tasks = worker.claim(&store, 1).await;
+    let decision = Decision::Fail(Failure::new(FailureCode::Error, "it never works"));
+    let failed = Completion { decision, ..success(&tasks[0]) };
+    assert_eq!(store.finish(vec![failed]).await.expect("finishing works"), [Answer::Accepted]);
+    patient.assert_well("engine.limits", "a halted stream").await;
+    let options = PostgresOptions::new(patient.database.url());
+    assert_eq!(repair(&options, false).await.expect("the database is there"), []);
+    let count = "select count(*) from windlass.lane_places";
+    let row = patient.client.query_one(count, &[]).await.expect("the database is there");
+    assert_eq!(row.get::<_, i64>(0), 1, "its slot is kept");
 }
 
 #[tokio::test]
