@@ -404,13 +404,14 @@ impl PostgresStore {
                     }
                 };
                 let (floors, took) = (&catch.floors, catch.took);
-                let mut lasts: HashMap<i32, i64> = HashMap::new();
+                let mut lasts: HashMap<i32, (i64, usize)> = HashMap::new();
                 for one in &catch.taken {
-                    let last = lasts.entry(one.route).or_insert(one.slot.0);
+                    let (last, count) = lasts.entry(one.route).or_insert((one.slot.0, 0));
                     *last = one.slot.0.max(*last);
+                    *count += 1;
                 }
                 for (((_, route), from), left) in routes.iter().zip(floors).zip(&catch.left) {
-                    let last = lasts.get(&route.id).copied();
+                    let (last, count) = lasts.get(&route.id).copied().unzip();
                     // What comes stands behind virtual time. Of a route that is dry, nothing is
                     // left up to it: others took it. One whose turn did not come still has
                     // its first.
@@ -420,7 +421,7 @@ impl PostgresStore {
                     if left.is_dry || at.is_some() {
                         let look = Look { front: Front::Route(route.id), from: *from, took };
                         let at = at.map_or(*from, |tag| tag.max(*from));
-                        self.floors.learn(look, at, left.is_dry);
+                        self.floors.learn_taken(look, at, left.is_dry, count.unwrap_or(0));
                     }
                 }
                 taken.extend(catch.taken);

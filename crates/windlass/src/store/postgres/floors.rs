@@ -8,8 +8,12 @@
 //!
 //! Floors are a process's own knowledge, and never more than a guess: whatever is missed
 //! because of one is found by the next sweep from the front.
+//!
+//! The floor of a route trails what was taken from it. A task gets its tag shortly before its
+//! transaction commits, and claims that commit in between pass that tag. A look that begins at the
+//! floor of a moment ago still finds the task, at the price of the dead rows in between.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +33,11 @@ const CHANGES_REST_MAX: Duration = Duration::from_secs(60);
 /// A sweep of timers or staged runs that takes less than it takes to pass some ten thousand
 /// dead rows needs no rest.
 const CHEAP_LOOK: Duration = Duration::from_millis(5);
+
+/// How far the floor of a route trails: by the time within which most transactions commit, and by
+/// no more tasks than are passed in a fraction of a claim's time.
+const TRAIL: Duration = Duration::from_millis(50);
+const TRAIL_TASKS_MAX: usize = 256;
 
 /// What is taken from the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +80,7 @@ pub(super) struct Look {
 
 impl Look {
     /// Whether it took so long that a repetition must wait.
-    pub(super) fn is_dear(self) -> bool {
+    fn is_dear(self) -> bool {
         self.took >= CHEAP_LOOK
     }
 
@@ -96,6 +105,36 @@ struct Floor {
     is_dry: bool,
     /// Whether the last look ended before it had seen everything: the next goes on from there.
     is_cut: bool,
+    /// Where it was before, the oldest first; only of routes.
+    trail: VecDeque<Left>,
+}
+
+/// A place that a floor has left.
+#[derive(Clone, Copy)]
+struct Left {
+    at: i64,
+    left_at: Instant,
+    /// How many tasks were taken from there.
+    taken: usize,
+}
+
+impl Floor {
+    /// Drops what is too old or too far behind to begin there.
+    fn shorten_trail(&mut self) {
+        let mut behind: usize = self.trail.iter().map(|left| left.taken).sum();
+        while let Some(first) = self.trail.front()
+            && (behind > TRAIL_TASKS_MAX || first.left_at.elapsed() >= TRAIL)
+        {
+            behind -= first.taken;
+            self.trail.pop_front();
+        }
+    }
+
+    /// Returns where the next look begins.
+    fn trailing(&mut self) -> i64 {
+        self.shorten_trail();
+        self.trail.front().map_or(self.at, |left| left.at.min(self.at))
+    }
 }
 
 /// The most fronts of single tenants that are remembered before all of them are forgotten.
@@ -109,8 +148,8 @@ pub(super) struct Floors {
 }
 
 impl Floors {
-    /// Floors for a clock that jumps: no sweep rests by the time of the machine, so that what
-    /// is found does not depend on how fast the machine is.
+    /// Floors for a clock that jumps. No real time passes between two looks, and none takes any:
+    /// which statements a verb sends, and what they find, must not depend on the machine's speed.
     #[cfg(feature = "testing")]
     pub(super) fn restless() -> Floors {
         Floors { is_restless: true, ..Floors::default() }
@@ -128,7 +167,7 @@ impl Floors {
     /// From where on to look; `i64::MIN` for a sweep from the front.
     pub(super) fn get(&self, front: Front, found: Found) -> i64 {
         self.with(|floors| {
-            let Some(floor) = floors.get(&front) else { return i64::MIN };
+            let Some(floor) = floors.get_mut(&front) else { return i64::MIN };
             if floor.is_cut {
                 return floor.at;
             }
@@ -138,14 +177,37 @@ impl Floors {
                 Found::Nothing => floor.rest.max(SWEEP_EVERY),
                 Found::TooLittle => floor.rest,
             };
-            if floor.swept_at.elapsed() < wait { floor.at } else { i64::MIN }
+            let passed = if self.is_restless { Duration::ZERO } else { floor.swept_at.elapsed() };
+            if passed < wait { floor.trailing() } else { i64::MIN }
         })
+    }
+
+    /// Returns whether a look took so long that it is not to be repeated soon.
+    pub(super) fn is_dear(&self, look: Look) -> bool {
+        !self.is_restless && look.is_dear()
     }
 
     /// Whether the last look found everything there was, or there was none: then the dead
     /// rows that others leave are behind no floor yet.
     pub(super) fn is_dry(&self, front: Front) -> bool {
         self.with(|floors| floors.get(&front).is_none_or(|floor| floor.is_dry))
+    }
+
+    /// Learns the same of a route from which tasks were taken: for a while the next looks begin
+    /// at the floor of before.
+    pub(super) fn learn_taken(&self, look: Look, at: i64, is_dry: bool, taken: usize) {
+        let before = self.with(|floors| floors.get(&look.front).map(|floor| floor.at));
+        self.learn(look, at, is_dry);
+        if self.is_restless || taken == 0 {
+            return;
+        }
+        let left = Left { at: before.unwrap_or(i64::MIN), left_at: Instant::now(), taken };
+        self.with(|floors| {
+            if let Some(floor) = floors.get_mut(&look.front) {
+                floor.trail.push_back(left);
+                floor.shorten_trail();
+            }
+        });
     }
 
     /// Nothing is left before `at`, as far as the look saw; `is_dry` if nothing is left
@@ -157,7 +219,9 @@ impl Floors {
                 (floor.at, floor.is_dry, floor.is_cut) = (at, is_dry, false);
             }
             Some(_) | None => {
-                let floor = Floor { at, swept_at: Instant::now(), rest, is_dry, is_cut: false };
+                let trail = floors.remove(&look.front).map_or_else(VecDeque::new, |it| it.trail);
+                let swept_at = Instant::now();
+                let floor = Floor { at, swept_at, rest, is_dry, is_cut: false, trail };
                 insert(floors, look.front, floor);
             }
         });
@@ -170,8 +234,8 @@ impl Floors {
         self.with(|floors| match floors.get_mut(&look.front) {
             Some(floor) => (floor.at, floor.is_dry, floor.is_cut) = (at, false, true),
             None => {
-                let floor =
-                    Floor { at, swept_at: Instant::now(), rest, is_dry: false, is_cut: true };
+                let (swept_at, trail) = (Instant::now(), VecDeque::new());
+                let floor = Floor { at, swept_at, rest, is_dry: false, is_cut: true, trail };
                 insert(floors, look.front, floor);
             }
         });
@@ -209,6 +273,34 @@ mod tests {
 
     fn look(from: i64, took_ms: u64) -> Look {
         Look { front: Front::Timers, from, took: Duration::from_millis(took_ms) }
+    }
+
+    #[test]
+    fn the_floor_of_a_route_trails_what_was_taken() {
+        let floors = Floors::default();
+        let look = |from| Look { front: Front::Route(1), from, took: Duration::ZERO };
+        floors.learn_taken(look(i64::MIN), 10, false, 3);
+        floors.learn_taken(look(i64::MIN), 20, false, 3);
+        floors.learn_taken(look(10), 30, false, TRAIL_TASKS_MAX - 3);
+        // The first step is too far behind.
+        assert_eq!(floors.get(Front::Route(1), Found::Nothing), 10);
+        floors.learn_taken(look(10), 40, false, TRAIL_TASKS_MAX + 1);
+        // One claim of many is not looked at again.
+        assert_eq!(floors.get(Front::Route(1), Found::Nothing), 40);
+    }
+
+    #[test]
+    fn the_floor_of_a_route_catches_up() {
+        let floors = Floors::default();
+        let look = |from| Look { front: Front::Route(1), from, took: Duration::ZERO };
+        floors.learn_taken(look(i64::MIN), 10, false, 1);
+        floors.learn_taken(look(10), 20, false, 1);
+        let left_at = Instant::now().checked_sub(TRAIL).unwrap();
+        floors.with(|floors| {
+            let floor = floors.get_mut(&Front::Route(1)).unwrap();
+            floor.trail.iter_mut().for_each(|left| left.left_at = left_at);
+        });
+        assert_eq!(floors.get(Front::Route(1), Found::Nothing), 20);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl PostgresStore {
         let runs = due.iter().map(|task| task.run).chain(staged.values().map(|one| one.run));
         let runs = runs.chain(notes.iter().flat_map(|(_, note)| note.runs()));
         let runs = runs.chain(passed.iter().map(|one| one.run));
-        let mut work = Work::lock_free(&tx, &self.names, now, runs).await?;
+        let mut work = Work::lock_free(&tx, now, runs).await?;
         let refused = self.read_lane_keys(&tx, &mut work, &staged).await?;
         self.lock_free_lanes_of_runs(&tx, &mut work).await?;
         let mut moved = 0;
@@ -114,7 +114,7 @@ impl PostgresStore {
         let done = moved + admitted.len() + expired.len();
         moved += admitted.len() + missed;
         self.settle(&tx, &mut work).await?;
-        let mut writes = work.writes(&self.names)?;
+        let mut writes = work.writes(tx.names())?;
         if !admitted.is_empty() {
             writes.push(&sql::DELETE_STAGED, params![admitted]);
         }
@@ -182,7 +182,7 @@ impl PostgresStore {
         let look = Look { front: Front::Staged, from, took: began.elapsed() };
         if let Some(row) = rows.first() {
             self.floors.learn(look, row.get("seq"), false);
-        } else if look.is_dear() {
+        } else if self.floors.is_dear(look) {
             // Nothing but dead rows: what comes has a higher number than all of them.
             let end = tx.query(&sql::STAGED_END, &[]).await?;
             self.floors.learn(look, end.first().map_or(from, |row| row.get(0)), true);

@@ -86,17 +86,18 @@ pair! {
     take_and_take_of_one_key,
     |explorer| {
         let one = workflow("one", &["a"]);
-        let (_, _, firsts) = claimed(&explorer, &one).await;
+        let (other, _, firsts) = claimed(&explorer, &one).await;
         let (run, _, seconds) = claimed(&explorer, &one).await;
         explorer.plain.signal_key(signal(run)).await.expect("sending works");
         let (left, right) = (explorer.left.clone(), explorer.right.clone());
         let (first, second) = (take(&firsts[0], run), take(&seconds[0], run));
-        Case::new(
+        let case = Case::new(
             run,
             &one,
             async move { got(left.take_signals(vec![first]).await) },
             async move { got(right.take_signals(vec![second]).await) },
-        )
+        );
+        Case { runs: vec![other, run], ..case }
     },
     ["[Ok(None)] | [Ok(Some(null))]", "[Ok(Some(null))] | [Ok(None)]"]
 }

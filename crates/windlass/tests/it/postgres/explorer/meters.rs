@@ -103,7 +103,32 @@ pair! {
         );
         Case { runs, ..case }.with_aftermath(after)
     },
-    // A sweep that has passed over a lane for long waits for it, and has a timer that the other wants.
+    ["() | 1, then ready ready waiting"]
+}
+
+pair! {
+    /// The same with a sweep that waits for limit keys, since it passed over them for long: it has
+    /// locked a timer that the other wants.
+    impatient_promote_and_start_for_the_next_token,
+    |explorer| {
+        let rate = limited("rate", Limit::rate(1, LEASE));
+        let new = in_a_lane(&explorer, &rate, 3).await;
+        let runs: Vec<RunId> = new.iter().map(|run| run.id).collect();
+        started(&explorer, &new[0]).await;
+        started(&explorer, &new[1]).await;
+        explorer.clock.advance(LEASE);
+        let third = new[2].clone();
+        explorer.left.lose_patience();
+        let (left, right) = (explorer.left.clone(), explorer.right.clone());
+        let after = states(explorer.plain.clone(), runs.clone());
+        let case = Case::new(
+            runs[0],
+            &rate,
+            async move { said(left.promote_due(100).await.map(|_| ())) },
+            async move { start(right, third).await },
+        );
+        Case { runs, ..case }.with_aftermath(after)
+    },
     [
         "() | 1, after a deadlock, then ready ready waiting",
         "() | 1, then ready ready waiting",
@@ -131,8 +156,7 @@ pair! {
         );
         Case { runs, ..case }.with_aftermath(after)
     },
-    // As above.
-    ["() | 1, after a deadlock, then ready waiting", "() | 1, then ready waiting"]
+    ["() | 1, then ready waiting"]
 }
 
 /// A breaker that is open, whose pause is over, and with one that tries.

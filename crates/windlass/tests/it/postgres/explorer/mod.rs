@@ -55,6 +55,7 @@ const PRIVATE: &[&str] = &[
     "bury_worker",
     "clock",
     "close_fires",
+    "count_routes",
     "definitions",
     "delete_dead_letters",
     "delete_deadlines",
@@ -192,6 +193,10 @@ const DEADLOCK_LEAST: Duration = Duration::from_millis(500);
 /// What is added to the answers of two that waited for each other.
 const DEADLOCKED: &str = ", after a deadlock";
 
+/// Whether a session has ended its transactions.
+const IDLE: &str = "select not exists (select from pg_stat_activity a
+    where a.datname = current_database() and a.application_name = $1 and a.state <> 'idle')";
+
 /// Whether a session waits for a lock that another has.
 const BLOCKED: &str = "select exists (select from pg_stat_activity a
     where a.datname = current_database() and a.application_name = $1
@@ -277,10 +282,27 @@ struct Explorer {
     database: TestDatabase,
 }
 
+/// A place at which either session can go on.
+#[derive(Clone, Debug)]
+struct Choice {
+    /// Which of the options was taken.
+    taken: usize,
+    /// The sessions and the statements they ask for.
+    options: Vec<(usize, &'static str)>,
+}
+
+/// Which of the options are taken.
+#[derive(Clone, Copy)]
+enum Guide<'a> {
+    /// These, then the first ones.
+    Choices(&'a [Choice]),
+    /// Always those of one session.
+    Session(usize),
+}
+
 /// What came of one order.
 struct Outcome {
-    /// At each choice, which session was taken, and of how many.
-    choices: Vec<(usize, usize)>,
+    choices: Vec<Choice>,
     trace: Vec<String>,
     answers: [String; 2],
     /// Whether another order had the same outcome.
@@ -315,6 +337,19 @@ impl Explorer {
         row.expect("the server answers").get(0)
     }
 
+    /// Waits until a session whose verb has answered has no transaction any more: one that
+    /// changed nothing is rolled back after the answer.
+    async fn until_idle(&self, session: &str) {
+        let deadline = Instant::now() + WAIT_MAX;
+        loop {
+            let row = self.control.query_one(IDLE, &[&session]).await;
+            if row.expect("the server answers").get(0) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{session} does not end its transaction");
+        }
+    }
+
     /// Waits until each session is done, asks for a statement or waits for a lock; answers
     /// which of them ask.
     async fn settle(&self, verbs: &mut [Stepped; 2]) -> Vec<usize> {
@@ -334,7 +369,10 @@ impl Explorer {
                 assert!(Instant::now() < deadline, "{session} neither goes on nor waits");
                 tokio::select! {
                     biased;
-                    answer = &mut verb.call => verb.answer = Some(answer.expect("no panic")),
+                    answer = &mut verb.call => {
+                        verb.answer = Some(answer.expect("no panic"));
+                        self.until_idle(session).await;
+                    }
                     _ = self.stepper.asked(session) => {}
                     () = tokio::time::sleep(STATEMENT_USUAL) => is_asked = true,
                 }
@@ -347,8 +385,9 @@ impl Explorer {
         asking
     }
 
-    /// Runs a case in the order that begins with these choices.
-    async fn run(&self, case: Case, prefix: &[usize]) -> Outcome {
+    /// Runs a case in one order. Choices that were made before are offered as they were, or what
+    /// a session does depends on something else than the order.
+    async fn run(&self, case: Case, guide: Guide<'_>) -> Outcome {
         for session in SESSIONS {
             self.stepper.set_free(session, false);
         }
@@ -386,10 +425,23 @@ impl Explorer {
                         asking.iter().copied().filter(|number| asleep != Some(*number)).collect();
                     is_repetition |= awake.is_empty();
                     let options = if awake.is_empty() { &asking } else { &awake };
-                    let wanted = prefix.get(choices.len()).copied().unwrap_or_default();
-                    let choice = wanted.min(options.len() - 1);
-                    if !is_repetition {
-                        choices.push((choice, options.len()));
+                    let offered = |number: &usize| (*number, asked(number).unwrap_or("?"));
+                    let offered: Vec<_> = options.iter().map(offered).collect();
+                    // The server decides who is ended in a deadlock, so what follows is not explored.
+                    let is_explored = !is_repetition && !is_deadlocked;
+                    let choice = match guide {
+                        Guide::Choices(before) if choices.len() < before.len() && is_explored => {
+                            let Choice { taken, options } = &before[choices.len()];
+                            assert_eq!(&offered, options, "other choices than before: {trace:#?}");
+                            *taken
+                        }
+                        Guide::Choices(_) => 0,
+                        Guide::Session(it) => {
+                            options.iter().position(|one| *one == it).unwrap_or(0)
+                        }
+                    };
+                    if is_explored {
+                        choices.push(Choice { taken: choice, options: offered });
                     }
                     let number = options[choice];
                     let (this, other) = (asked(&number), asking.iter().find(|it| **it != number));
@@ -420,50 +472,79 @@ impl Explorer {
         Outcome { choices, trace, answers, is_repetition }
     }
 
+    fn forget_learned(&self) {
+        self.left.forget_learned();
+        self.right.forget_learned();
+    }
+
     /// Tries every order of a pair. Answers how often each pair of answers was given.
     async fn explore<S: Future<Output = Case>>(
         &self,
         set_up: impl Fn() -> S,
     ) -> BTreeMap<[String; 2], usize> {
-        let mut prefix = Vec::new();
+        let mut prefix: Vec<Choice> = Vec::new();
         let mut answers: BTreeMap<[String; 2], usize> = BTreeMap::new();
         let mut repetitions = 0;
+        // Afterwards both sessions know the names that they need.
+        for session in 0..SESSIONS.len() {
+            self.forget_learned();
+            self.try_order(set_up().await, Guide::Session(session), true).await;
+        }
         for number in 0..ORDERS_MAX {
-            let mut case = set_up().await;
-            let aftermath = case.aftermath.take();
-            let (runs, definition) = (case.runs.clone(), Arc::clone(&case.definition));
-            let mut outcome = self.run(case, &prefix).await;
-            if let Some(aftermath) = aftermath {
-                let answer = aftermath.await;
-                outcome.answers[1] += &format!(", then {answer}");
-            }
-            for run in runs {
-                self.check(run, &definition, &outcome).await;
-                if number % BROUGHT_TO_END_EVERY == 0 {
-                    self.bring_to_end(run, &definition, &outcome).await;
-                } else {
-                    // Out of the way of the next; what has ended stays as it is.
-                    let _ = self.plain.cancel_run(run, None).await;
-                    self.check(run, &definition, &outcome).await;
-                }
-            }
+            let is_brought_to_end = number % BROUGHT_TO_END_EVERY == 0;
+            let guide = Guide::Choices(&prefix);
+            self.forget_learned();
+            let outcome = self.try_order(set_up().await, guide, is_brought_to_end).await;
             repetitions += usize::from(outcome.is_repetition);
             *answers.entry(outcome.answers).or_default() += 1;
             // The next order: at the last place where there was another choice.
-            let mut choices = outcome.choices;
-            while choices.last().is_some_and(|(choice, options)| choice + 1 == *options) {
-                choices.pop();
+            prefix = outcome.choices;
+            while prefix.last().is_some_and(|last| last.taken + 1 == last.options.len()) {
+                prefix.pop();
             }
-            let Some((last, rest)) = choices.split_last() else {
+            let Some(last) = prefix.last_mut() else {
                 let orders = answers.values().sum::<usize>();
                 println!("{orders} orders, {repetitions} of them repetitions: {answers:?}");
                 let found = found_by_audit(&self.database, self.clock.now()).await;
                 assert!(found.is_empty(), "the audit finds {found:#?}");
                 return answers;
             };
-            prefix = rest.iter().map(|(choice, _)| *choice).chain([last.0 + 1]).collect();
+            last.taken += 1;
         }
         panic!("more than {ORDERS_MAX} orders");
+    }
+
+    /// Runs a case in one order, checks its runs and gets them out of the way of the next.
+    async fn try_order(
+        &self,
+        mut case: Case,
+        guide: Guide<'_>,
+        is_brought_to_end: bool,
+    ) -> Outcome {
+        let aftermath = case.aftermath.take();
+        let (runs, definition) = (case.runs.clone(), Arc::clone(&case.definition));
+        let mut outcome = self.run(case, guide).await;
+        if let Some(aftermath) = aftermath {
+            let answer = aftermath.await;
+            outcome.answers[1] += &format!(", then {answer}");
+        }
+        for run in runs {
+            self.check(run, &definition, &outcome).await;
+            if is_brought_to_end {
+                self.bring_to_end(run, &definition, &outcome).await;
+            } else {
+                // What has ended stays as it is.
+                let _ = self.plain.cancel_run(run, None).await;
+                self.check(run, &definition, &outcome).await;
+            }
+        }
+        // What workers and timers leave behind is the same after each order.
+        for _ in 0..2 {
+            self.clock.advance(LEASE * 2);
+            self.plain.reap(100).await.expect("reaping works");
+            self.plain.promote_due(100).await.expect("promoting works");
+        }
+        outcome
     }
 
     /// Holds a run to the promises.
