@@ -82,7 +82,7 @@ enum Command {
     #[command(hide = true)]
     DemoWorker(demo::WorkerArguments),
 
-    /// Run a private PostgreSQL to develop with, until Ctrl-C.
+    /// Run a private PostgreSQL and server for development
     #[cfg(unix)]
     Dev(dev::Arguments),
 

@@ -174,6 +174,9 @@ pub(crate) struct Settings {
     file: Option<(PathBuf, Source)>,
     profile: Option<(String, Source)>,
     target: Option<(Target, Source)>,
+    /// The database that the environment names beside a server. Commands that need the database
+    /// itself use it.
+    database_beside: Option<(String, Source)>,
     pooled: (bool, Source),
     credentials: Credentials,
     payload_keys: Option<(String, Source)>,
@@ -275,13 +278,14 @@ impl Settings {
             file: path,
             profile,
             target: None,
+            database_beside: None,
             pooled: (false, Source::Nowhere),
             credentials: Credentials::default(),
             payload_keys: None,
         };
         for layer in layers.into_iter().flatten() {
             if settings.target.is_none() {
-                settings.target = layer.target()?;
+                (settings.target, settings.database_beside) = layer.target()?;
             }
             if layer.name.is_near() || settings.is_named_by_file() {
                 settings.credentials.add(&layer.said, &layer.source)?;
@@ -307,6 +311,18 @@ impl Settings {
             )
         };
         self.target.as_ref().map(|(target, _)| target).ok_or_else(missing)
+    }
+
+    /// Returns the address of the database, for commands that need the database itself.
+    pub(crate) fn database(&self, command: &str) -> anyhow::Result<&str> {
+        match (self.target()?, &self.database_beside) {
+            (Target::Database(url), _) | (Target::Server(_), Some((url, _))) => Ok(url),
+            (Target::Server(url), None) => Err(usage(format!(
+                "windlass {command} needs the database itself, not the server {}: give \
+                 --database-url <URL> or set DATABASE_URL",
+                redacted(url)
+            ))),
+        }
     }
 
     /// Whether what to talk to is what the config file says.
@@ -344,7 +360,11 @@ impl Settings {
         let (mut database, mut server) = (None, None);
         match &self.target {
             Some((Target::Database(url), from)) => database = Some((redacted(url), from.clone())),
-            Some((Target::Server(url), from)) => server = Some((redacted(url), from.clone())),
+            Some((Target::Server(url), from)) => {
+                server = Some((redacted(url), from.clone()));
+                let beside = self.database_beside.as_ref();
+                database = beside.map(|(url, from)| (redacted(url), from.clone()));
+            }
             None => {}
         }
         let file = self.file.as_ref();
@@ -409,9 +429,14 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// What it says to talk to, if it says one of the two.
-    fn target(&self) -> anyhow::Result<Option<(Target, Source)>> {
-        Ok(match (&self.database, &self.server) {
+    /// Returns the server or the database that it names. The environment may name both, since
+    /// `windlass dev` prints both: then the server is used, and the database is returned beside it.
+    fn target(&self) -> anyhow::Result<(Option<(Target, Source)>, Option<(String, Source)>)> {
+        let target = match (&self.database, &self.server) {
+            (Some(database), Some((url, from))) if matches!(self.name, Source::Variable(_)) => {
+                let server = (Target::Server(url.clone()), from.clone());
+                return Ok((Some(server), Some(database.clone())));
+            }
             (Some((_, one)), Some((_, other))) => {
                 let what = if one == other {
                     format!("{} names both a database_url and a server", self.name)
@@ -423,7 +448,8 @@ impl<'a> Layer<'a> {
             (Some((url, from)), None) => Some((Target::Database(url.clone()), from.clone())),
             (None, Some((url, from))) => Some((Target::Server(url.clone()), from.clone())),
             (None, None) => None,
-        })
+        };
+        Ok((target, None))
     }
 }
 
