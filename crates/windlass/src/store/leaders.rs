@@ -109,8 +109,14 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a sweep that failed, with the beginning of why it did. What a database cannot
-    /// store or a terminal would obey is left out.
+    /// Counts a sweep that failed at a time, by the store's clock, and keeps the beginning of the
+    /// error. [`LeaderRecord::last_error_at`] reads both.
+    pub fn note_error_at(&mut self, at: Timestamp, error: impl fmt::Display) {
+        self.note_error(format_args!("{at}: {error}"));
+    }
+
+    /// Counts a sweep that failed, and keeps the beginning of the error, without control
+    /// characters.
     pub fn note_error(&mut self, error: impl fmt::Display) {
         let text: String = error.to_string();
         let is_sealed = text.starts_with(SEALED_TEXT);
@@ -210,6 +216,15 @@ pub struct LeaderRecord {
     pub last_took: Option<Duration>,
     /// Why the last sweep that failed did.
     pub last_error: Option<String>,
+}
+
+impl LeaderRecord {
+    /// Returns when the last sweep that failed did, and why. `None` if none failed, or if its time is
+    /// not known: earlier versions stored the error alone.
+    pub fn last_error_at(&self) -> Option<(Timestamp, &str)> {
+        let (at, error) = self.last_error.as_deref()?.split_once(": ")?;
+        Some((at.parse().ok()?, error))
+    }
 }
 
 /// The leader of a term.
