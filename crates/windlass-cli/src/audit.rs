@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     sql: bool,
 
     /// Check only the newest runs, this many.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     newest: Option<u32>,
 
     /// Check only runs that were started within this time, such as 2h.

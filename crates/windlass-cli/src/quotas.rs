@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use anyhow::bail;
+use anyhow::anyhow;
 use serde_json::{Value, json};
 use windlass::Tenant;
 use windlass::store::{Action, QUOTA_MAX, Quota};
@@ -16,7 +16,7 @@ use crate::text::{listing, shown};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -96,16 +96,16 @@ struct Clear {
     operator: OperatorArguments,
 }
 
-fn within() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=i64::from(QUOTA_MAX))
+fn within() -> impl Fn(&str) -> Result<u32, String> + Clone {
+    crate::text::whole_number(1..=QUOTA_MAX)
 }
 
 /// Does what the command says.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     match arguments.command {
-        Command::List => list(session).await,
-        Command::Set(arguments) => set(arguments, session).await,
-        Command::Clear(arguments) => clear(arguments, session).await,
+        None | Some(Command::List) => list(session).await,
+        Some(Command::Set(arguments)) => set(arguments, session).await,
+        Some(Command::Clear(arguments)) => clear(arguments, session).await,
     }
 }
 
@@ -146,9 +146,10 @@ async fn set(arguments: Set, session: &Session) -> anyhow::Result<()> {
     }
     let (windlass, _) = session.connect().await?;
     let detail = json(&quota);
-    operator.note(&windlass, Action::SetQuota, quota.tenant.clone(), Some(&detail)).await?;
+    let noted =
+        operator.note(&windlass, Action::SetQuota, quota.tenant.clone(), Some(&detail)).await?;
     let text = format!("{} has this quota now\n{}", named(quota.tenant.as_ref()), row(&quota));
-    windlass.set_quota(quota).await?;
+    noted.settle(windlass.set_quota(quota).await).await?;
     session.tell(|| detail.clone(), || text.clone())
 }
 
@@ -157,11 +158,13 @@ async fn clear(arguments: Clear, session: &Session) -> anyhow::Result<()> {
     let tenant = whose.tenant()?;
     let (windlass, _) = session.connect().await?;
     let detail = json!({ "tenant": tenant });
-    operator.note(&windlass, Action::ClearQuota, tenant.clone(), Some(&detail)).await?;
+    let noted = operator.note(&windlass, Action::ClearQuota, tenant.clone(), Some(&detail)).await?;
     let named = named(tenant.as_ref());
-    if !windlass.clear_quota(tenant).await? {
-        bail!("{named} has no quota");
-    }
+    let cleared = match windlass.clear_quota(tenant).await {
+        Ok(false) => Err(anyhow!("{named} has no quota")),
+        cleared => cleared.map_err(Into::into),
+    };
+    noted.settle(cleared).await?;
     session.tell(|| detail.clone(), || format!("{named} has no quota any more\n"))
 }
 

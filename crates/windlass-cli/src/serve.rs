@@ -48,12 +48,12 @@ pub(crate) struct Arguments {
     tls: TlsArguments,
 
     /// The most connections to the database.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = crate::text::whole_number::<u16>(2..=u16::MAX))]
     connections: u16,
 
     /// How much of the places and the memory of the server one address may take, in percent: 100
     /// if all come through one proxy.
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = crate::text::whole_number::<u8>(1..=100))]
     address_share: u8,
 
     /// The role of the database behind which what one tenant reads is read, so that PostgreSQL itself

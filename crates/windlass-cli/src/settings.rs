@@ -29,47 +29,48 @@ const SERVER_VARIABLE: &str = "WINDLASS_SERVER";
 const DATABASE_VARIABLE: &str = "DATABASE_URL";
 const DATABASE_FILE_VARIABLE: &str = "DATABASE_URL_FILE";
 
-const HEADING: &str = "Options of all commands";
+const HEADING: &str = "Global options";
 
 /// What every command can be told.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct GlobalArguments {
-    /// The address of the database, such as postgres://user@host/name; or set DATABASE_URL, or
-    /// DATABASE_URL_FILE to a file that holds it.
+    /// Database, e.g. postgres://user@host/name [env: DATABASE_URL or DATABASE_URL_FILE]
     #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
     database_url: Option<String>,
 
-    /// The address of a server, such as https://windlass.example.com:7600 or
-    /// unix:/run/windlass.sock; or set WINDLASS_SERVER.
+    /// Server, e.g. https://windlass.example.com:7600 [env: WINDLASS_SERVER]
+    ///
+    /// Also a unix socket such as unix:/run/windlass.sock. If both variables are set, the server is
+    /// used, and commands that need the database itself use DATABASE_URL.
     #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
     server: Option<String>,
 
     #[command(flatten)]
     credentials: CredentialArguments,
 
-    /// The address of the database is that of a pooler such as PgBouncer in transaction mode.
-    #[arg(long, global = true, help_heading = HEADING)]
+    /// The database address is a pooler, e.g. PgBouncer in transaction mode
+    #[arg(long, global = true, hide_short_help = true, help_heading = HEADING)]
     pooled: bool,
 
-    /// The file with the keys of sealed payloads: values are sealed with them before they are sent,
-    /// and shown opened; or set WINDLASS_PAYLOAD_KEYS_FILE, or WINDLASS_PAYLOAD_KEYS to the keys.
-    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    /// File with the keys that encrypt payloads [env: WINDLASS_PAYLOAD_KEYS_FILE, or
+    /// WINDLASS_PAYLOAD_KEYS for the keys themselves]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", help_heading = HEADING)]
     payload_keys: Option<String>,
 
-    /// The profile of the config file; or set WINDLASS_PROFILE.
-    #[arg(long, global = true, value_name = "NAME", help_heading = HEADING)]
+    /// Profile of the config file [env: WINDLASS_PROFILE]
+    #[arg(long, global = true, hide_short_help = true, value_name = "NAME", help_heading = HEADING)]
     profile: Option<String>,
 
-    /// The config file; `windlass/config.toml` in the user's config directory if not said.
-    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    /// Config file [default: `windlass/config.toml` in the user's config directory]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", help_heading = HEADING)]
     config: Option<PathBuf>,
 
-    /// Print one JSON document instead of text, and errors as JSON.
+    /// Print JSON instead of text, also for errors
     #[arg(long, global = true, help_heading = HEADING)]
     pub(crate) json: bool,
 
-    /// Print the settings that hold and where each comes from, and do nothing else.
-    #[arg(long, global = true, help_heading = HEADING)]
+    /// Print the settings in effect and their sources, and exit
+    #[arg(long, global = true, hide_short_help = true, help_heading = HEADING)]
     pub(crate) print_config: bool,
 }
 

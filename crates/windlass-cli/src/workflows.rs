@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
     name: Option<String>,
 
     /// At most so many.
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value = "100", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     limit: u32,
 }
 

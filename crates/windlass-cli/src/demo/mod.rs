@@ -65,8 +65,8 @@ pub(crate) struct Arguments {
     server: ServerArguments,
 }
 
-fn orders_range() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(4..=200)
+fn orders_range() -> impl Fn(&str) -> Result<u32, String> + Clone {
+    crate::text::whole_number::<u32>(4..=200)
 }
 
 fn parse_speed(text: &str) -> Result<f64, String> {

@@ -43,7 +43,9 @@ pub(super) async fn keep_running(
         let pid = loop {
             if attempts == ATTEMPTS_MAX {
                 let log = shown(&server.log().to_string_lossy());
-                bail!("PostgreSQL in {directory} keeps dying: restarted {attempts} times; see {log}");
+                bail!(
+                    "PostgreSQL in {directory} keeps dying: restarted {attempts} times; see {log}"
+                );
             }
             attempts += 1;
             match options.clone().start().await {

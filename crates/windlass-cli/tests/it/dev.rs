@@ -84,6 +84,13 @@ async fn dev_restarts_a_postgres_that_was_killed_and_a_run_finishes() {
     };
     let (code, out) = run(&["start", "mail", "--input", "41", "--wait", "--timeout", "60s"]);
     assert_eq!(code, Some(0), "{out}");
+    let (_, runs) = run(&["runs"]);
+    let newest: String = runs.lines().nth(1).unwrap().chars().take(36).collect();
+    for arguments in [&["run", "--last"][..], &["run", &newest[..35]]] {
+        let (code, out) = run(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {out}");
+        assert_line(&out, &["output of send: 42"]);
+    }
     for command in ["runs", "workers", "queues", "leaders", "audit", "migrate"] {
         let (code, out) = run(&[command]);
         assert_eq!(code, Some(0), "{command}: {out}");
