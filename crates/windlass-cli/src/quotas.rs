@@ -21,11 +21,12 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// Show the quotas. Tenants that none is about are not limited.
+    /// List quotas (default); tenants without a quota are not limited
     List,
 
-    /// Set the quota of a tenant, in the place of the one it has: what is not said is not limited.
-    /// At least one limit is said, or --unlimited.
+    /// Set or replace the quota of a tenant
+    ///
+    /// Limits that are not given are not limited. Give at least one limit, or --unlimited.
     Set(Set),
 
     /// Delete a quota.
@@ -36,10 +37,10 @@ enum Command {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Whose {
-    /// The tenant.
+    /// Tenant
     tenant: Option<String>,
 
-    /// All tenants that have no quota of their own.
+    /// All tenants without a quota of their own
     #[arg(long)]
     all_others: bool,
 }
@@ -55,31 +56,31 @@ struct Set {
     #[command(flatten)]
     whose: Whose,
 
-    /// The most starts of runs in a second, at each server.
+    /// Maximum number of starts per second, at each server
     #[arg(long, value_name = "N", value_parser = within())]
     starts_per_second: Option<u32>,
 
-    /// The most tasks that are ready and wait for a worker: beyond that, nothing is started.
+    /// Maximum number of ready tasks; further starts are refused
     #[arg(long, value_name = "N", value_parser = within())]
     backlog: Option<u32>,
 
-    /// The most bytes of an input or a signal.
+    /// Maximum size of an input or a signal
     #[arg(long, value_name = "BYTES", value_parser = within())]
     payload_bytes: Option<u32>,
 
-    /// The most bytes of inputs and signals in a second, at each server.
+    /// Maximum bytes of inputs and signals per second, at each server
     #[arg(long, value_name = "BYTES", value_parser = within())]
     payload_bytes_per_second: Option<u32>,
 
-    /// The most schedules.
+    /// Maximum number of schedules
     #[arg(long, value_name = "N", value_parser = within())]
     schedules: Option<u32>,
 
-    /// The most tasks of a workflow.
+    /// Maximum number of tasks of a workflow
     #[arg(long, value_name = "N", value_parser = within())]
     tasks: Option<u32>,
 
-    /// Limit nothing: a tenant with this quota is not held to that of all others either.
+    /// No limits, also not those of --all-others
     #[arg(long)]
     unlimited: bool,
 

@@ -61,7 +61,7 @@ struct Create {
     #[arg(long, value_name = "TIME", value_parser = parse_expiry)]
     expires_in: Option<Duration>,
 
-    /// Write the token to this file, which must not be there, instead of showing it.
+    /// Write the token to this new file instead of printing it
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -71,18 +71,18 @@ struct Create {
 
 #[derive(Clone, Debug, clap::Args)]
 struct List {
-    /// Only those of this tenant.
+    /// Only tokens of this tenant
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
 
-    /// Those that hold no more as well.
+    /// Include expired and revoked tokens
     #[arg(long)]
     all: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Revoke {
-    /// The id of the token, which stands in the middle of it and in the list.
+    /// Id of the token: its middle part, and in the list
     #[arg(value_name = "ID")]
     id: TokenId,
 

@@ -195,8 +195,8 @@ async fn tasks_that_no_worker_can_run_are_found() {
     patient.assert_well(id, "before").await;
     start(&store, &one).await;
     let words = [
-        "tasks of workflow \"one\" version 1 wait in queue \"default\"",
-        "no worker that is there has a handler",
+        "workflow \"one\" version 1 has ready tasks in queue \"default\"",
+        "no live worker is registered for this workflow",
     ];
     patient.assert_found(id, FindingSeverity::Warning, &words).await;
     serve(&store, 1, &workflow("two", &["a"]), "default").await;
@@ -250,7 +250,7 @@ async fn a_schedule_that_a_clock_ahead_has_silenced_is_found() {
         "schedule hourly",
         "was ahead",
         "windlass schedules delete hourly --tenant acme",
-        "put it",
+        "create it",
     ];
     patient.assert_found(id, FindingSeverity::Critical, &words).await;
     patient.execute(&set("state = 'paused'")).await;
