@@ -77,7 +77,7 @@ pub(crate) enum Command {
     Why(why::Arguments),
 
     /// List, retry and discard dead letters
-    Dead(dead::Arguments),
+    Dead(Box<dead::Arguments>),
 
     /// Manage access tokens of servers
     Tokens(tokens::Arguments),
@@ -125,7 +125,7 @@ impl Command {
             Command::Top(arguments) => top::run(arguments, session).await?,
             Command::Steps(arguments) => steps::run(arguments, session).await?,
             Command::Why(arguments) => why::run(arguments, session).await?,
-            Command::Dead(arguments) => dead::run(arguments, session).await?,
+            Command::Dead(arguments) => dead::run(*arguments, session).await?,
             Command::Tokens(arguments) => tokens::run(arguments, session).await?,
             Command::Log(arguments) => log::run(arguments, session).await?,
             Command::Retention(arguments) => retention::run(arguments, session).await?,

@@ -405,6 +405,9 @@ impl Settings {
     }
 }
 
+/// A setting, if it is set, and where it comes from.
+type Named<T> = Option<(T, Source)>;
+
 /// The settings of one place.
 struct Layer<'a> {
     said: Said,
@@ -432,7 +435,7 @@ impl<'a> Layer<'a> {
 
     /// Returns the server or the database that it names. The environment may name both, since
     /// `windlass dev` prints both: then the server is used, and the database is returned beside it.
-    fn target(&self) -> anyhow::Result<(Option<(Target, Source)>, Option<(String, Source)>)> {
+    fn target(&self) -> anyhow::Result<(Named<Target>, Named<String>)> {
         let target = match (&self.database, &self.server) {
             (Some(database), Some((url, from))) if matches!(self.name, Source::Variable(_)) => {
                 let server = (Target::Server(url.clone()), from.clone());

@@ -108,10 +108,12 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
             };
             tokio::select! {
                 biased;
-                key = pressed => match key {
-                    Key::Quit => return Ok(()),
-                    key => controls.press(key),
-                },
+                key = pressed => {
+                    if key == Key::Quit {
+                        return Ok(());
+                    }
+                    controls.press(key);
+                }
                 () = tokio::time::sleep(arguments.every), if !controls.is_paused => {
                     snapshot = Snapshot::take(&windlass).await?;
                 }
