@@ -286,3 +286,15 @@ impl Reason {
         Some(text.to_owned())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_workers_and_slots_agree_with_their_nouns() {
+        let text = |workers, free_slots| Served::Free { workers, free_slots }.text();
+        assert_eq!(text(1, 1), "1 worker serves it and has 1 free slot");
+        assert_eq!(text(2, 4), "2 workers serve it and have 4 free slots");
+    }
+}

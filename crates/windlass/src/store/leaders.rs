@@ -359,6 +359,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_is_kept_with_its_time() {
+        let at: Timestamp = "2025-06-15T15:06:40.5Z".parse().expect("it is a time");
+        let mut tally = Tally::default();
+        tally.note_error_at(at, "the database is away: no route");
+        let mut record = LeaderRecord::vacant(Duty::Reap);
+        assert_eq!(record.last_error_at(), None);
+        record.last_error = tally.last_error;
+        assert_eq!(record.last_error_at(), Some((at, "the database is away: no route")));
+        record.last_error = Some("without a time: as before".to_owned());
+        assert_eq!(record.last_error_at(), None);
+    }
+
+    #[test]
     fn the_text_of_an_error_is_cut_and_has_nothing_that_a_terminal_obeys() {
         let mut tally = Tally::default();
         tally.note_error(format!("a\0b\x1b[31mc\n{}", "é".repeat(ERROR_CHARS_MAX)));
