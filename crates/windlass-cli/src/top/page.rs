@@ -161,7 +161,7 @@ impl Page<'_> {
         let title = "windlass top";
         let counted = match queues.counted_at {
             Some(at) => format!("queues counted {} ago", age(queues.at.since(at))),
-            None => "queues never counted: no process leads the maintenance jobs".to_owned(),
+            None => "queues not counted yet".to_owned(),
         };
         format!(
             "{title}  {}  {counted}\n{}{more}, {} of {} slots taken; {} ready, {}/s come, {}/s go\n",
