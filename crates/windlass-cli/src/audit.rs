@@ -22,27 +22,27 @@ const FAILED: u8 = 2;
 /// What `windlass audit` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Print the statement of each check.
+    /// Print the SQL of each check
     #[arg(long)]
     sql: bool,
 
-    /// Check only the newest runs, this many.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Check only the newest N runs
+    #[arg(long, value_name = "N", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     newest: Option<u32>,
 
-    /// Check only runs that were started within this time, such as 2h.
+    /// Check only runs started within this time, e.g. 2h
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     since: Option<Duration>,
 
-    /// How late something may be before it is warned about.
+    /// Maximum lateness before a warning
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_time)]
     late_after: Duration,
 
-    /// How long one check may take; 0s for no limit.
+    /// Maximum time of one check; 0s for no limit
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
     timeout: Duration,
 
-    /// Let warnings count as violations.
+    /// Treat warnings as violations
     #[arg(long)]
     strict: bool,
 

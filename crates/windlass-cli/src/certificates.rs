@@ -9,21 +9,19 @@ use crate::signals::{HANGUP, Signals};
 /// What `windlass serve` is told of TLS.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TlsArguments {
-    /// The file of the server's certificate in PEM, behind which come those of the authorities that
-    /// signed it: only TLS is spoken then, except at unix sockets.
+    /// Certificate chain of the server, in PEM; enables TLS, except on unix sockets
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// The file of its key, which only its owner and group may open.
+    /// Private key of the certificate; only its owner and group may read it
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// A file of certificates: let in only clients with one that they signed.
+    /// CA certificates; clients must present a certificate signed by one of them
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
-    /// Something in front of the server speaks TLS with its clients: listen at addresses of other
-    /// machines without it.
+    /// Allow public addresses without TLS, because a proxy in front terminates it
     #[arg(long, conflicts_with = "tls_cert")]
     behind_tls_proxy: bool,
 }

@@ -15,88 +15,88 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Bring the schema of a database up to date.
+    /// Create or upgrade the schema of a database
     Migrate(migrate::Arguments),
 
-    /// Serve the database to workers and programs that have no connection to it.
+    /// Run a server for workers and clients in any language
     #[cfg(unix)]
     Serve(serve::Arguments),
 
-    /// Check on a live database what Windlass guarantees.
+    /// Verify the guarantees on a live database
     Audit(audit::Arguments),
 
-    /// Look at a live database and say what hurts, where it comes from and what mends it.
+    /// Diagnose a live database and suggest fixes
     Doctor(doctor::Arguments),
 
-    /// Start a run of a workflow, and wait for its end with --wait.
+    /// Start a run of a workflow
     Start(Box<start::Arguments>),
 
-    /// List the workflows that can be started.
+    /// List registered workflows
     Workflows(workflows::Arguments),
 
-    /// List runs, the newest first.
+    /// List runs, newest first
     Runs(runs::Arguments),
 
-    /// Show one run with its tasks, times and failures.
+    /// Show a run with its tasks, outputs and failures
     Run(run::Arguments),
 
-    /// List the tasks of a run.
+    /// List the tasks of a run with their outputs
     Tasks(tasks::Arguments),
 
-    /// Show what happened to a run, and what happens with --follow.
+    /// Show the events of a run
     Events(events::Arguments),
 
-    /// Cancel a run and all its tasks that have not ended.
+    /// Cancel a run and its open tasks
     Cancel(steer::Cancel),
 
-    /// Let a failed run go on: what failed, and what depends on it, runs again.
+    /// Retry the failed tasks of a run
     Retry(steer::Retry),
 
-    /// Let the runs of dead letters go on, as `windlass dead redrive`.
+    /// Retry dead letters, like `windlass dead redrive`
     Redrive(dead::Redrive),
 
-    /// Show how much is in the queues.
+    /// Show the backlog of each queue
     Queues,
 
-    /// Show who does which background duty.
+    /// Show which process leads each maintenance job
     Leaders,
 
-    /// Show what programs do once in a while, by one process at a time.
+    /// Show the periodic jobs of programs
     Duties(duties::Arguments),
 
-    /// Show who works, where, and what it is at.
+    /// List workers with their hosts and tasks
     Workers(workers::Arguments),
 
-    /// Watch queues, workers and leaders: how much waits, how much comes and goes, who works.
+    /// Watch queues, workers and maintenance jobs
     Top(top::Arguments),
 
-    /// Show what the durable functions of a run remember, and what they wait for.
+    /// Show the recorded steps of durable functions
     Steps(steps::Arguments),
 
-    /// Say why a run or a task does not go on, and what would change it.
+    /// Explain why a run or task does not progress
     Why(why::Arguments),
 
-    /// List tasks that failed for good, and let their runs go on or take them off the list.
-    Dead(dead::Arguments),
+    /// List, retry and discard dead letters
+    Dead(Box<dead::Arguments>),
 
-    /// Make, list and revoke tokens for those who use a server.
+    /// Manage access tokens of servers
     Tokens(tokens::Arguments),
 
-    /// Show what was changed: by whom, what, when, to what and from where.
+    /// Show the audit log of operator actions
     Log(log::Arguments),
 
-    /// Show and set how long runs that are over are kept.
+    /// Show and set how long ended runs are kept
     Retention(retention::Arguments),
 
-    /// Show and set how much tenants may ask of the servers.
+    /// Show and set quotas of tenants
     Quotas(quotas::Arguments),
 
-    /// Show, make and steer what starts runs by itself, and explain when it does.
+    /// Manage schedules
     Schedules(schedules::Arguments),
 
-    /// Undo what a run did, by its steps that say how.
+    /// Undo a run by the compensations of its steps
     Undo(undo::Arguments),
-    /// Send a signal to a run, or to whoever waits for a key.
+    /// Send a signal to a run or to a key
     Signal(signal_run::Arguments),
 }
 
@@ -125,7 +125,7 @@ impl Command {
             Command::Top(arguments) => top::run(arguments, session).await?,
             Command::Steps(arguments) => steps::run(arguments, session).await?,
             Command::Why(arguments) => why::run(arguments, session).await?,
-            Command::Dead(arguments) => dead::run(arguments, session).await?,
+            Command::Dead(arguments) => dead::run(*arguments, session).await?,
             Command::Tokens(arguments) => tokens::run(arguments, session).await?,
             Command::Log(arguments) => log::run(arguments, session).await?,
             Command::Retention(arguments) => retention::run(arguments, session).await?,

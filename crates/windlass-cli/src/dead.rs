@@ -8,29 +8,34 @@ use serde_json::{Value, json};
 use windlass::store::{DeadLetter, DeadLetterFilter, RefusedRun};
 use windlass::{FailureCode, RunId, TaskName, Tenant, Timestamp, Windlass, WorkflowName};
 
+use crate::choice::{RunChoice, RunPrefix, newest};
 use crate::operator::OperatorArguments;
 use crate::session::Session;
 use crate::text::{ago, count, listing, parse_time, readable, shown, shown_lines};
 
 /// What `windlass dead` can be told.
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+
+    #[command(flatten)]
+    list: List,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// List them, the newest first.
+    /// List dead letters, newest first (default)
     List(List),
 
-    /// Show those of one run with all that is known of them.
+    /// Show the dead letters of a run
     Show(Show),
 
-    /// Let their runs go on: the tasks that failed, and all that depends on them, run again.
+    /// Retry the failed tasks and everything that depends on them
     Redrive(Redrive),
 
-    /// Take them off the list; their runs stay failed.
+    /// Remove dead letters from the list; their runs stay failed
     Discard(Discard),
 }
 
@@ -39,15 +44,15 @@ struct List {
     #[command(flatten)]
     filter: FilterArguments,
 
-    /// At most so many, the newest.
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of dead letters, the newest
+    #[arg(long, value_name = "N", default_value = "100", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     limit: u32,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Show {
-    /// The run, by its id.
-    run: RunId,
+    #[command(flatten)]
+    run: RunChoice,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -55,8 +60,8 @@ pub(crate) struct Redrive {
     #[command(flatten)]
     which: Which,
 
-    /// At most so many runs begin in a second; all at once if nothing is said.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of runs per second [default: all at once]
+    #[arg(long, value_name = "N", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     rate: Option<u32>,
 
     #[command(flatten)]
@@ -75,28 +80,41 @@ struct Discard {
 /// Which of them a command that changes something is about.
 #[derive(Clone, Debug, clap::Args)]
 struct Which {
-    /// Those of this run.
-    run: Option<RunId>,
+    /// Only dead letters of this run: its id, or a unique prefix of at least 4 characters
+    run: Option<RunPrefix>,
+
+    /// Only dead letters of the newest run
+    #[arg(long, conflicts_with = "run")]
+    last: bool,
 
     #[command(flatten)]
     filter: FilterArguments,
 
-    /// All of them, without any filter; say --yes as well.
-    #[arg(long, requires = "yes", conflicts_with = "run")]
+    /// All dead letters, without a filter; needs --yes
+    #[arg(long, requires = "yes", conflicts_with_all = ["run", "last"])]
     all: bool,
 
-    /// Do it, to however many it is.
+    /// Confirm, however many it affects
     #[arg(long)]
     yes: bool,
 }
 
 impl Which {
+    /// The run that the arguments name, if they do.
+    async fn run(&self, windlass: &Windlass) -> anyhow::Result<Option<RunId>> {
+        Ok(match &self.run {
+            Some(run) => Some(run.resolve(windlass).await?),
+            None if self.last => Some(newest(windlass).await?),
+            None => None,
+        })
+    }
+
     /// The filter, unless it says nothing and not all are meant.
-    fn filter(&self, now: Timestamp) -> anyhow::Result<DeadLetterFilter> {
-        let filter = DeadLetterFilter { run: self.run, ..self.filter.filter(now)? };
+    fn filter(&self, run: Option<RunId>, now: Timestamp) -> anyhow::Result<DeadLetterFilter> {
+        let filter = DeadLetterFilter { run, ..self.filter.filter(now)? };
         match (filter == DeadLetterFilter::default(), self.all) {
-            (true, false) => bail!("name a run, or a filter such as --workflow, or say --all"),
-            (false, true) => bail!("--all is for all of them: leave out the filter or --all"),
+            (true, false) => bail!("give a run, a filter such as --workflow, or --all"),
+            (false, true) => bail!("--all excludes filters: leave out the filter or --all"),
             (true, true) | (false, false) => Ok(filter),
         }
     }
@@ -104,28 +122,27 @@ impl Which {
 
 #[derive(Clone, Debug, clap::Args)]
 struct FilterArguments {
-    /// Only those of this tenant.
+    /// Only dead letters of this tenant
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
 
-    /// Only those of this workflow.
+    /// Only dead letters of this workflow
     #[arg(long, value_name = "NAME")]
     workflow: Option<String>,
 
-    /// Only those of tasks of this name.
+    /// Only dead letters of this task
     #[arg(long, value_name = "NAME")]
     task: Option<String>,
 
-    /// Only those whose last attempt failed with this code, such as error, panic, timeout or
-    /// lease_expired.
+    /// Only dead letters with this failure code, e.g. error, panic, timeout or lease_expired
     #[arg(long, value_name = "CODE")]
     reason: Option<String>,
 
-    /// Only those that failed within this time, such as 2h.
+    /// Only tasks that failed within this time, e.g. 2h
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     since: Option<Duration>,
 
-    /// Only those that failed longer ago than this, such as 7d.
+    /// Only tasks that failed longer ago than this, e.g. 7d
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     older_than: Option<Duration>,
 }
@@ -152,10 +169,11 @@ impl FilterArguments {
 /// Does what the command says.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     match arguments.command {
-        Command::List(arguments) => list(arguments, session).await,
-        Command::Show(arguments) => show(arguments, session).await,
-        Command::Redrive(arguments) => redrive(arguments, session).await,
-        Command::Discard(arguments) => discard(arguments, session).await,
+        None => list(arguments.list, session).await,
+        Some(Command::List(arguments)) => list(arguments, session).await,
+        Some(Command::Show(arguments)) => show(arguments, session).await,
+        Some(Command::Redrive(arguments)) => redrive(arguments, session).await,
+        Some(Command::Discard(arguments)) => discard(arguments, session).await,
     }
 }
 
@@ -196,7 +214,7 @@ async fn read(
 
 async fn show(arguments: Show, session: &Session) -> anyhow::Result<()> {
     let (windlass, store) = session.connect().await?;
-    let run = arguments.run;
+    let run = arguments.run.resolve(&windlass).await?;
     let (letters, _) = read(&windlass, DeadLetterFilter::of_run(run), usize::MAX).await?;
     if letters.is_empty() {
         // What is wrong with the id is better news than that nothing is there.
@@ -218,12 +236,14 @@ pub(crate) async fn redrive(arguments: Redrive, session: &Session) -> anyhow::Re
     let (windlass, store) = session.connect().await?;
     let now = store.now().await.map_err(windlass::Error::from)?;
     let which = &arguments.which;
-    let mut call = windlass.dead_letters(which.filter(now)?).redrive(arguments.operator.name());
+    let run = which.run(&windlass).await?;
+    let dead = windlass.dead_letters(which.filter(run, now)?);
+    let mut call = dead.redrive(arguments.operator.name());
     if let Some(rate) = arguments.rate {
         call = call.per_second(rate);
     }
     let summary = call.await?;
-    check_found(&windlass, which, summary.runs, &summary.examples).await?;
+    check_found(&windlass, (run, which.all), summary.runs, &summary.examples).await?;
     let runs = usize::try_from(summary.runs).unwrap_or(usize::MAX);
     let mut text = format!("{} redriven", count(runs, "run"));
     if let Some(rate) = arguments.rate.filter(|_| summary.runs > 1) {
@@ -241,9 +261,10 @@ async fn discard(arguments: Discard, session: &Session) -> anyhow::Result<()> {
     let (windlass, store) = session.connect().await?;
     let now = store.now().await.map_err(windlass::Error::from)?;
     let which = &arguments.which;
-    let dead = windlass.dead_letters(which.filter(now)?);
+    let run = which.run(&windlass).await?;
+    let dead = windlass.dead_letters(which.filter(run, now)?);
     let summary = dead.discard(arguments.operator.name()).await?;
-    check_found(&windlass, which, summary.letters, &summary.examples).await?;
+    check_found(&windlass, (run, which.all), summary.letters, &summary.examples).await?;
     let letters = usize::try_from(summary.letters).unwrap_or(usize::MAX);
     let refused = Refused { count: summary.refused, examples: &summary.examples };
     session.tell(
@@ -255,21 +276,21 @@ async fn discard(arguments: Discard, session: &Session) -> anyhow::Result<()> {
 /// That there was nothing to do is an error, and of one run, that it was refused.
 async fn check_found(
     windlass: &Windlass,
-    which: &Which,
+    (run, is_all): (Option<RunId>, bool),
     done: u64,
     refused: &[RefusedRun],
 ) -> anyhow::Result<()> {
     if done > 0 {
         return Ok(());
     }
-    match (which.run, refused.first()) {
+    match (run, refused.first()) {
         (Some(_), Some(refused)) => bail!("{}", refused.why),
         (Some(run), None) => {
             let state = windlass.run(run).get().await?.state;
             bail!("run {run} is {state} and has no dead letters that match")
         }
         (None, Some(_)) => Ok(()),
-        (None, None) if which.all => bail!("there are no dead letters"),
+        (None, None) if is_all => bail!("there are no dead letters"),
         (None, None) => bail!("no dead letters match"),
     }
 }

@@ -1,7 +1,8 @@
-//! `windlass dev`: a private PostgreSQL to develop with, a server on it, the background duties, and
-//! a program that is started again when its files change.
+//! `windlass dev`: runs a private PostgreSQL, a server and the maintenance jobs, and restarts a program
+//! when its files change.
 
 mod program;
+mod supervise;
 mod watch;
 
 use std::ffi::OsString;
@@ -31,25 +32,25 @@ const DUTY_INTERVAL: Duration = Duration::from_secs(1);
 /// What `windlass dev` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The directory of the database, which is kept; `windlass` in the user's data
-    /// directory if not said.
+    /// Directory of the database, kept between runs [default: `windlass` in the user's data
+    /// directory]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// The address of the server, or a unix socket such as unix:/run/windlass.sock; can be said
-    /// several times. 127.0.0.1:7600, or another port if that is taken, if not said.
+    /// Address of the server, e.g. 127.0.0.1:7600 or unix:/run/windlass.sock; may be repeated
+    /// [default: 127.0.0.1:7600, or a free port if that is taken]
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
 
-    /// How long the program has to end before it is killed, such as 10s.
+    /// Time for the program to end before it is killed
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::text::parse_time)]
     grace: Duration,
 
     #[command(flatten)]
     server: ServerArguments,
 
-    /// A program with its arguments, which is started with DATABASE_URL, and again when files
-    /// below the working directory change or it crashes.
+    /// Program to run with DATABASE_URL and WINDLASS_SERVER set; restarted when files in the
+    /// working directory change or it crashes
     #[arg(last = true, value_name = "COMMAND")]
     program: Vec<OsString>,
 }
@@ -83,7 +84,7 @@ impl Services {
     }
 }
 
-/// Starts or joins the server, and does the duties until it is told to end.
+/// Starts or joins the server, and serves until a signal comes or PostgreSQL cannot be kept running.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let _telemetry = serve::log_as("windlass-dev")?;
     let mut signals = Signals::new()?;
@@ -92,7 +93,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         None => default_directory().context("a directory can be named with --data")?,
     };
     let options = arguments.server.apply(EmbeddedOptions::new(directory));
-    let mut start = Box::pin(Windlass::embedded_with(options));
+    let mut start = Box::pin(Windlass::embedded_with(options.clone()));
     let windlass = tokio::select! {
         biased;
         exit_code = signals.next() => {
@@ -120,15 +121,23 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
     };
     writeln!(out, "WINDLASS_SERVER={}", services.urls)?;
-    writeln!(out, "timers and leases are watched until Ctrl-C")?;
+    writeln!(out, "Ready. Press Ctrl-C to stop.")?;
     out.flush()?;
-    let worked = if arguments.program.is_empty() {
-        signals.next().await;
-        Ok(())
-    } else {
-        let program = Program::new(arguments.program, url, arguments.grace);
+    let work = async {
+        if arguments.program.is_empty() {
+            signals.next().await;
+            return Ok(());
+        }
+        let variables = [("DATABASE_URL", url), ("WINDLASS_SERVER", services.urls.clone())];
+        let program = Program::new(arguments.program, variables, arguments.grace);
         let root = std::env::current_dir().context("the working directory")?;
         program.run(&mut Watch::new(root, data), &mut signals).await
+    };
+    let worked = tokio::select! {
+        biased;
+        worked = work => worked,
+        // Without a database, nothing is left that could end in order.
+        lost = supervise::keep_running(server, &options) => match lost? {},
     };
     services.stop().await?;
     windlass.shutdown().await?;

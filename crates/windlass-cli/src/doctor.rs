@@ -26,27 +26,27 @@ const INDENT: usize = 10;
 /// What `windlass doctor` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The direct address to listen on for hints, if the database is behind a pooler.
+    /// Direct address to listen on, if the database is behind a pooler
     #[arg(long, value_name = "URL", env = "WINDLASS_LISTEN_URL", hide_env_values = true)]
     listen_url: Option<Secret>,
 
-    /// How many connections a process of yours opens at most.
-    #[arg(long, value_name = "N")]
+    /// Maximum number of connections of one of your processes
+    #[arg(long, value_name = "N", value_parser = crate::text::whole_number(1..=100_000_usize))]
     pool: Option<usize>,
 
-    /// Print the statement of each check.
+    /// Print the SQL of each check
     #[arg(long)]
     sql: bool,
 
-    /// How late leaders, timers, leases and staged runs may be.
+    /// Maximum lateness of leaders, timers, leases and staged runs
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_time)]
     late_after: Duration,
 
-    /// How long a transaction may be open.
+    /// Maximum age of a transaction
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_time)]
     long_transaction: Duration,
 
-    /// How long one check may take; 0s for no limit.
+    /// Maximum time of one check; 0s for no limit
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     timeout: Duration,
 }
@@ -147,7 +147,7 @@ fn word(check: &Examined) -> &'static str {
 fn render_check(text: &mut String, check: &Examined) {
     // Writing to a string cannot fail.
     let _ = write!(text, "{:<INDENT$}{:<24}", word(check), check.id);
-    let _ = writeln!(text, "{}", shown(check.skipped.as_ref().unwrap_or(&check.title)));
+    let _ = writeln!(text, "{}", shown(&check.skipped.clone().unwrap_or_else(|| check.headline())));
     for finding in &check.findings {
         render_finding(text, finding);
     }
@@ -160,7 +160,7 @@ fn render_check(text: &mut String, check: &Examined) {
 fn render_finding(text: &mut String, finding: &Finding) {
     let _ = writeln!(text, "{:INDENT$}- {}", "", shown(&finding.problem));
     let _ = writeln!(text, "{:INDENT$}  cause: {}", "", shown(&finding.cause));
-    let _ = writeln!(text, "{:INDENT$}  mend:  {}", "", shown(&finding.remedy));
+    let _ = writeln!(text, "{:INDENT$}  fix:   {}", "", shown(&finding.remedy));
 }
 
 #[cfg(test)]
@@ -194,18 +194,18 @@ mod tests {
         let expected = r"database host:5432/shop on PostgreSQL 17.2 at 2025-06-15T15:06:40Z
 
 ok        server.clock            the clocks agree
-CRITICAL  server.transactions     none is open for long
+CRITICAL  server.transactions     1002 transactions are open for too long
           - session 7 (\u{1b}[2J)
             cause: kept
-            mend:  select pg_terminate_backend(7)
+            fix:   select pg_terminate_backend(7)
           - session 8
             cause: kept
-            mend:  select pg_terminate_backend(8)
+            fix:   select pg_terminate_backend(8)
           and 1,000 more
-notice    server.sight            it sees
+notice    server.sight            the role cannot see the sessions of other roles
           - blind
             cause: no right
-            mend:  grant
+            fix:   grant
 skipped   tables.bloat            the schema is not this program's
 
 4 checks: 1 critical, 1 warning, 1 notice, 1 skipped

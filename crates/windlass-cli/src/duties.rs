@@ -12,11 +12,11 @@ use crate::text::{age, ago, listing, seconds, shown, thousands};
 /// What `windlass duties` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Print the duties as JSON.
+    /// Print JSON instead of text
     #[arg(long, conflicts_with = "forget")]
     json: bool,
 
-    /// Forget a duty that no program declares any more, instead of listing all.
+    /// Delete a job that no program declares any more
     #[arg(long, value_name = "NAME")]
     forget: Option<String>,
 }

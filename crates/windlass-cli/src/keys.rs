@@ -16,10 +16,12 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print a line with a fresh key. Append it to the file of keys of every process and restart them;
-    /// move it to the top, and restart them again, once all of them have it. Nothing else keeps it.
+    /// Print a line with a new key
+    ///
+    /// Append it to the key file of every process and restart them. Once all of them have it, move it
+    /// to the top and restart them again. The key is stored nowhere else.
     New {
-        /// What the key is called in what it seals: 1 to 32 letters, digits, - and _.
+        /// Id of the key: 1 to 32 letters, digits, - and _
         id: String,
     },
 }

@@ -8,7 +8,7 @@ use windlass::Timestamp;
 use windlass::store::LeaderRecord;
 
 use crate::session::Session;
-use crate::text::{age, ago, listing, shown, thousands};
+use crate::text::{age, listing, shown, thousands};
 
 /// Prints who leads what.
 pub(crate) async fn run(session: &Session) -> anyhow::Result<()> {
@@ -25,13 +25,15 @@ pub(crate) async fn run(session: &Session) -> anyhow::Result<()> {
     Ok(())
 }
 
+const LEADS: &str = "leads";
+
 /// What a leader is at, in a word.
 fn state(leader: &LeaderRecord, now: Timestamp) -> &'static str {
     match &leader.holder {
         None => "vacant",
         Some(holder) if holder.is_given_up => "given up",
         Some(holder) if holder.until <= now => "silent",
-        Some(_) => "leads",
+        Some(_) => LEADS,
     }
 }
 
@@ -58,6 +60,7 @@ pub(crate) fn json(leader: &LeaderRecord, now: Timestamp) -> Value {
         "last_took_seconds": leader.last_took.map(|took| took.as_secs_f64()),
         "last_run_at": time(leader.last_run_at),
         "last_error": leader.last_error,
+        "last_error_at": time(leader.last_error_at().map(|(at, _)| at)),
     })
 }
 
@@ -70,7 +73,7 @@ pub(crate) fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
             holder.map_or_else(|| "-".to_owned(), |holder| shown(&holder.name)),
             state(leader, now).to_owned(),
             leader.term.to_string(),
-            ago(leader.last_run_at, now),
+            last_sweep(leader, now),
             leader.last_took.map_or_else(|| "-".to_owned(), took),
             thousands(leader.items),
             thousands(leader.errors),
@@ -79,11 +82,40 @@ pub(crate) fn table(leaders: &[LeaderRecord], now: Timestamp) -> String {
     let mut text = listing(&header, &[3, 5, 6, 7], leaders.iter().map(row));
     for leader in leaders {
         text += &rotation(leader, now);
-        if let Some(error) = &leader.last_error {
-            text += &format!("last error of {}: {}\n", leader.duty, shown(error));
-        }
+        text += &last_error(leader);
     }
     text
+}
+
+/// From when on a leader that sweeps only when something is due is called idle.
+const IDLE_AFTER: Duration = Duration::from_secs(5);
+
+/// When the last sweep was. Some jobs sweep only when something is due: then they are idle, not stuck.
+fn last_sweep(leader: &LeaderRecord, now: Timestamp) -> String {
+    let Some(at) = leader.last_run_at else {
+        return "-".to_owned();
+    };
+    let passed = now.since(at);
+    let is_idle = leader.duty.every().is_none() && passed >= IDLE_AFTER;
+    match is_idle && state(leader, now) == LEADS {
+        true => format!("idle {}", age(passed)),
+        false => format!("{} ago", age(passed)),
+    }
+}
+
+/// The last error, with its time and whether later sweeps succeeded.
+fn last_error(leader: &LeaderRecord) -> String {
+    let Some(error) = &leader.last_error else {
+        return String::new();
+    };
+    let duty = leader.duty;
+    match leader.last_error_at() {
+        Some((at, error)) if leader.last_run_at.is_some_and(|run_at| run_at > at) => {
+            format!("past error of {duty}, at {at}; later sweeps succeeded: {}\n", shown(error))
+        }
+        Some((at, error)) => format!("last sweep of {duty} failed at {at}: {}\n", shown(error)),
+        None => format!("last error of {duty}, time unknown: {}\n", shown(error)),
+    }
 }
 
 /// How long a sweep took, in few letters.
@@ -142,7 +174,8 @@ mod tests {
         let leaders = [leader(Duty::PromoteDue, Some(holder)), leader(Duty::Reap, None)];
         let text = table(&leaders, now + Duration::from_secs(125));
         let lines: Vec<&str> = text.lines().collect();
-        let expected = "promote_due  worker-\\u{1b}[2J  silent    12  2m 5s  12 ms  1,234,567  1";
+        let expected =
+            "promote_due  worker-\\u{1b}[2J  silent    12  2m 5s ago  12 ms  1,234,567  1";
         assert_eq!(
             lines[1].split_whitespace().collect::<Vec<_>>(),
             expected.split_whitespace().collect::<Vec<_>>()
@@ -150,9 +183,20 @@ mod tests {
         assert!(lines[2].starts_with("reap "), "{text}");
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(lines[3], "promote_due rotates in 1m");
-        assert_eq!(lines[4], "last error of promote_due: away");
+        assert_eq!(lines[4], "last error of promote_due, time unknown: away");
         let late = table(&leaders, now + Duration::from_secs(185));
         assert!(late.contains("promote_due rotates as soon as another process is there\n"));
+        let [mut leader, _] = leaders.clone();
+        let idle = table(std::slice::from_ref(&leader), now + Duration::from_secs(6));
+        assert!(idle.contains("  idle 6s  "), "{idle}");
+        assert!(idle.lines().all(|line| line.chars().count() <= 80), "{idle}");
+        leader.last_error = Some(format!("{now}: away"));
+        let failing = table(std::slice::from_ref(&leader), now);
+        assert!(failing.contains(&format!("last sweep of promote_due failed at {now}: away\n")));
+        leader.last_run_at = Some(now + Duration::from_secs(1));
+        let past = table(std::slice::from_ref(&leader), now);
+        let said = format!("past error of promote_due, at {now}; later sweeps succeeded: away\n");
+        assert!(past.contains(&said), "{past}");
         let value = json(&leaders[1], now);
         assert_eq!((&value["state"], &value["holder"]), (&json!("vacant"), &Value::Null));
     }

@@ -1,35 +1,42 @@
 //! `windlass log`: what was changed, by whom and from where.
 
+use std::collections::HashMap;
 use std::io::Write as _;
 
 use serde_json::{Value, json};
 use windlass::store::{Action, LogEntry, LogFilter, Quota};
-use windlass::{Operator, RunId, Tenant, Timestamp};
+use windlass::{Operator, Tenant, Timestamp};
 
+use crate::choice::{RunPrefix, newest};
+use crate::operator::{REFUSED, REFUSED_ENTRY};
 use crate::session::Session;
 use crate::text::{ago, count, listing, shown};
 
 /// What `windlass log` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only what was done to this run.
+    /// Only actions on this run, by its id or a unique prefix
     #[arg(long, value_name = "RUN")]
-    run: Option<RunId>,
+    run: Option<RunPrefix>,
 
-    /// Only what this operator did.
+    /// Only actions on the newest run
+    #[arg(long, conflicts_with = "run")]
+    last: bool,
+
+    /// Only actions of this operator
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 
-    /// Only what was done to this tenant's things.
+    /// Only actions on this tenant
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
 
-    /// Only this action, such as redrive, discard or undo_run.
+    /// Only this action, e.g. redrive, discard or undo_run
     #[arg(long, value_name = "ACTION")]
     action: Option<Action>,
 
-    /// At most so many, the newest.
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of entries, the newest
+    #[arg(long, value_name = "N", default_value = "100", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     limit: u32,
 }
 
@@ -38,7 +45,12 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     let (windlass, store) = session.connect().await?;
     let most = arguments.limit as usize;
     let by = arguments.by.as_ref().map(Operator::new).transpose()?;
-    let (run, action) = (arguments.run, arguments.action);
+    let run = match &arguments.run {
+        Some(run) => Some(run.resolve(&windlass).await?),
+        None if arguments.last => Some(newest(&windlass).await?),
+        None => None,
+    };
+    let action = arguments.action;
     let tenant = arguments.tenant.as_ref().map(Tenant::new).transpose()?;
     let mut filter = LogFilter { run, action, by, tenant, ..LogFilter::default() };
     let mut entries = Vec::new();
@@ -52,8 +64,13 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
         }
     };
     let text = if session.is_json() {
-        let entries: Vec<Value> = entries.iter().map(json).collect();
-        crate::text::document(&entries)?
+        let refused = refusals(&entries);
+        let entry = |entry: &LogEntry| {
+            let mut value = json(entry);
+            value[REFUSED] = refused.get(&entry.id.to_string()).cloned().into();
+            value
+        };
+        crate::text::document(&entries.iter().map(entry).collect::<Vec<_>>())?
     } else {
         let more = if has_more { "and more, see --limit\n" } else { "" };
         table(&entries, store.now().await.map_err(windlass::Error::from)?) + more
@@ -65,6 +82,16 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
 fn detail(entry: &LogEntry) -> Value {
     let detail = entry.detail.as_ref().and_then(|detail| detail.decode().ok());
     detail.unwrap_or(Value::Null)
+}
+
+/// The reasons of refused actions, by the ids of the entries that were written before them.
+fn refusals(entries: &[LogEntry]) -> HashMap<String, String> {
+    let refusal = |entry: &LogEntry| {
+        let detail = detail(entry);
+        let text = |name: &str| detail.get(name)?.as_str().map(str::to_owned);
+        Some((text(REFUSED_ENTRY)?, text(REFUSED)?))
+    };
+    entries.iter().filter_map(refusal).collect()
 }
 
 fn json(entry: &LogEntry) -> Value {
@@ -147,26 +174,40 @@ fn limits(detail: &Value) -> String {
 
 fn table(entries: &[LogEntry], now: Timestamp) -> String {
     if entries.is_empty() {
-        return "nothing was done by hand\n".to_owned();
+        return "no actions\n".to_owned();
     }
     let header = ["at", "ago", "by", "from", "action", "to"];
+    let refused = refusals(entries);
+    let is_listed = |id: &str| entries.iter().any(|entry| entry.id.to_string() == id);
+    // A refusal is shown in the row of the action that it is about.
+    let is_shown = |entry: &&LogEntry| {
+        let detail = detail(entry);
+        !detail.get(REFUSED_ENTRY).and_then(Value::as_str).is_some_and(is_listed)
+    };
     let row = |entry: &LogEntry| {
+        let to = done_to(entry);
+        let (action, to) = match refused.get(&entry.id.to_string()) {
+            Some(reason) => {
+                (format!("{} (refused)", entry.action), format!("{to}: {}", shown(reason)))
+            }
+            None => (entry.action.to_string(), to),
+        };
         vec![
             entry.at.to_string(),
             ago(Some(entry.at), now),
             shown(entry.by.name.as_str()),
             entry.by.origin.as_deref().map_or_else(|| "-".to_owned(), shown),
-            entry.action.to_string(),
-            done_to(entry),
+            action,
+            to,
         ]
     };
-    listing(&header, &[], entries.iter().map(row))
+    listing(&header, &[], entries.iter().filter(is_shown).map(row))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass::{ActionId, Payload};
+    use windlass::{ActionId, Payload, RunId};
 
     #[test]
     fn an_entry_says_who_did_what_to_what() {
@@ -187,7 +228,17 @@ mod tests {
         for word in ["5s", "anna@ops", "redrive", &run.to_string()] {
             assert!(line.contains(word), "{line}");
         }
-        assert_eq!(table(&[], at), "nothing was done by hand\n");
+        assert_eq!(table(&[], at), "no actions\n");
+        let detail = json!({ REFUSED: "is running", REFUSED_ENTRY: entry.id.to_string() });
+        let refusal = LogEntry {
+            number: 2,
+            id: ActionId::from_random(2),
+            detail: Some(Payload::encode(&detail).expect("it fits")),
+            ..entry.clone()
+        };
+        let text = table(&[refusal, entry.clone()], at);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("redrive (refused)") && text.contains(": is running"), "{text}");
         assert_eq!(json(&entry)["action"], "redrive");
         let runs = vec![run, run];
         assert_eq!(done_to(&LogEntry { runs, ..entry.clone() }), "2 runs");

@@ -7,6 +7,7 @@ mod audit;
 mod bench;
 #[cfg(unix)]
 mod certificates;
+mod choice;
 mod commands;
 mod dead;
 #[cfg(unix)]
@@ -59,7 +60,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::session::Session;
 use crate::settings::{GlobalArguments, Settings};
 
-/// Durable workflows: DAGs of tasks that survive the processes that work on them.
+/// Durable workflows on PostgreSQL
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, arg_required_else_help = true)]
 struct Arguments {
@@ -72,8 +73,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a web shop's orders on a private PostgreSQL, kill and freeze workers, and
-    /// watch.
+    /// Run orders on a private PostgreSQL while workers are killed
     #[cfg(unix)]
     Demo(demo::Arguments),
 
@@ -82,23 +82,23 @@ enum Command {
     #[command(hide = true)]
     DemoWorker(demo::WorkerArguments),
 
-    /// Run a private PostgreSQL to develop with, until Ctrl-C.
+    /// Run a private PostgreSQL and server for development
     #[cfg(unix)]
     Dev(dev::Arguments),
 
     #[command(flatten)]
     Connected(commands::Command),
 
-    /// Make keys to seal payloads with.
+    /// Create keys to encrypt payloads
     Keys(keys::Arguments),
 
-    /// Print what completes commands and options in a shell.
+    /// Print a shell completion script
     Completions {
-        /// The shell: bash, zsh, fish, elvish or powershell.
+        /// Shell: bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
     },
 
-    /// Measure how fast Windlass is here, on a private PostgreSQL or on a server of yours.
+    /// Run benchmarks on a private or given PostgreSQL
     #[cfg(unix)]
     Bench(bench::Arguments),
 

@@ -14,25 +14,23 @@ use crate::text::count;
 /// What `windlass migrate` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Print what would be done, with the locks that each statement takes, and change
-    /// nothing.
+    /// Print the statements and their locks, and change nothing
     #[arg(long)]
     plan: bool,
 
-    /// Print the SQL that makes the roles of the database and gives each what it needs, for psql, and
-    /// change nothing. No database is asked.
+    /// Print the SQL that creates the database roles and their grants, for psql
     #[arg(long, conflicts_with = "plan")]
     grants: bool,
 
-    /// The role that owns the schema and migrates.
+    /// Role that owns the schema and migrates
     #[arg(long, value_name = "ROLE", default_value = "windlass_owner", requires = "grants")]
     migration_role: String,
 
-    /// The role that servers and programs connect as.
+    /// Role that servers and programs connect as
     #[arg(long, value_name = "ROLE", default_value = "windlass_engine", requires = "grants")]
     engine_role: String,
 
-    /// The role behind which tenants read, see `windlass serve --api-role`.
+    /// Role that row-level security restricts, see `windlass serve --api-role`
     #[arg(long, value_name = "ROLE", default_value = "windlass_api", requires = "grants")]
     api_role: String,
 }

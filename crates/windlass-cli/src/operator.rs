@@ -1,12 +1,13 @@
 //! Who does something by hand.
 
+use serde_json::{Value, json};
 use windlass::store::Action;
-use windlass::{RunId, Tenant, Windlass};
+use windlass::{ActionId, ErrorKind, RunId, Tenant, Windlass};
 
 /// What commands that change something by hand are told of who does it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct OperatorArguments {
-    /// Who does it, for the log; your name and that of this machine if nothing is said.
+    /// Name for the audit log
     #[arg(long = "by", value_name = "NAME", default_value_t = whoever())]
     by: String,
 }
@@ -17,18 +18,67 @@ impl OperatorArguments {
         &self.by
     }
 
-    /// Writes down what is done, before it is.
+    /// Logs an action before it is done. [`Noted::settle`] logs if it was refused.
     pub(crate) async fn note(
         &self,
         windlass: &Windlass,
         action: Action,
         about: impl Into<About>,
-        detail: Option<&serde_json::Value>,
-    ) -> Result<(), windlass::Error> {
+        detail: Option<&Value>,
+    ) -> Result<Noted, windlass::Error> {
         let About { tenant, run } = about.into();
-        windlass.note_action_for(tenant, &self.by, action, run, detail).await
+        let by = self.by.clone();
+        let entry = windlass.note_action_for(tenant.clone(), &by, action, run, detail).await?;
+        Ok(Noted { windlass: windlass.clone(), by, action, tenant, run, entry })
     }
 }
+
+/// The fields of the detail of an entry that says that an action was refused: the reason, and the id of
+/// the entry that was written before the action.
+pub(crate) const REFUSED: &str = "refused";
+pub(crate) const REFUSED_ENTRY: &str = "refused_entry";
+
+/// An action that was logged and is being done.
+#[must_use = "an action that is refused is to be logged as refused"]
+pub(crate) struct Noted {
+    windlass: Windlass,
+    by: String,
+    action: Action,
+    tenant: Option<Tenant>,
+    run: Option<RunId>,
+    /// `None` if a server keeps the log.
+    entry: Option<ActionId>,
+}
+
+impl Noted {
+    /// Logs that the action was refused, if it was. An action whose outcome is not known stays as it
+    /// was logged.
+    pub(crate) async fn settle<T, E: Into<anyhow::Error>>(
+        self,
+        done: Result<T, E>,
+    ) -> anyhow::Result<T> {
+        let error: anyhow::Error = match done {
+            Ok(done) => return Ok(done),
+            Err(error) => error.into(),
+        };
+        let is_unknown = error
+            .downcast_ref::<windlass::Error>()
+            .is_some_and(|error| error.kind() == ErrorKind::Unavailable);
+        if let (Some(entry), false) = (self.entry, is_unknown) {
+            let reason: String = error.to_string().chars().take(REASON_CHARS_MAX).collect();
+            let detail = json!({ REFUSED: reason, REFUSED_ENTRY: entry.to_string() });
+            let Noted { windlass, by, action, tenant, run, .. } = self;
+            let noted = windlass.note_action_for(tenant, &by, action, run, Some(&detail)).await;
+            if let Err(failed) = noted {
+                return Err(error.context(format!("the refusal was not logged: {failed}")));
+            }
+        }
+        Err(error)
+    }
+}
+
+/// The most characters of the reason of a refusal that are logged.
+const REASON_CHARS_MAX: usize = 500;
 
 /// What something is done to.
 pub(crate) struct About {

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use anyhow::bail;
+use anyhow::anyhow;
 use serde_json::{Value, json};
 use windlass::Tenant;
 use windlass::store::{Action, QUOTA_MAX, Quota};
@@ -16,16 +16,17 @@ use crate::text::{listing, shown};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// Show the quotas. Tenants that none is about are not limited.
+    /// List quotas (default); tenants without a quota are not limited
     List,
 
-    /// Set the quota of a tenant, in the place of the one it has: what is not said is not limited.
-    /// At least one limit is said, or --unlimited.
+    /// Set or replace the quota of a tenant
+    ///
+    /// Limits that are not given are not limited. Give at least one limit, or --unlimited.
     Set(Set),
 
     /// Delete a quota.
@@ -36,10 +37,10 @@ enum Command {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Whose {
-    /// The tenant.
+    /// Tenant
     tenant: Option<String>,
 
-    /// All tenants that have no quota of their own.
+    /// All tenants without a quota of their own
     #[arg(long)]
     all_others: bool,
 }
@@ -55,31 +56,31 @@ struct Set {
     #[command(flatten)]
     whose: Whose,
 
-    /// The most starts of runs in a second, at each server.
+    /// Maximum number of starts per second, at each server
     #[arg(long, value_name = "N", value_parser = within())]
     starts_per_second: Option<u32>,
 
-    /// The most tasks that are ready and wait for a worker: beyond that, nothing is started.
+    /// Maximum number of ready tasks; further starts are refused
     #[arg(long, value_name = "N", value_parser = within())]
     backlog: Option<u32>,
 
-    /// The most bytes of an input or a signal.
+    /// Maximum size of an input or a signal
     #[arg(long, value_name = "BYTES", value_parser = within())]
     payload_bytes: Option<u32>,
 
-    /// The most bytes of inputs and signals in a second, at each server.
+    /// Maximum bytes of inputs and signals per second, at each server
     #[arg(long, value_name = "BYTES", value_parser = within())]
     payload_bytes_per_second: Option<u32>,
 
-    /// The most schedules.
+    /// Maximum number of schedules
     #[arg(long, value_name = "N", value_parser = within())]
     schedules: Option<u32>,
 
-    /// The most tasks of a workflow.
+    /// Maximum number of tasks of a workflow
     #[arg(long, value_name = "N", value_parser = within())]
     tasks: Option<u32>,
 
-    /// Limit nothing: a tenant with this quota is not held to that of all others either.
+    /// No limits, also not those of --all-others
     #[arg(long)]
     unlimited: bool,
 
@@ -96,16 +97,16 @@ struct Clear {
     operator: OperatorArguments,
 }
 
-fn within() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=i64::from(QUOTA_MAX))
+fn within() -> impl Fn(&str) -> Result<u32, String> + Clone {
+    crate::text::whole_number(1..=QUOTA_MAX)
 }
 
 /// Does what the command says.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     match arguments.command {
-        Command::List => list(session).await,
-        Command::Set(arguments) => set(arguments, session).await,
-        Command::Clear(arguments) => clear(arguments, session).await,
+        None | Some(Command::List) => list(session).await,
+        Some(Command::Set(arguments)) => set(arguments, session).await,
+        Some(Command::Clear(arguments)) => clear(arguments, session).await,
     }
 }
 
@@ -146,9 +147,10 @@ async fn set(arguments: Set, session: &Session) -> anyhow::Result<()> {
     }
     let (windlass, _) = session.connect().await?;
     let detail = json(&quota);
-    operator.note(&windlass, Action::SetQuota, quota.tenant.clone(), Some(&detail)).await?;
+    let noted =
+        operator.note(&windlass, Action::SetQuota, quota.tenant.clone(), Some(&detail)).await?;
     let text = format!("{} has this quota now\n{}", named(quota.tenant.as_ref()), row(&quota));
-    windlass.set_quota(quota).await?;
+    noted.settle(windlass.set_quota(quota).await).await?;
     session.tell(|| detail.clone(), || text.clone())
 }
 
@@ -157,11 +159,13 @@ async fn clear(arguments: Clear, session: &Session) -> anyhow::Result<()> {
     let tenant = whose.tenant()?;
     let (windlass, _) = session.connect().await?;
     let detail = json!({ "tenant": tenant });
-    operator.note(&windlass, Action::ClearQuota, tenant.clone(), Some(&detail)).await?;
+    let noted = operator.note(&windlass, Action::ClearQuota, tenant.clone(), Some(&detail)).await?;
     let named = named(tenant.as_ref());
-    if !windlass.clear_quota(tenant).await? {
-        bail!("{named} has no quota");
-    }
+    let cleared = match windlass.clear_quota(tenant).await {
+        Ok(false) => Err(anyhow!("{named} has no quota")),
+        cleared => cleared.map_err(Into::into),
+    };
+    noted.settle(cleared).await?;
     session.tell(|| detail.clone(), || format!("{named} has no quota any more\n"))
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::anyhow;
 use serde_json::{Value, json};
 use windlass::store::{Action, RetentionRule};
 use windlass::{RunState, WorkflowName};
@@ -16,15 +16,15 @@ use crate::text::{age, listing, parse_time, shown};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// Show how long runs are kept. Those that no rule is about are kept for ever.
+    /// List retention rules (default); runs without a rule are kept forever
     List,
 
-    /// Let runs that ended in a state go after a time.
+    /// Delete runs that ended in a state after a time
     Set(Set),
 
     /// Delete a rule.
@@ -33,27 +33,27 @@ enum Command {
 
 #[derive(Clone, Debug, clap::Args)]
 struct Set {
-    /// How they ended: succeeded, failed or cancelled.
+    /// Final state: succeeded, failed or cancelled
     #[arg(value_parser = parse_state)]
     state: RunState,
 
-    /// How long after its end a run goes, such as 30d.
+    /// Time to keep a run after its end, e.g. 30d
     #[arg(value_parser = parse_time)]
     keep: Duration,
 
-    /// Only runs of this workflow; all that have no rule of their own if nothing is said.
+    /// Only runs of this workflow [default: all workflows without a rule]
     #[arg(long, value_name = "NAME")]
     workflow: Option<String>,
 
-    /// How long after the end of a run its idempotency key is kept, such as 90d, if longer.
+    /// Time to keep the idempotency key, if longer, e.g. 90d
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     keep_keys: Option<Duration>,
 
-    /// Put what is known of a run into the archive before it goes.
+    /// Archive runs before they are deleted
     #[arg(long)]
     archive: bool,
 
-    /// Let failed runs go that have dead letters, and those with them.
+    /// Also delete failed runs that have dead letters
     #[arg(long)]
     with_dead_letters: bool,
 
@@ -63,11 +63,11 @@ struct Set {
 
 #[derive(Clone, Debug, clap::Args)]
 struct Clear {
-    /// How they ended: succeeded, failed or cancelled.
+    /// Final state: succeeded, failed or cancelled
     #[arg(value_parser = parse_state)]
     state: RunState,
 
-    /// The rule of this workflow; that of all if nothing is said.
+    /// Rule of this workflow [default: the rule for all workflows]
     #[arg(long, value_name = "NAME")]
     workflow: Option<String>,
 
@@ -77,15 +77,15 @@ struct Clear {
 
 fn parse_state(word: &str) -> Result<RunState, String> {
     let state = RunState::ALL.into_iter().find(|state| state.word() == word && state.is_final());
-    state.ok_or_else(|| "not one of succeeded, failed and cancelled".to_owned())
+    state.ok_or_else(|| "expected one of succeeded, failed, cancelled".to_owned())
 }
 
 /// Does what the command says.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     match arguments.command {
-        Command::List => list(session).await,
-        Command::Set(arguments) => set(arguments, session).await,
-        Command::Clear(arguments) => clear(arguments, session).await,
+        None | Some(Command::List) => list(session).await,
+        Some(Command::Set(arguments)) => set(arguments, session).await,
+        Some(Command::Clear(arguments)) => clear(arguments, session).await,
     }
 }
 
@@ -114,8 +114,8 @@ async fn set(arguments: Set, session: &Session) -> anyhow::Result<()> {
     };
     let (windlass, _) = session.connect().await?;
     let detail = json(&rule);
-    operator.note(&windlass, Action::SetRetention, About::all(), Some(&detail)).await?;
-    windlass.set_retention(rule.clone()).await?;
+    let noted = operator.note(&windlass, Action::SetRetention, About::all(), Some(&detail)).await?;
+    noted.settle(windlass.set_retention(rule.clone()).await).await?;
     let whose = whose(rule.workflow.as_ref());
     let text = || format!("{state} runs of {whose} go {} after their end\n", age(keep));
     session.tell(|| detail.clone(), text)
@@ -126,11 +126,14 @@ async fn clear(arguments: Clear, session: &Session) -> anyhow::Result<()> {
     let workflow = workflow.map(WorkflowName::new).transpose()?;
     let (windlass, _) = session.connect().await?;
     let detail = json!({ "workflow": workflow, "state": state.word() });
-    operator.note(&windlass, Action::ClearRetention, About::all(), Some(&detail)).await?;
+    let noted =
+        operator.note(&windlass, Action::ClearRetention, About::all(), Some(&detail)).await?;
     let whose = whose(workflow.as_ref());
-    if !windlass.clear_retention(workflow, state).await? {
-        bail!("there is no rule for {state} runs of {whose}");
-    }
+    let cleared = match windlass.clear_retention(workflow, state).await {
+        Ok(false) => Err(anyhow!("there is no rule for {state} runs of {whose}")),
+        cleared => cleared.map_err(Into::into),
+    };
+    noted.settle(cleared).await?;
     let text = || format!("there is no rule any more for {state} runs of {whose}\n");
     session.tell(|| detail.clone(), text)
 }

@@ -1,9 +1,10 @@
 //! `windlass run`: one run, with all there is to know of it.
 
 use serde_json::Value;
+use windlass::Timestamp;
 use windlass::store::RunRecord;
-use windlass::{RunId, Timestamp};
 
+use crate::choice::RunChoice;
 use crate::session::Session;
 use crate::text::{age, ago, readable, shown};
 use crate::{runs, tasks};
@@ -11,18 +12,19 @@ use crate::{runs, tasks};
 /// What `windlass run` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The run, by its id.
-    run: RunId,
+    #[command(flatten)]
+    run: RunChoice,
 
-    /// At most so many of its tasks.
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of tasks
+    #[arg(long, value_name = "N", default_value = "100", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     limit: u32,
 }
 
 /// Prints the run with its tasks.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     let (windlass, store) = session.connect().await?;
-    let run = windlass.run(arguments.run).get().await?;
+    let run = arguments.run.resolve(&windlass).await?;
+    let run = windlass.run(run).get().await?;
     let tasks = tasks::read(&*store, run.id, None, arguments.limit as usize).await?;
     let now = store.now().await?;
     let document = || {

@@ -12,27 +12,27 @@ use crate::text::{age, ago, listing, parse_pair, shown};
 /// What `windlass runs` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only those of this workflow.
+    /// Only runs of this workflow
     #[arg(long, value_name = "NAME")]
     workflow: Option<String>,
 
-    /// Only those of this tenant.
+    /// Only runs of this tenant
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
 
-    /// Only those in this state: running, succeeded, failed or cancelled.
+    /// Only runs in this state: running, succeeded, failed or cancelled
     #[arg(long, value_name = "STATE", value_parser = parse_state)]
     state: Option<RunState>,
 
-    /// Only those with this metadata.
+    /// Only runs with this metadata
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
     metadata: Option<(String, String)>,
 
-    /// At most so many, the newest.
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of runs
+    #[arg(long, value_name = "N", default_value = "100", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     limit: u32,
 
-    /// Behind the end of a previous list, as it said.
+    /// Cursor returned by the previous page
     #[arg(long, value_name = "CURSOR")]
     after: Option<Cursor>,
 }
@@ -55,13 +55,13 @@ impl FromStr for Cursor {
             let created_at = Timestamp::from_micros(micros.parse().ok()?);
             Some(Cursor(RunCursor { created_at, id: id.parse().ok()? }))
         });
-        parsed.ok_or("not what a list ended with")
+        parsed.ok_or("invalid cursor: use the one that the previous page printed")
     }
 }
 
 fn parse_state(word: &str) -> Result<RunState, String> {
     let state = RunState::ALL.into_iter().find(|state| state.word() == word);
-    state.ok_or_else(|| "not one of running, succeeded, failed and cancelled".to_owned())
+    state.ok_or_else(|| "expected one of running, succeeded, failed, cancelled".to_owned())
 }
 
 /// Prints the runs, the newest first.

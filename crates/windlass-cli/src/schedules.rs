@@ -20,54 +20,58 @@ use crate::text::{count, parse_time, shown};
 
 /// What `windlass schedules` can be told.
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+
+    #[command(flatten)]
+    list: List,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// List schedules with their last and their next times.
+    /// List schedules with their last and next times (default)
     List(List),
 
-    /// Show one schedule with all that is known of it, and what became of its nominal times.
+    /// Show a schedule and its recent times
     Show(Show),
 
-    /// Print when a cron expression fires next, and what shifted clocks do to it. Needs no database.
+    /// Print the next times of a cron expression (needs no database)
     Explain(explain::Arguments),
 
-    /// Make a schedule, or make one another. Nominal times that stay the same keep their place.
+    /// Create or replace a schedule
     Put(Box<Put>),
 
-    /// Let a schedule rest until it is resumed.
+    /// Pause a schedule
     Pause(Named),
 
-    /// Let a schedule fire from now on; what came meanwhile is neither missed nor run.
+    /// Resume a schedule; times during the pause are neither missed nor run
     Resume(Named),
 
-    /// Start a run of a schedule now, whatever is under way.
+    /// Start a run of a schedule now
     Trigger(Named),
 
-    /// Start runs for nominal times that are past and have none.
+    /// Start runs for past times that have none
     Backfill(Backfill),
 
-    /// Delete a schedule with its history; its runs stay.
+    /// Delete a schedule and its history; its runs stay
     Delete(Named),
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct List {
-    /// Only those of this tenant.
+    /// Only schedules of this tenant
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Which {
-    /// The schedule, by its name.
+    /// Name of the schedule
     name: String,
 
-    /// Whose it is.
+    /// Tenant of the schedule
     #[arg(long, value_name = "NAME", default_value = "default")]
     tenant: String,
 }
@@ -92,11 +96,11 @@ struct Backfill {
     #[command(flatten)]
     which: Which,
 
-    /// From when on, such as 2026-03-01T00:00:00Z.
+    /// First time, e.g. 2026-03-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
     from: Timestamp,
 
-    /// Until when; itself within.
+    /// Last time, inclusive
     #[arg(long, value_name = "TIME")]
     until: Timestamp,
 
@@ -110,68 +114,67 @@ struct Put {
     #[command(flatten)]
     which: Which,
 
-    /// The workflow that it starts, which a worker has registered.
+    /// Workflow to start; a worker must have registered it
     #[arg(long, value_name = "NAME")]
     workflow: String,
 
-    /// The version of the workflow.
-    #[arg(long, value_name = "N", default_value = "1")]
+    /// Version of the workflow
+    #[arg(long, value_name = "N", default_value = "1", value_parser = crate::text::whole_number(1..=u32::MAX))]
     workflow_version: u32,
 
-    /// The input of its runs, as JSON.
+    /// Input of its runs, as JSON
     #[arg(long, value_name = "JSON", default_value = "null")]
     input: String,
 
-    /// When it fires: a cron expression of five fields, or of six with seconds first.
+    /// Cron expression of five fields, or six with seconds first
     #[arg(long, value_name = "CRON")]
     cron: Option<String>,
 
-    /// The time zone of the cron expression.
-    #[arg(long, value_name = "ZONE", requires = "cron", default_value = "UTC")]
-    tz: String,
+    /// Time zone of the cron expression, e.g. Europe/Berlin
+    #[arg(long, alias = "tz", value_name = "ZONE", requires = "cron", default_value = "UTC")]
+    zone: String,
 
-    /// Or how often, such as 15m: at every multiple since 1970.
+    /// Interval, e.g. 15m: fires at every multiple since 1970
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     every: Option<Duration>,
 
-    /// A time from which the multiples are counted instead.
+    /// Start of the first interval [default: 1970-01-01T00:00:00Z]
     #[arg(long, value_name = "TIME", requires = "every")]
     anchor: Option<Timestamp>,
 
-    /// Or once, at this time.
+    /// Fire once, at this time
     #[arg(long, value_name = "TIME")]
     once: Option<Timestamp>,
 
-    /// What is done with times that were missed: skip, once, or all: and how many.
+    /// Missed times: skip, once, or all:N for at most N of them
     #[arg(long, value_name = "WHAT", default_value = "skip")]
     missed: Missed,
 
-    /// What is done while a run is not over: allow, skip, queue or cancel.
+    /// If the previous run has not ended: allow, skip, queue or cancel
     #[arg(long, value_name = "WHAT", default_value = "allow")]
     overlap: Overlap,
 
-    /// Up to how much later each time is served.
+    /// Maximum random delay of each time
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "0s")]
     jitter: Duration,
 
-    /// How late a time may be served and is not missed.
+    /// Maximum lateness before a time counts as missed
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60s")]
     grace: Duration,
 
-    /// No time before this one counts.
+    /// Ignore times before this one
     #[arg(long, value_name = "TIME")]
     start: Option<Timestamp>,
 
-    /// No time behind this one counts.
+    /// Ignore times after this one
     #[arg(long, value_name = "TIME")]
     end: Option<Timestamp>,
 
-    /// The priority of its runs, from -100 to 100.
-    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    /// Priority of its runs, from -100 to 100
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = crate::text::whole_number::<i16>(-100..=100))]
     priority: i16,
 
-    /// Take it away from the program that declares it, which does not disable it any more but makes
-    /// it its own again when its next worker starts.
+    /// Replace a schedule that a program declares, until its next worker starts
     #[arg(long)]
     take_over: bool,
 
@@ -182,15 +185,16 @@ struct Put {
 /// Does what the command says.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     match arguments.command {
-        Command::List(arguments) => list(arguments, session).await,
-        Command::Show(arguments) => show(arguments, session).await,
-        Command::Explain(arguments) => explain::run(arguments, session),
-        Command::Put(arguments) => put(*arguments, session).await,
-        Command::Pause(named) => pause(named, session).await,
-        Command::Resume(named) => resume(named, session).await,
-        Command::Trigger(named) => trigger(named, session).await,
-        Command::Backfill(arguments) => backfill(arguments, session).await,
-        Command::Delete(named) => delete(named, session).await,
+        None => list(arguments.list, session).await,
+        Some(Command::List(arguments)) => list(arguments, session).await,
+        Some(Command::Show(arguments)) => show(arguments, session).await,
+        Some(Command::Explain(arguments)) => explain::run(arguments, session),
+        Some(Command::Put(arguments)) => put(*arguments, session).await,
+        Some(Command::Pause(named)) => pause(named, session).await,
+        Some(Command::Resume(named)) => resume(named, session).await,
+        Some(Command::Trigger(named)) => trigger(named, session).await,
+        Some(Command::Backfill(arguments)) => backfill(arguments, session).await,
+        Some(Command::Delete(named)) => delete(named, session).await,
     }
 }
 
@@ -262,7 +266,7 @@ impl Which {
 impl Put {
     fn cadence(&self) -> Result<Cadence, windlass::Error> {
         Ok(match (&self.cron, self.every, self.once) {
-            (Some(cron), _, _) => Cadence::cron(cron, &self.tz)?,
+            (Some(cron), _, _) => Cadence::cron(cron, &self.zone)?,
             (None, Some(every), _) => {
                 let anchor = self.anchor.unwrap_or(Timestamp::from_micros(0));
                 Cadence::every_from(every, anchor)?
@@ -306,7 +310,7 @@ async fn put(put: Put, session: &Session) -> anyhow::Result<()> {
     let found = put.which.of(&windlass)?.get().await?;
     if let Some(owner) = found.and_then(|found| found.schedule.owner).filter(|_| !put.take_over) {
         bail!(
-            "schedule {} is declared by {}: change it there, or say --take-over",
+            "schedule {} is declared by {}: change it there, or give --take-over",
             shown(&put.which.name),
             shown(owner.as_str())
         );
@@ -316,8 +320,9 @@ async fn put(put: Put, session: &Session) -> anyhow::Result<()> {
     detail["workflow"] = schedule.workflow.as_str().into();
     detail["version"] = schedule.version.get().into();
     detail["cadence"] = schedule.timing.cadence.to_string().into();
-    put.operator.note(&windlass, Action::PutSchedule, tenant, Some(&detail)).await?;
-    let record = store.put_schedule(schedule).await.map_err(windlass::Error::from)?;
+    let noted = put.operator.note(&windlass, Action::PutSchedule, tenant, Some(&detail)).await?;
+    let record = store.put_schedule(schedule).await.map_err(windlass::Error::from);
+    let record = noted.settle(record).await?;
     let next = record.next_at.map_or("never".to_owned(), |at| format!("next at {at}"));
     let text = || format!("schedule {} fires {next}\n", shown(&put.which.name));
     session.tell(|| show::json(&record), text)
@@ -326,24 +331,27 @@ async fn put(put: Put, session: &Session) -> anyhow::Result<()> {
 async fn pause(named: Named, session: &Session) -> anyhow::Result<()> {
     let (windlass, _) = session.connect().await?;
     let (tenant, detail) = (named.which.owner()?, named.which.detail());
-    named.operator.note(&windlass, Action::PauseSchedule, tenant, Some(&detail)).await?;
-    named.which.of(&windlass)?.pause().await?;
+    let noted =
+        named.operator.note(&windlass, Action::PauseSchedule, tenant, Some(&detail)).await?;
+    noted.settle(named.which.of(&windlass)?.pause().await).await?;
     named.which.tell(session, "is paused")
 }
 
 async fn resume(named: Named, session: &Session) -> anyhow::Result<()> {
     let (windlass, _) = session.connect().await?;
     let (tenant, detail) = (named.which.owner()?, named.which.detail());
-    named.operator.note(&windlass, Action::ResumeSchedule, tenant, Some(&detail)).await?;
-    named.which.of(&windlass)?.resume().await?;
-    named.which.tell(session, "goes on")
+    let noted =
+        named.operator.note(&windlass, Action::ResumeSchedule, tenant, Some(&detail)).await?;
+    noted.settle(named.which.of(&windlass)?.resume().await).await?;
+    named.which.tell(session, "is resumed")
 }
 
 async fn trigger(named: Named, session: &Session) -> anyhow::Result<()> {
     let (windlass, _) = session.connect().await?;
     let (tenant, detail) = (named.which.owner()?, named.which.detail());
-    named.operator.note(&windlass, Action::TriggerSchedule, tenant, Some(&detail)).await?;
-    let run = named.which.of(&windlass)?.trigger().await?;
+    let noted =
+        named.operator.note(&windlass, Action::TriggerSchedule, tenant, Some(&detail)).await?;
+    let run = noted.settle(named.which.of(&windlass)?.trigger().await).await?;
     let run = run.id();
     session.tell(|| json!({ "run": run.to_string() }), || format!("{run}\n"))
 }
@@ -354,8 +362,8 @@ async fn backfill(arguments: Backfill, session: &Session) -> anyhow::Result<()> 
     let (tenant, mut detail) = (which.owner()?, which.detail());
     detail["from"] = from.to_string().into();
     detail["until"] = until.to_string().into();
-    operator.note(&windlass, Action::BackfillSchedule, tenant, Some(&detail)).await?;
-    let done = which.of(&windlass)?.backfill(from, until).await?;
+    let noted = operator.note(&windlass, Action::BackfillSchedule, tenant, Some(&detail)).await?;
+    let done = noted.settle(which.of(&windlass)?.backfill(from, until).await).await?;
     let document = || json!({ "started": done.started, "existing": done.existing });
     let (started, existing) = (count(done.started, "run"), count(done.existing, "nominal time"));
     session.tell(document, || format!("started {started}; {existing} had one already\n"))
@@ -369,7 +377,8 @@ async fn delete(named: Named, session: &Session) -> anyhow::Result<()> {
         bail!("schedule {} does not exist", shown(&named.which.name));
     }
     let (tenant, detail) = (named.which.owner()?, named.which.detail());
-    named.operator.note(&windlass, Action::DeleteSchedule, tenant, Some(&detail)).await?;
-    schedule.delete().await?;
-    named.which.tell(session, "is gone")
+    let noted =
+        named.operator.note(&windlass, Action::DeleteSchedule, tenant, Some(&detail)).await?;
+    noted.settle(schedule.delete().await).await?;
+    named.which.tell(session, "is deleted")
 }

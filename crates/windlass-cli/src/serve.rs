@@ -25,44 +25,42 @@ const DUTY_INTERVAL: Duration = Duration::from_secs(1);
 /// What `windlass serve` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The address to listen at, where with port 0 the system chooses, or a unix socket such as
-    /// unix:/run/windlass.sock; can be said several times.
+    /// Address to listen on, or a unix socket such as unix:/run/windlass.sock; port 0 for any free
+    /// port; may be repeated
     #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
     listen: Vec<String>,
 
-    /// Ask nobody for a token: everyone who can reach the address may do everything. It must be one
-    /// of this machine's own.
+    /// Require no tokens; only on loopback addresses and unix sockets
     #[arg(long)]
     insecure_dev: bool,
 
-    /// A file with the first admin token, which only its owner and their group may open. Without it,
-    /// a server that finds no tokens makes one and shows it on standard error, once.
+    /// File with the first admin token; only its owner and group may read it
+    ///
+    /// Without it, a server that finds no tokens creates one and prints it once, on standard error.
     #[arg(long, value_name = "FILE", conflicts_with = "insecure_dev")]
     admin_token_file: Option<PathBuf>,
 
-    /// A name by which the server is called, besides localhost and loopback addresses.
+    /// Host name of the server, besides localhost; may be repeated
     #[arg(long, value_name = "NAME")]
     host_name: Vec<String>,
 
     #[command(flatten)]
     tls: TlsArguments,
 
-    /// The most connections to the database.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..))]
+    /// Maximum number of database connections
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = crate::text::whole_number::<u16>(2..=u16::MAX))]
     connections: u16,
 
-    /// How much of the places and the memory of the server one address may take, in percent: 100
-    /// if all come through one proxy.
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(1..=100))]
+    /// Share of requests and memory for one client address, in percent; 100 behind a proxy
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = crate::text::whole_number::<u8>(1..=100))]
     address_share: u8,
 
-    /// The role of the database behind which what one tenant reads is read, so that PostgreSQL itself
-    /// shows it no others' rows; `windlass migrate --grants` makes it. Without, there is no such
-    /// second wall.
+    /// Database role for reads of a tenant, restricted by row-level security; `windlass migrate
+    /// --grants` creates it [default: no row-level security]
     #[arg(long, value_name = "ROLE")]
     api_role: Option<String>,
 
-    /// Leave the background duties to other processes.
+    /// Leave maintenance jobs to other processes
     #[arg(long)]
     no_duties: bool,
 }

@@ -7,12 +7,12 @@ use windlass::embedded::{EmbeddedOptions, Install};
 /// What commands that run a private server are told of its programs.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ServerArguments {
-    /// The directory of PostgreSQL's programs; the newest version that is found if not said.
+    /// Directory of the PostgreSQL programs [default: the newest version found]
     // Empty is as good as unset, which a parser of paths would refuse.
     #[arg(long, value_name = "DIR", env = "WINDLASS_PG_BIN", value_parser = clap::value_parser!(OsString))]
     pg_bin: Option<OsString>,
 
-    /// Install the distribution's PostgreSQL through sudo if none is found; root needs no flag.
+    /// Install PostgreSQL through sudo if none is found; root needs no flag
     #[arg(long)]
     install: bool,
 }

@@ -10,7 +10,6 @@ use windlass::store::Store;
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
 use windlass::store::sealed::SealedStore;
 
-use crate::failure::usage;
 use crate::settings::{Settings, Target};
 
 /// What commands are given besides their arguments.
@@ -59,14 +58,7 @@ impl Session {
 
     /// How to connect to the database, for a command that a server cannot serve.
     pub(crate) fn database(&self, command: &str) -> anyhow::Result<PostgresOptions> {
-        match self.settings.target()? {
-            Target::Database(url) => Ok(self.options(url)),
-            Target::Server(url) => Err(usage(format!(
-                "windlass {command} needs the database itself, not the server {}: give \
-                 --database-url <URL>",
-                crate::redact::redacted(url)
-            ))),
-        }
+        Ok(self.options(self.settings.database(command)?))
     }
 
     fn options(&self, url: &str) -> PostgresOptions {

@@ -29,47 +29,48 @@ const SERVER_VARIABLE: &str = "WINDLASS_SERVER";
 const DATABASE_VARIABLE: &str = "DATABASE_URL";
 const DATABASE_FILE_VARIABLE: &str = "DATABASE_URL_FILE";
 
-const HEADING: &str = "Options of all commands";
+const HEADING: &str = "Global options";
 
 /// What every command can be told.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct GlobalArguments {
-    /// The address of the database, such as postgres://user@host/name; or set DATABASE_URL, or
-    /// DATABASE_URL_FILE to a file that holds it.
+    /// Database, e.g. postgres://user@host/name [env: DATABASE_URL or DATABASE_URL_FILE]
     #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
     database_url: Option<String>,
 
-    /// The address of a server, such as https://windlass.example.com:7600 or
-    /// unix:/run/windlass.sock; or set WINDLASS_SERVER.
+    /// Server, e.g. https://windlass.example.com:7600 [env: WINDLASS_SERVER]
+    ///
+    /// Also a unix socket such as unix:/run/windlass.sock. If both variables are set, the server is
+    /// used, and commands that need the database itself use DATABASE_URL.
     #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
     server: Option<String>,
 
     #[command(flatten)]
     credentials: CredentialArguments,
 
-    /// The address of the database is that of a pooler such as PgBouncer in transaction mode.
-    #[arg(long, global = true, help_heading = HEADING)]
+    /// The database address is a pooler, e.g. PgBouncer in transaction mode
+    #[arg(long, global = true, hide_short_help = true, help_heading = HEADING)]
     pooled: bool,
 
-    /// The file with the keys of sealed payloads: values are sealed with them before they are sent,
-    /// and shown opened; or set WINDLASS_PAYLOAD_KEYS_FILE, or WINDLASS_PAYLOAD_KEYS to the keys.
-    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    /// File with the keys that encrypt payloads [env: WINDLASS_PAYLOAD_KEYS_FILE, or
+    /// WINDLASS_PAYLOAD_KEYS for the keys themselves]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", help_heading = HEADING)]
     payload_keys: Option<String>,
 
-    /// The profile of the config file; or set WINDLASS_PROFILE.
-    #[arg(long, global = true, value_name = "NAME", help_heading = HEADING)]
+    /// Profile of the config file [env: WINDLASS_PROFILE]
+    #[arg(long, global = true, hide_short_help = true, value_name = "NAME", help_heading = HEADING)]
     profile: Option<String>,
 
-    /// The config file; `windlass/config.toml` in the user's config directory if not said.
-    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    /// Config file [default: `windlass/config.toml` in the user's config directory]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FILE", help_heading = HEADING)]
     config: Option<PathBuf>,
 
-    /// Print one JSON document instead of text, and errors as JSON.
+    /// Print JSON instead of text, also for errors
     #[arg(long, global = true, help_heading = HEADING)]
     pub(crate) json: bool,
 
-    /// Print the settings that hold and where each comes from, and do nothing else.
-    #[arg(long, global = true, help_heading = HEADING)]
+    /// Print the settings in effect and their sources, and exit
+    #[arg(long, global = true, hide_short_help = true, help_heading = HEADING)]
     pub(crate) print_config: bool,
 }
 
@@ -174,6 +175,9 @@ pub(crate) struct Settings {
     file: Option<(PathBuf, Source)>,
     profile: Option<(String, Source)>,
     target: Option<(Target, Source)>,
+    /// The database that the environment names beside a server. Commands that need the database
+    /// itself use it.
+    database_beside: Option<(String, Source)>,
     pooled: (bool, Source),
     credentials: Credentials,
     payload_keys: Option<(String, Source)>,
@@ -275,13 +279,14 @@ impl Settings {
             file: path,
             profile,
             target: None,
+            database_beside: None,
             pooled: (false, Source::Nowhere),
             credentials: Credentials::default(),
             payload_keys: None,
         };
         for layer in layers.into_iter().flatten() {
             if settings.target.is_none() {
-                settings.target = layer.target()?;
+                (settings.target, settings.database_beside) = layer.target()?;
             }
             if layer.name.is_near() || settings.is_named_by_file() {
                 settings.credentials.add(&layer.said, &layer.source)?;
@@ -307,6 +312,18 @@ impl Settings {
             )
         };
         self.target.as_ref().map(|(target, _)| target).ok_or_else(missing)
+    }
+
+    /// Returns the address of the database, for commands that need the database itself.
+    pub(crate) fn database(&self, command: &str) -> anyhow::Result<&str> {
+        match (self.target()?, &self.database_beside) {
+            (Target::Database(url), _) | (Target::Server(_), Some((url, _))) => Ok(url),
+            (Target::Server(url), None) => Err(usage(format!(
+                "windlass {command} needs the database itself, not the server {}: give \
+                 --database-url <URL> or set DATABASE_URL",
+                redacted(url)
+            ))),
+        }
     }
 
     /// Whether what to talk to is what the config file says.
@@ -344,7 +361,11 @@ impl Settings {
         let (mut database, mut server) = (None, None);
         match &self.target {
             Some((Target::Database(url), from)) => database = Some((redacted(url), from.clone())),
-            Some((Target::Server(url), from)) => server = Some((redacted(url), from.clone())),
+            Some((Target::Server(url), from)) => {
+                server = Some((redacted(url), from.clone()));
+                let beside = self.database_beside.as_ref();
+                database = beside.map(|(url, from)| (redacted(url), from.clone()));
+            }
             None => {}
         }
         let file = self.file.as_ref();
@@ -384,6 +405,9 @@ impl Settings {
     }
 }
 
+/// A setting, if it is set, and where it comes from.
+type Named<T> = Option<(T, Source)>;
+
 /// The settings of one place.
 struct Layer<'a> {
     said: Said,
@@ -409,9 +433,14 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// What it says to talk to, if it says one of the two.
-    fn target(&self) -> anyhow::Result<Option<(Target, Source)>> {
-        Ok(match (&self.database, &self.server) {
+    /// Returns the server or the database that it names. The environment may name both, since
+    /// `windlass dev` prints both: then the server is used, and the database is returned beside it.
+    fn target(&self) -> anyhow::Result<(Named<Target>, Named<String>)> {
+        let target = match (&self.database, &self.server) {
+            (Some(database), Some((url, from))) if matches!(self.name, Source::Variable(_)) => {
+                let server = (Target::Server(url.clone()), from.clone());
+                return Ok((Some(server), Some(database.clone())));
+            }
             (Some((_, one)), Some((_, other))) => {
                 let what = if one == other {
                     format!("{} names both a database_url and a server", self.name)
@@ -423,7 +452,8 @@ impl<'a> Layer<'a> {
             (Some((url, from)), None) => Some((Target::Database(url.clone()), from.clone())),
             (None, Some((url, from))) => Some((Target::Server(url.clone()), from.clone())),
             (None, None) => None,
-        })
+        };
+        Ok((target, None))
     }
 }
 

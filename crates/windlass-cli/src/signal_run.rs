@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass::RunId;
 
+use crate::choice::{RunPrefix, newest};
 use crate::failure::usage;
 use crate::session::Session;
 use crate::text::shown;
@@ -12,42 +12,52 @@ use crate::text::shown;
 /// What `windlass signal` can be told.
 #[derive(Clone, Debug, clap::Args)]
 #[command(override_usage = "windlass signal [OPTIONS] <RUN> <NAME> [JSON]\n       \
+                            windlass signal [OPTIONS] --last <NAME> [JSON]\n       \
                             windlass signal [OPTIONS] --key <KEY> <NAME> [JSON]")]
 pub(crate) struct Arguments {
-    /// The run by its id, unless there is a key, the name of the signal, by which a function
-    /// waits for it, and what it says, as JSON; `null` if nothing.
+    /// Run id or unique prefix (without --key and --last), name of the signal, and its payload as
+    /// JSON [default: null]
     #[arg(value_name = "WORD", num_args = 1..=3, required = true, allow_negative_numbers = true)]
     words: Vec<String>,
 
-    /// Send it to whoever waits for this key, instead of to a run.
+    /// Send it to the functions that wait for this key, instead of to a run
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 
-    /// Whose functions may get it.
+    /// Tenant of the key
     #[arg(long, value_name = "NAME", default_value = "default", requires = "key")]
     tenant: String,
 
-    /// How many days it is kept if nobody asks for it.
-    #[arg(long, value_name = "DAYS", default_value = "30", value_parser = clap::value_parser!(u32).range(1..=36_500), requires = "key")]
+    /// Days to keep a signal that no function takes
+    #[arg(long, value_name = "DAYS", default_value = "30", value_parser = crate::text::whole_number::<u32>(1..=36_500), requires = "key")]
     keep_days: u32,
+
+    /// Send it to the newest run
+    #[arg(long, conflicts_with = "key")]
+    last: bool,
 }
 
 /// Whom a signal is for.
 enum To {
-    Run(RunId),
+    Run(RunPrefix),
+    Newest,
     Key(String),
 }
 
 /// Sends it, and says so once it is stored.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
-    let Arguments { words, key, tenant, keep_days } = arguments;
-    let (to, name, value) = match parse(words, key) {
+    let Arguments { words, key, tenant, keep_days, last } = arguments;
+    let (to, name, value) = match parse(words, key, last) {
         Ok(parsed) => parsed,
         Err(text) => return Err(usage(text)),
     };
     let (windlass, _) = session.connect().await?;
     let (to, document) = match to {
-        To::Run(run) => {
+        To::Run(_) | To::Newest => {
+            let run = match to {
+                To::Run(run) => run.resolve(&windlass).await?,
+                To::Newest | To::Key(_) => newest(&windlass).await?,
+            };
             windlass.run(run).signal(&name, &value).await?;
             (format!("run {run}"), json!({ "signal": name, "run": run.to_string() }))
         }
@@ -62,11 +72,16 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     session.tell(|| document, || format!("signal {} is sent to {to}\n", shown(&name)))
 }
 
-/// What the words say; with a key, the first is not a run.
-fn parse(words: Vec<String>, key: Option<String>) -> Result<(To, String, Value), String> {
+/// What the words say. With a key or `--last`, the first is not a run.
+fn parse(
+    words: Vec<String>,
+    key: Option<String>,
+    is_last: bool,
+) -> Result<(To, String, Value), String> {
     let mut words = words.into_iter();
     let to = match key {
         Some(key) => To::Key(key),
+        None if is_last => To::Newest,
         None => {
             let word = words.next().unwrap_or_default();
             let wrong = |error| format!("invalid value {} for the run: {error}", quoted(&word));
@@ -98,9 +113,11 @@ mod tests {
 
     fn parsed(words: &[&str], key: Option<&str>) -> Result<(String, String, Value), String> {
         let words = words.iter().map(ToString::to_string).collect();
-        let (to, name, value) = parse(words, key.map(str::to_owned))?;
+        let (to, name, value) = parse(words, key.map(str::to_owned), false)?;
         let to = match to {
-            To::Run(run) => run.to_string(),
+            To::Run(RunPrefix::Whole(run)) => run.to_string(),
+            To::Run(RunPrefix::Prefix(prefix)) => prefix,
+            To::Newest => "the newest".to_owned(),
             To::Key(key) => format!("key {key}"),
         };
         Ok((to, name, value))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use windlass::store::{RunRecord, WorkflowCursor, WorkflowFilter, WorkflowRecord};
+use windlass::store::{RunRecord, TaskRecord, WorkflowCursor, WorkflowFilter, WorkflowRecord};
 use windlass::{
     ErrorKind, Payload, RunHandle, RunId, RunState, TaskState, Tenant, Version, Windlass,
     WorkflowName,
@@ -15,7 +15,7 @@ use windlass::{
 
 use crate::failure::usage;
 use crate::session::Session;
-use crate::text::{parse_pair, parse_time, seconds, shown, shown_lines};
+use crate::text::{count, outputs, parse_pair, parse_time, seconds, shown, shown_lines};
 use crate::workflows;
 
 /// The exit code if the run that was waited for failed.
@@ -33,52 +33,57 @@ const INPUT_BYTES_MAX: u64 = 65 << 20;
 /// What `windlass start` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The workflow, by its name.
+    /// Name of the workflow
     workflow: String,
 
-    /// Its version; the newest if nothing is said.
-    #[arg(long = "version", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Version of the workflow [default: the newest]
+    #[arg(long = "version", value_name = "N", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     workflow_version: Option<u32>,
 
-    /// The input, as JSON; `null` if nothing is said.
+    /// Input, as JSON [default: null]
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     input: Option<String>,
 
-    /// A file with the input, as JSON; `-` for standard input.
+    /// File with the input, as JSON; - for standard input
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     input_file: Option<PathBuf>,
 
-    /// For whom it is.
+    /// Tenant of the run [default: default]
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
 
-    /// The idempotency key: one run for each key of a tenant and a workflow.
+    /// Idempotency key: one run per key, tenant and workflow
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 
-    /// How long to wait before its first tasks are ready, such as 15m.
+    /// Delay before the first tasks are ready, e.g. 15m
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     delay: Option<Duration>,
 
-    /// Its priority, from -100 to 100.
-    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    /// Priority, from -100 to 100
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = crate::text::whole_number::<i16>(-100..=100))]
     priority: i16,
 
-    /// What it is to be found by, as often as needed.
+    /// Metadata to filter by; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
     metadata: Vec<(String, String)>,
 
-    /// Its id; a start with an id that is there answers with that run.
-    #[arg(long, value_name = "ID")]
+    /// Run id, a UUID; if the run exists, it is returned
+    #[arg(long, value_name = "ID", value_parser = parse_id)]
     id: Option<RunId>,
 
-    /// Wait for its end: exit code 0 if it succeeded, 3 if it failed, 4 if it was cancelled.
+    /// Wait for the end: exit code 0 if it succeeds, 3 if it fails, 4 if it is cancelled
     #[arg(long)]
     wait: bool,
 
-    /// How long to wait, such as 90s; exit code 5 if it has not ended by then.
+    /// Maximum time to wait, e.g. 90s; then exit code 5
     #[arg(long, value_name = "TIME", requires = "wait", value_parser = parse_time)]
     timeout: Option<Duration>,
+}
+
+fn parse_id(text: &str) -> Result<RunId, String> {
+    let example = "01981c2e-7a40-7c1f-9d57-0242ac120002";
+    text.parse().map_err(|_| format!("expected a UUID such as {example}"))
 }
 
 /// Starts it, and says which run it is.
@@ -122,14 +127,13 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
         out.flush()?;
     }
     let end = wait(&run, arguments.timeout).await?;
-    let failures = match end.state {
-        RunState::Failed => failures(&run).await?,
-        RunState::Running | RunState::Succeeded | RunState::Cancelled => Vec::new(),
-    };
+    let tasks = run.tasks().await?;
+    let failures = failures(&tasks);
     document["state"] = end.state.word().into();
     document["ended_at"] = end.ended_at.map(|at| at.to_string()).into();
     document["failures"] = failures.iter().map(Failed::json).collect();
-    session.tell(|| document, || told(&end, &failures))?;
+    document["outputs"] = outputs_json(&tasks);
+    session.tell(|| document, || told(&end, &tasks, &failures))?;
     Ok(match end.state {
         RunState::Succeeded => ExitCode::SUCCESS,
         RunState::Failed => ExitCode::from(RUN_FAILED),
@@ -223,22 +227,43 @@ impl Failed {
     }
 }
 
-async fn failures(run: &RunHandle) -> Result<Vec<Failed>, windlass::Error> {
-    let failed = run.tasks().await?.into_iter().filter(|task| task.state == TaskState::Failed);
-    let failure = |task: windlass::store::TaskRecord| {
-        let failure = task.failure?;
+fn failures(tasks: &[TaskRecord]) -> Vec<Failed> {
+    let failed = tasks.iter().filter(|task| task.state == TaskState::Failed);
+    let failure = |task: &TaskRecord| {
+        let failure = task.failure.clone()?;
         let (code, message) = (failure.code.word().to_owned(), failure.message);
         Some(Failed { task: task.name.to_string(), code, message })
     };
-    Ok(failed.filter_map(failure).collect())
+    failed.filter_map(failure).collect()
 }
 
+/// The outputs of tasks by their names.
+fn outputs_json(tasks: &[TaskRecord]) -> Value {
+    let output = |task: &TaskRecord| {
+        let output = task.output.as_ref()?.decode().ok()?;
+        Some((task.name.to_string(), output))
+    };
+    Value::Object(tasks.iter().filter_map(output).collect())
+}
+
+/// The most outputs that are printed; `windlass tasks` lists the others.
+const OUTPUTS_SHOWN: usize = 20;
+
 /// How it ended, as people read it.
-fn told(run: &RunRecord, failures: &[Failed]) -> String {
+fn told(run: &RunRecord, tasks: &[TaskRecord], failures: &[Failed]) -> String {
     let mut text = match run.ended_at {
         Some(at) => format!("{} after {}\n", run.state, seconds(at.since(run.created_at))),
         None => format!("not ended in time: {} open\n", run.open_tasks),
     };
+    let all: Vec<(&str, &str)> = tasks
+        .iter()
+        .filter_map(|task| Some((task.name.as_str(), task.output.as_ref()?.as_str())))
+        .collect();
+    text += &outputs(all.iter().take(OUTPUTS_SHOWN).copied());
+    if all.len() > OUTPUTS_SHOWN {
+        let more = all.len() - OUTPUTS_SHOWN;
+        text += &format!("{} more, see windlass tasks {}\n", count(more, "output"), run.id);
+    }
     for Failed { task, code, message } in failures {
         text +=
             &format!("task {} failed: {}: {}\n", shown(task), shown(code), shown_lines(message));

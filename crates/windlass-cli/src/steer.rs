@@ -1,19 +1,19 @@
 //! `windlass cancel` and `windlass retry`: what is done to a run by hand.
 
 use serde_json::json;
-use windlass::RunId;
 use windlass::store::Action;
 
+use crate::choice::RunChoice;
 use crate::operator::{About, OperatorArguments};
 use crate::session::Session;
 
 /// What `windlass cancel` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Cancel {
-    /// The run, by its id.
-    run: RunId,
+    #[command(flatten)]
+    run: RunChoice,
 
-    /// Why, for whoever looks at the run later.
+    /// Reason, shown in the events of the run
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
@@ -25,12 +25,14 @@ pub(crate) struct Cancel {
 pub(crate) async fn cancel(arguments: Cancel, session: &Session) -> anyhow::Result<()> {
     let Cancel { run, reason, operator } = arguments;
     let (windlass, store) = session.connect().await?;
+    let run = run.resolve(&windlass).await?;
     // What does not exist is not written down as done.
     let tenant = windlass.run(run).get().await?.tenant;
     let detail = reason.as_ref().map(|reason| json!({ "reason": reason }));
     let about = About::run(tenant, run);
-    operator.note(&windlass, Action::CancelRun, about, detail.as_ref()).await?;
-    store.cancel_run(run, reason).await.map_err(windlass::Error::from)?;
+    let noted = operator.note(&windlass, Action::CancelRun, about, detail.as_ref()).await?;
+    let done = store.cancel_run(run, reason).await.map_err(windlass::Error::from);
+    noted.settle(done).await?;
     let document = || json!({ "run": run.to_string(), "state": "cancelled" });
     session.tell(document, || format!("run {run} is cancelled\n"))
 }
@@ -38,8 +40,8 @@ pub(crate) async fn cancel(arguments: Cancel, session: &Session) -> anyhow::Resu
 /// What `windlass retry` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Retry {
-    /// The run, by its id.
-    run: RunId,
+    #[command(flatten)]
+    run: RunChoice,
 
     #[command(flatten)]
     operator: OperatorArguments,
@@ -49,9 +51,12 @@ pub(crate) struct Retry {
 pub(crate) async fn retry(arguments: Retry, session: &Session) -> anyhow::Result<()> {
     let Retry { run, operator } = arguments;
     let (windlass, store) = session.connect().await?;
+    let run = run.resolve(&windlass).await?;
     let record = windlass.run(run).get().await?;
-    operator.note(&windlass, Action::RetryRun, About::run(record.tenant, run), None).await?;
-    let round = store.retry_run(run, record.round).await.map_err(windlass::Error::from)?;
+    let about = About::run(record.tenant, run);
+    let noted = operator.note(&windlass, Action::RetryRun, about, None).await?;
+    let round = store.retry_run(run, record.round).await.map_err(windlass::Error::from);
+    let round = noted.settle(round).await?;
     let document = || json!({ "run": run.to_string(), "round": round });
     session.tell(document, || format!("run {run} is in round {round}\n"))
 }

@@ -3,9 +3,10 @@
 use std::io::Write as _;
 
 use serde_json::{Value, json};
+use windlass::Timestamp;
 use windlass::function::{StepKind, StepRecord, StepResult, StepState};
-use windlass::{RunId, Timestamp};
 
+use crate::choice::RunChoice;
 use crate::session::Session;
 use crate::text::{age, listing, readable, shown, terminal_width, thousands};
 
@@ -21,15 +22,15 @@ const GAP: usize = 2;
 /// What `windlass steps` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The run, by its id.
-    run: RunId,
+    #[command(flatten)]
+    run: RunChoice,
 
-    /// Only those of this task.
+    /// Only steps of this task
     #[arg(long, value_name = "NAME")]
     task: Option<String>,
 
-    /// At most so many of each task in the table, the last ones.
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "json")]
+    /// Maximum number of steps of each task, the last ones
+    #[arg(long, value_name = "N", default_value = "100", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX), conflicts_with = "json")]
     limit: u32,
 }
 
@@ -42,7 +43,7 @@ struct Calls {
 /// Prints the calls of the functions of a run, in the order in which they are made.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     let (windlass, store) = session.connect().await?;
-    let run = windlass.run(arguments.run);
+    let run = windlass.run(arguments.run.resolve(&windlass).await?);
     // Of a run that does not exist no task is missing.
     run.get().await?;
     let names = match arguments.task {

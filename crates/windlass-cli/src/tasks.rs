@@ -6,34 +6,36 @@ use serde_json::{Value, json};
 use windlass::store::{PAGE_MAX, Store, TaskRecord};
 use windlass::{EventId, RunId, TaskState, Timestamp};
 
+use crate::choice::RunChoice;
 use crate::session::Session;
-use crate::text::{age, count, listing, shown, shown_lines};
+use crate::text::{age, count, listing, outputs, shown, shown_lines};
 
 /// What `windlass tasks` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The run, by its id.
-    run: RunId,
+    #[command(flatten)]
+    run: RunChoice,
 
-    /// Only those in this state, such as running or failed.
+    /// Only tasks in this state, e.g. running or failed
     #[arg(long, value_name = "STATE", value_parser = parse_state)]
     state: Option<TaskState>,
 
-    /// At most so many.
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of tasks
+    #[arg(long, value_name = "N", default_value = "100", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     limit: u32,
 }
 
 fn parse_state(word: &str) -> Result<TaskState, String> {
     let all = TaskState::ALL.map(TaskState::word).join(", ");
     let state = TaskState::ALL.into_iter().find(|state| state.word() == word);
-    state.ok_or_else(|| format!("not one of {all}"))
+    state.ok_or_else(|| format!("expected one of {all}"))
 }
 
 /// Prints the tasks, in the order of the definition.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     let Arguments { run, state, limit } = arguments;
     let (windlass, store) = session.connect().await?;
+    let run = run.resolve(&windlass).await?;
     // Of a run that does not exist no task is missing.
     windlass.run(run).get().await?;
     let tasks = read(&*store, run, state, limit as usize).await?;
@@ -140,7 +142,7 @@ impl Tasks {
         json!({ "tasks": tasks, "has_more": self.has_more })
     }
 
-    /// The tasks for people, with their failures below.
+    /// The tasks for people, with their outputs and failures below.
     pub(crate) fn table(&self, now: Timestamp) -> String {
         if self.tasks.is_empty() {
             return "no tasks\n".to_owned();
@@ -165,6 +167,10 @@ impl Tasks {
             text +=
                 &format!("and more than these {}, see --limit\n", count(self.tasks.len(), "task"));
         }
+        text += &outputs(self.tasks.iter().filter_map(|task| {
+            let output = task.output.as_ref()?;
+            Some((task.name.as_str(), output.as_str()))
+        }));
         for task in &self.tasks {
             if let Some(failure) = &task.failure {
                 let (name, code) = (shown(task.name.as_str()), shown(failure.code.word()));

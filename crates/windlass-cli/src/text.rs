@@ -1,7 +1,9 @@
 //! What is printed, made safe and readable.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, IsTerminal};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -128,6 +130,39 @@ pub(crate) fn terminal_width() -> Option<u16> {
     None
 }
 
+/// How wide a line is where standard output is no terminal.
+const COLUMNS_ELSEWHERE: usize = 200;
+
+/// The least space for a payload, however narrow the terminal is.
+const PAYLOAD_CHARS_MIN: usize = 20;
+
+/// Outputs of tasks for people: a line each, cut to the width of the terminal.
+pub(crate) fn outputs<'a>(tasks: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let columns = terminal_width().map_or(COLUMNS_ELSEWHERE, usize::from);
+    let (mut text, mut is_cut) = (String::new(), false);
+    for (task, output) in tasks {
+        let label = format!("output of {}: ", shown(task));
+        let room = columns.saturating_sub(label.chars().count()).max(PAYLOAD_CHARS_MIN);
+        let (output, is_short) = shortened(output, room);
+        text += &format!("{label}{output}\n");
+        is_cut |= is_short;
+    }
+    if is_cut {
+        text += "outputs are shortened; use --json to see all of them\n";
+    }
+    text
+}
+
+/// A payload in at most so many characters, and whether it was cut.
+fn shortened(payload: &str, most: usize) -> (String, bool) {
+    let whole = shown(&readable(payload));
+    if whole.chars().count() <= most {
+        return (whole, false);
+    }
+    let cut: String = whole.chars().take(most.saturating_sub(1)).collect();
+    (cut + "…", true)
+}
+
 /// A number with its noun: `1 task`, `2 tasks`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
@@ -147,6 +182,20 @@ pub(crate) fn thousands(number: u64) -> String {
     shown
 }
 
+/// Returns a parser of whole numbers in a range.
+pub(crate) fn whole_number<T>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Copy + Send + Sync + 'static,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        let (least, most) = (range.start(), range.end());
+        number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
+    }
+}
+
 /// A time as people write it: `500ms`, `90s`, `15m`, `2h` or `3d`.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -157,12 +206,14 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err("not a number with one of the units ms, s, m, h and d".to_owned()),
+        _ => return Err(TIME_EXPECTED.to_owned()),
     };
-    let number: u64 = number.parse().map_err(|_| "not a number before its unit".to_owned())?;
+    let number: u64 = number.parse().map_err(|_| TIME_EXPECTED.to_owned())?;
     let millis = number.checked_mul(millis).ok_or_else(|| "too long".to_owned())?;
     Ok(Duration::from_millis(millis))
 }
+
+const TIME_EXPECTED: &str = "expected a whole number with a unit: ms, s, m, h or d, e.g. 90s";
 
 /// A key and a value, as people write them: `order=42`.
 pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
@@ -280,6 +331,23 @@ mod tests {
         {
             assert_eq!(thousands(number), shown);
         }
+    }
+
+    #[test]
+    fn a_number_outside_its_range_is_refused_with_the_range() {
+        let percent = whole_number::<u8>(1..=100);
+        assert_eq!(percent("100"), Ok(100));
+        for wrong in ["", "0", "101", "300", "-1", "1.5", "x"] {
+            let error = percent(wrong).expect_err(wrong);
+            assert_eq!(error, "expected a whole number from 1 to 100", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn payloads_are_cut_to_the_line() {
+        assert_eq!(shortened(r#"{"a":1}"#, 7), (r#"{"a":1}"#.to_owned(), false));
+        assert_eq!(shortened(r#"{"a":12}"#, 7), ("{\"a\":1…".to_owned(), true));
+        assert_eq!(shortened("é\u{1b}", 9), ("é\\u{1b}".to_owned(), false));
     }
 
     #[test]

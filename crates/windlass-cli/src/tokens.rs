@@ -22,42 +22,46 @@ const EXPIRY_MAX: Duration = Duration::from_secs(36_500 * 86_400);
 
 /// What `windlass tokens` can be told.
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+
+    #[command(flatten)]
+    list: List,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// Make a token, and show it: once, since nobody keeps it.
+    /// Create a token and print it once
     Create(Create),
 
-    /// List tokens, the newest first, without their secrets.
+    /// List tokens, newest first, without secrets (default)
     List(List),
 
-    /// Let a token hold no more: every server refuses it within five seconds.
+    /// Revoke a token (takes effect within 5 seconds)
     Revoke(Revoke),
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Create {
-    /// What people call it; what is done with it is logged under this name.
+    /// Name of the token, used in the log
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// What it may be used for: viewer, worker, operator or admin; can be said several times.
+    /// Role: viewer, worker, operator or admin; may be repeated
     #[arg(long, value_name = "ROLE", required = true)]
     role: Vec<Role>,
 
-    /// Whose things it is for; those of all tenants if nothing is said.
+    /// Tenant that it is limited to [default: all tenants]
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
 
-    /// After which time it holds no more, such as 90d: 1s to 36500d; never if nothing is said.
+    /// Lifetime, e.g. 90d, from 1s to 36500d [default: never expires]
     #[arg(long, value_name = "TIME", value_parser = parse_expiry)]
     expires_in: Option<Duration>,
 
-    /// Write the token to this file, which must not be there, instead of showing it.
+    /// Write the token to this new file instead of printing it
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -67,18 +71,18 @@ struct Create {
 
 #[derive(Clone, Debug, clap::Args)]
 struct List {
-    /// Only those of this tenant.
+    /// Only tokens of this tenant
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
 
-    /// Those that hold no more as well.
+    /// Include expired and revoked tokens
     #[arg(long)]
     all: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Revoke {
-    /// The id of the token, which stands in the middle of it and in the list.
+    /// Id of the token: its middle part, and in the list
     #[arg(value_name = "ID")]
     id: TokenId,
 
@@ -98,9 +102,10 @@ fn parse_expiry(text: &str) -> Result<Duration, String> {
 /// Does what the command says.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     match arguments.command {
-        Command::Create(arguments) => create(arguments, session).await,
-        Command::List(arguments) => list(arguments, session).await,
-        Command::Revoke(arguments) => revoke(arguments, session).await,
+        Some(Command::Create(arguments)) => create(arguments, session).await,
+        None => list(arguments.list, session).await,
+        Some(Command::List(arguments)) => list(arguments, session).await,
+        Some(Command::Revoke(arguments)) => revoke(arguments, session).await,
     }
 }
 
@@ -119,9 +124,12 @@ async fn create(arguments: Create, session: &Session) -> anyhow::Result<()> {
         write_secret(path, &token)?;
     }
     let detail = detail(token.id(), &name, roles);
-    arguments.operator.note(&windlass, Action::CreateToken, tenant.clone(), Some(&detail)).await?;
+    let operator = &arguments.operator;
+    let noted =
+        operator.note(&windlass, Action::CreateToken, tenant.clone(), Some(&detail)).await?;
     let new = NewToken { id: token.id(), tag: tag_of(&token), name, roles, tenant, expires_at };
     let made = store.create_token(new).await.map_err(windlass::Error::from);
+    let made = noted.settle(made).await;
     if let (Err(_), Some(path)) = (&made, &arguments.out) {
         std::fs::remove_file(path).with_context(|| format!("{} is left over", path.display()))?;
     }
@@ -180,19 +188,26 @@ async fn list(arguments: List, session: &Session) -> anyhow::Result<()> {
 
 async fn revoke(arguments: Revoke, session: &Session) -> anyhow::Result<()> {
     let (windlass, store) = session.connect().await?;
-    // At the database: a server looks itself. What does not exist is not written down as done.
+    let mut noted = None;
+    // A server keeps the log itself. A token that does not exist is not logged.
     if !store.keeps_log() {
         let found = store.find_tokens(vec![arguments.id]).await.map_err(windlass::Error::from)?;
         if let Some(token) = found.into_iter().next() {
             let TokenRecord { id, name, roles, tenant, .. } = token.record;
             let detail = detail(id, &name, roles);
-            arguments.operator.note(&windlass, Action::RevokeToken, tenant, Some(&detail)).await?;
+            let operator = &arguments.operator;
+            let entry = operator.note(&windlass, Action::RevokeToken, tenant, Some(&detail));
+            noted = Some(entry.await?);
         }
     }
-    let token = store.revoke_token(arguments.id).await.map_err(windlass::Error::from)?;
+    let token = store.revoke_token(arguments.id).await.map_err(windlass::Error::from);
+    let token = match noted {
+        Some(noted) => noted.settle(token).await?,
+        None => token?,
+    };
     session.tell(
         || json(&token),
-        || format!("token {} ({}) holds no more\n", token.id, shown(token.name.as_str())),
+        || format!("token {} ({}) is revoked\n", token.id, shown(token.name.as_str())),
     )
 }
 

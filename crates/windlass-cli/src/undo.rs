@@ -1,17 +1,17 @@
 //! `windlass undo`: undoes what a run did.
 
 use serde_json::json;
-use windlass::RunId;
 use windlass::store::Action;
 
+use crate::choice::RunChoice;
 use crate::operator::{About, OperatorArguments};
 use crate::session::Session;
 
 /// What `windlass undo` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The run, by its id. It must have ended, and have steps that say how they are undone.
-    run: RunId,
+    #[command(flatten)]
+    run: RunChoice,
 
     #[command(flatten)]
     operator: OperatorArguments,
@@ -21,9 +21,10 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     let Arguments { run, operator } = arguments;
     let (windlass, _) = session.connect().await?;
+    let run = run.resolve(&windlass).await?;
     let tenant = windlass.run(run).get().await?.tenant;
-    operator.note(&windlass, Action::UndoRun, About::run(tenant, run), None).await?;
-    let by = windlass.run(run).undo().await?;
+    let noted = operator.note(&windlass, Action::UndoRun, About::run(tenant, run), None).await?;
+    let by = noted.settle(windlass.run(run).undo().await).await?;
     let by = by.id();
     session.tell(
         || json!({ "run": run.to_string(), "undone_by": by.to_string() }),

@@ -2,27 +2,55 @@
 
 use std::io::Write as _;
 
-use windlass::RunId;
 use windlass::why::{Reason, TaskWhy, Why};
 
+use crate::choice::{RunPrefix, newest};
+use crate::failure::usage;
 use crate::session::Session;
 use crate::text::{count, shown};
 
 /// What `windlass why` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The run, by its id.
-    run: RunId,
+    /// Run id, or a unique prefix of at least 4 characters; left out with --last
+    #[arg(value_name = "RUN", required_unless_present = "last")]
+    run: Option<String>,
 
-    /// One of its tasks, by its name; those that are under way if it is not said.
+    /// Name of a task [default: all tasks that have not ended]
     task: Option<String>,
+
+    /// Use the newest run
+    #[arg(long)]
+    last: bool,
+}
+
+impl Arguments {
+    /// Returns the run, or `None` for the newest, and the task. With `--last`, the only word is the
+    /// task.
+    fn parse(self) -> anyhow::Result<(Option<RunPrefix>, Option<String>)> {
+        match (self.last, self.run, self.task) {
+            (true, Some(_), Some(_)) => Err(usage("give a run or --last, not both")),
+            (true, task, None) | (true, None, task) => Ok((None, task)),
+            (false, run, task) => {
+                let run = run.unwrap_or_default();
+                let wrong =
+                    |why| usage(format!("invalid value '{}' for '<RUN>': {why}", shown(&run)));
+                Ok((Some(run.parse().map_err(wrong)?), task))
+            }
+        }
+    }
 }
 
 /// Prints why the run or the task is where it is.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    let (run, task) = arguments.parse()?;
     let (windlass, _store) = session.connect().await?;
-    let run = windlass.run(arguments.run);
-    let why = match arguments.task {
+    let run = match run {
+        Some(run) => run.resolve(&windlass).await?,
+        None => newest(&windlass).await?,
+    };
+    let run = windlass.run(run);
+    let why = match task {
         Some(task) => run.why_task(&task).await?,
         None => run.why().await?,
     };
@@ -70,7 +98,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use windlass::why::{Count, Missing, Served};
-    use windlass::{Failure, FailureCode, RunState, TaskState, Timestamp, Version};
+    use windlass::{Failure, FailureCode, RunId, RunState, TaskState, Timestamp, Version};
 
     const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 

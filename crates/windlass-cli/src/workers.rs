@@ -12,12 +12,12 @@ use crate::text::{ago, listing, shown};
 /// What `windlass workers` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Also those that have ended.
+    /// Include workers that have ended
     #[arg(long)]
     all: bool,
 
-    /// At most so many, the newest.
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of workers, the newest
+    #[arg(long, value_name = "N", default_value = "100", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     limit: u32,
 }
 

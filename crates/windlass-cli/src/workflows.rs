@@ -10,11 +10,11 @@ use crate::text::{ago, listing, shown};
 /// What `windlass workflows` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only the versions of this workflow.
+    /// Only versions of this workflow
     name: Option<String>,
 
-    /// At most so many.
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of versions
+    #[arg(long, value_name = "N", default_value = "100", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     limit: u32,
 }
 

@@ -3,7 +3,9 @@
 use windlass_core::Secret;
 
 use crate::engine::Windlass;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
+#[cfg(not(all(feature = "remote", feature = "postgres")))]
+use crate::error::ErrorKind;
 use crate::secrets;
 use crate::store::sealed::Keyring;
 
@@ -12,13 +14,13 @@ const SERVER_VARIABLE: &str = "WINDLASS_SERVER";
 const DATABASE_VARIABLE: &str = "DATABASE_URL";
 
 impl Windlass {
-    /// An engine where the environment says: behind the server of `WINDLASS_SERVER` (feature
-    /// `remote`), with what else the environment says of how to reach it
-    /// (`remote::RemoteOptions::from_env`), or on the database of `DATABASE_URL` (feature
-    /// `postgres`), whose schema is there. None if neither is set, or only to nothing.
-    /// `DATABASE_URL_FILE` names a file that holds the address of the database, so that no password
-    /// need be in the environment. Its values are [sealed](Windlass::sealed) if there are
-    /// [keys](Keyring::from_env) for that.
+    /// Connects as the environment says. Returns `None` if neither variable is set.
+    ///
+    /// `WINDLASS_SERVER` (feature `remote`) names a server; `remote::RemoteOptions::from_env` reads
+    /// its credentials. `DATABASE_URL` (feature `postgres`) names a database with the schema, and
+    /// `DATABASE_URL_FILE` a file that holds that address. If both are set, `WINDLASS_SERVER` is used,
+    /// unless this program was built without `remote`. Values are [sealed](Windlass::sealed) if there
+    /// are [keys](Keyring::from_env).
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), windlass::Error> {
@@ -30,8 +32,7 @@ impl Windlass {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Argument`] if both are set, if one is not UTF-8 or names a file that holds no
-    /// address, or if this program was built without the feature; otherwise as
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if a variable is not UTF-8 or names a file that holds no address, or if this program was built without the feature; otherwise as
     /// [`Keyring::from_env`], `Windlass::connect_server` and `Windlass::connect`.
     ///
     /// # Panics
@@ -40,7 +41,7 @@ impl Windlass {
     pub async fn from_env() -> Result<Option<Self>, Error> {
         let keys = Keyring::from_env()?;
         let server = secrets::variable(SERVER_VARIABLE)?.map(Secret::from);
-        let windlass = match choose(server, secrets::from_env(DATABASE_VARIABLE)?)? {
+        let windlass = match choose(server, secrets::from_env(DATABASE_VARIABLE)?) {
             Some(Target::Server(url)) => through_server(url.expose())?,
             Some(Target::Database(url)) => on_database(url.expose()).await?,
             None => return Ok(None),
@@ -59,18 +60,14 @@ enum Target {
     Database(Secret),
 }
 
-fn choose(server: Option<Secret>, database: Option<Secret>) -> Result<Option<Target>, Error> {
+/// Prefers the server, as the command line does. A program that cannot talk to a server uses the
+/// database, so that one environment suits every program.
+fn choose(server: Option<Secret>, database: Option<Secret>) -> Option<Target> {
     match (server, database) {
-        (Some(_), Some(_)) => {
-            let text = format!(
-                "{SERVER_VARIABLE} and {DATABASE_VARIABLE} name both a server and a database; \
-                 leave one of them out"
-            );
-            Err(Error::new(ErrorKind::Argument, text))
-        }
-        (Some(url), None) => Ok(Some(Target::Server(url))),
-        (None, Some(url)) => Ok(Some(Target::Database(url))),
-        (None, None) => Ok(None),
+        (Some(_), Some(url)) if !cfg!(feature = "remote") => Some(Target::Database(url)),
+        (Some(url), _) => Some(Target::Server(url)),
+        (None, Some(url)) => Some(Target::Database(url)),
+        (None, None) => None,
     }
 }
 
@@ -107,15 +104,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_the_two_is_talked_to_and_never_both() {
+    fn the_server_is_preferred_to_the_database() {
         let url = || Some(Secret::new("a"));
-        let of = |server, database| choose(server, database).expect("it is clear");
-        assert!(of(None, None).is_none());
-        assert!(matches!(of(url(), None), Some(Target::Server(url)) if url.expose() == "a"));
-        assert!(matches!(of(None, url()), Some(Target::Database(url)) if url.expose() == "a"));
-        assert_eq!(format!("{:?}", of(None, url())), "Some(Database(***))");
-        let error = choose(url(), url()).expect_err("it is not clear");
-        assert_eq!(error.kind(), ErrorKind::Argument);
-        assert!(error.to_string().contains("WINDLASS_SERVER and DATABASE_URL"), "{error}");
+        assert!(choose(None, None).is_none());
+        assert!(matches!(choose(url(), None), Some(Target::Server(url)) if url.expose() == "a"));
+        assert!(matches!(choose(None, url()), Some(Target::Database(url)) if url.expose() == "a"));
+        assert_eq!(format!("{:?}", choose(None, url())), "Some(Database(***))");
+        let both = choose(url(), Some(Secret::new("b")));
+        match cfg!(feature = "remote") {
+            true => assert!(matches!(both, Some(Target::Server(url)) if url.expose() == "a")),
+            false => assert!(matches!(both, Some(Target::Database(url)) if url.expose() == "b")),
+        }
     }
 }

@@ -11,19 +11,19 @@ use super::work::{Counter, chain, start_for};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many tenants have a backlog, one of them a tenfold one.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=1_000))]
+    #[arg(long, default_value_t = 20, value_parser = crate::text::whole_number::<u32>(2..=1_000))]
     tenants: u32,
 
     /// How many tasks each of them has.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..))]
+    #[arg(long, default_value_t = 500, value_parser = crate::text::whole_number::<u32>(10..=u32::MAX))]
     tasks: u32,
 
     /// How many workers claim.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]
+    #[arg(long, default_value_t = 3, value_parser = crate::text::whole_number::<u32>(1..=50))]
     workers: u32,
 
     /// How many tasks each of them claims at most: its slots.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     slots: u32,
 }
 

@@ -23,15 +23,15 @@ const UNMEASURED: u32 = 20;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many functions of three steps to drain.
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 20_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     functions: u32,
 
     /// How many functions the worker runs at once.
-    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     slots: u32,
 
     /// How many functions to run alone, one after the other.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 500, value_parser = crate::text::whole_number::<u32>(1..=100_000))]
     runs: u32,
 
     /// How long to rest between those, in milliseconds.

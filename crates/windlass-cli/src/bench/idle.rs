@@ -15,11 +15,11 @@ use super::work::{Counter, chain};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How long to watch, in seconds.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    #[arg(long, default_value_t = 10, value_parser = crate::text::whole_number::<u64>(1..=3_600))]
     seconds: u64,
 
     /// How many idle workers, each with an engine of its own.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=200))]
+    #[arg(long, default_value_t = 1, value_parser = crate::text::whole_number::<u32>(1..=200))]
     workers: u32,
 
     /// Who does the background duties.

@@ -15,7 +15,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many runs to start, one after the other.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 500, value_parser = crate::text::whole_number::<u32>(1..=100_000))]
     runs: u32,
 
     /// How long to rest between them, in milliseconds.

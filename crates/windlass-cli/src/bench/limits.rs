@@ -13,23 +13,23 @@ use super::work::{Counter, START_BATCH};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many tasks to drain each time.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 100_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     tasks: u32,
 
     /// How many keys they have, with one slot each.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     keys: u32,
 
     /// How many tasks one key alone has.
-    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 5_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     hot: u32,
 
     /// How many tasks wait behind a full lane while others are drained.
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 200_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     waiting: u32,
 
     /// How many tasks the worker runs at once.
-    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     slots: u32,
 }
 

@@ -16,19 +16,19 @@ use super::work::{Counter, chain};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many starts per second each of four tenants makes, and the quota of the fifth.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 50, value_parser = crate::text::whole_number::<u32>(1..=10_000))]
     rate: u32,
 
     /// How many times its quota the fifth asks for.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=1_000))]
+    #[arg(long, default_value_t = 10, value_parser = crate::text::whole_number::<u32>(2..=1_000))]
     times: u32,
 
     /// How long each round takes, in seconds.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    #[arg(long, default_value_t = 10, value_parser = crate::text::whole_number::<u64>(1..=3_600))]
     seconds: u64,
 
     /// How many rounds with the fifth, and as many without.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 3, value_parser = crate::text::whole_number::<u32>(1..=100))]
     rounds: u32,
 }
 

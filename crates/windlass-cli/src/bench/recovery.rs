@@ -14,15 +14,15 @@ use super::report::Report;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How often a worker is killed.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, default_value_t = 5, value_parser = crate::text::whole_number::<u32>(1..=1_000))]
     kills: u32,
 
     /// How many tasks it has each time.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, default_value_t = 20, value_parser = crate::text::whole_number::<u32>(1..=1_000))]
     tasks: u32,
 
     /// The lease of the workers, in milliseconds.
-    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(2_000..))]
+    #[arg(long, default_value_t = 2_000, value_parser = crate::text::whole_number::<u64>(2_000..=u64::MAX))]
     lease_ms: u64,
 }
 

@@ -24,7 +24,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Arguments {
     /// How many functions of 1,000 steps go on behind them, one after the other; 0 to leave that
     /// out.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(..=10_000))]
+    #[arg(long, default_value_t = 20, value_parser = crate::text::whole_number::<u32>(0..=10_000))]
     replays: u32,
 }
 

@@ -11,28 +11,28 @@ use crate::text::thousands;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many tasks to drain for each figure.
-    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 50_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     tasks: u32,
 
     /// With how many worker processes.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4],
-        value_parser = clap::value_parser!(u32).range(1..=64))]
+        value_parser = crate::text::whole_number::<u32>(1..=64))]
     processes: Vec<u32>,
 
     /// How many tasks the backlog has that the large one is compared with.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     small_backlog: u32,
 
     /// How many tasks the large backlog has.
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1_000_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     backlog: u32,
 
     /// How many tenants it has; the small one has one.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     tenants: u32,
 
     /// How many tasks a worker runs at once.
-    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     slots: u32,
 }
 

@@ -21,31 +21,31 @@ use super::work::{Counter, chain};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many tasks to drain for each figure.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 100_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     tasks: u32,
 
     /// With how many worker processes.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, default_value_t = 4, value_parser = crate::text::whole_number::<u32>(1..=64))]
     processes: u32,
 
     /// How many tasks a worker runs at once.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 500, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     slots: u32,
 
     /// How many starts, one after the other.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 500, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     starts: u32,
 
     /// How many workers are many; together they run as many tasks at once as the others.
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    #[arg(long, default_value_t = 1_000, value_parser = crate::text::whole_number::<u32>(1..=5_000))]
     crowd: u32,
 
     /// How many workers have nothing to do.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    #[arg(long, default_value_t = 500, value_parser = crate::text::whole_number::<u32>(1..=5_000))]
     idle: u32,
 
     /// How long they are watched, in seconds.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    #[arg(long, default_value_t = 20, value_parser = crate::text::whole_number::<u64>(1..=3_600))]
     seconds: u64,
 }
 

@@ -22,12 +22,12 @@ const ASLEEP_MIN: Duration = Duration::from_secs(3);
 #[group(skip)]
 pub(crate) struct Arguments {
     /// How many functions sleep until the same moment; 0 to leave that out.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(..=10_000_000))]
+    #[arg(long, default_value_t = 100_000, value_parser = crate::text::whole_number::<u32>(0..=10_000_000))]
     sleepers: u32,
 
     /// How long after the worker began that moment is, in seconds: all must be asleep by then.
     /// Three seconds, and one more for every 2,000 sleepers, if not said.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_parser = crate::text::whole_number::<u64>(1..=86_400))]
     asleep_seconds: Option<u64>,
 }
 

@@ -11,15 +11,15 @@ use super::work::{Counter, START_BATCH, chain};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many runs to start in bulk; of single starts, a tenth.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(10..))]
+    #[arg(long, default_value_t = 100_000, value_parser = crate::text::whole_number::<u32>(10..=u32::MAX))]
     runs: u32,
 
     /// How many single starts are under way at once.
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 32, value_parser = crate::text::whole_number::<u32>(1..=1000))]
     concurrent: u32,
 
     /// How many batches are under way at once in bulk.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=10))]
+    #[arg(long, default_value_t = 2, value_parser = crate::text::whole_number::<u32>(1..=10))]
     batches: u32,
 }
 

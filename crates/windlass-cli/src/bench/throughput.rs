@@ -13,15 +13,15 @@ use super::work::{Counter, chain, start};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many tasks to drain.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 100_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     tasks: u32,
 
     /// How many tasks the worker runs at once.
-    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     slots: u32,
 
     /// How many tenants they belong to.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     tenants: u32,
 }
 

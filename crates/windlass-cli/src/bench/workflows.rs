@@ -12,15 +12,15 @@ use super::work::{Counter, chain, fan_out, start};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many chains of three tasks.
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 20_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     chains: u32,
 
     /// How many runs that go from one task to a hundred and back to one.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 500, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     fan_outs: u32,
 
     /// How many tasks the worker runs at once.
-    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2_000, value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     slots: u32,
 }
 

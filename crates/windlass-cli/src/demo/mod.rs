@@ -40,24 +40,23 @@ pub(crate) use worker::{Arguments as WorkerArguments, run as run_worker};
 /// What `windlass demo` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Print one line per event, without a live view and without colours.
+    /// Print one line per event, without colors
     #[arg(long)]
     plain: bool,
 
-    /// How many times faster than a few seconds it runs, from 0.1 to 100.
+    /// Speed factor, from 0.1 to 100
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_speed)]
     speed: f64,
 
-    /// How many orders there are, from 4 to 200; a quarter of them is bolt's.
+    /// Number of orders, from 4 to 200
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = orders_range())]
     orders: u32,
 
-    /// The directory of its database, which is removed at the end; next to that of
-    /// `windlass dev` if not said.
+    /// Directory of the database, removed at the end [default: next to that of `windlass dev`]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// Throw away what a demo left that was cut off, instead of going on with it.
+    /// Discard the state of an interrupted demo instead of resuming it
     #[arg(long)]
     fresh: bool,
 
@@ -65,8 +64,8 @@ pub(crate) struct Arguments {
     server: ServerArguments,
 }
 
-fn orders_range() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(4..=200)
+fn orders_range() -> impl Fn(&str) -> Result<u32, String> + Clone {
+    crate::text::whole_number::<u32>(4..=200)
 }
 
 fn parse_speed(text: &str) -> Result<f64, String> {

@@ -32,7 +32,8 @@ const NAME_CHARS_MAX: usize = 30;
 /// A program that is kept running.
 pub(super) struct Program {
     words: Vec<OsString>,
-    database_url: String,
+    /// What the program is told of the database and the server.
+    variables: [(&'static str, String); 2],
     grace: Duration,
     name: String,
 }
@@ -46,14 +47,18 @@ enum Next {
 
 impl Program {
     /// The program with its arguments; `words` is not empty.
-    pub(super) fn new(words: Vec<OsString>, database_url: String, grace: Duration) -> Self {
+    pub(super) fn new(
+        words: Vec<OsString>,
+        variables: [(&'static str, String); 2],
+        grace: Duration,
+    ) -> Self {
         let all: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
         let all = all.join(" ");
         let mut name: String = all.chars().take(NAME_CHARS_MAX).collect();
         if name.len() < all.len() {
             name.push('…');
         }
-        Program { words, database_url, grace, name: shown(&name) }
+        Program { words, variables, grace, name: shown(&name) }
     }
 
     /// Keeps it running until a signal comes, and ends it then.
@@ -127,7 +132,8 @@ impl Program {
     fn start(&self) -> anyhow::Result<Started> {
         let (program, arguments) = self.words.split_first().context("no program is named")?;
         let mut command = Command::new(program);
-        command.args(arguments).env("DATABASE_URL", &self.database_url);
+        // The other variable for an address would contradict DATABASE_URL.
+        command.args(arguments).envs(self.variables.clone()).env_remove("DATABASE_URL_FILE");
         command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
         let child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
         let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));

@@ -18,27 +18,27 @@ const LOOK_MAX: usize = 100_000;
 /// What `windlass schedules explain` can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The cron expression, such as "0 2 * * MON-FRI".
+    /// Cron expression, e.g. "0 2 * * MON-FRI"
     cron: String,
 
-    /// Its time zone.
-    #[arg(long, value_name = "ZONE", default_value = "UTC")]
-    tz: String,
+    /// Time zone, e.g. Europe/Berlin
+    #[arg(long, alias = "tz", value_name = "ZONE", default_value = "UTC")]
+    zone: String,
 
-    /// How many fires.
-    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Number of times
+    #[arg(long, value_name = "N", default_value = "10", value_parser = crate::text::whole_number::<u32>(1..=1000))]
     count: u32,
 
-    /// Behind which time; now if nothing is said.
+    /// Start after this time [default: now]
     #[arg(long, value_name = "TIME")]
     from: Option<Timestamp>,
 }
 
 pub(super) fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
     let from = arguments.from.unwrap_or_else(|| SystemTime::now().into());
-    let Arguments { cron, tz, count, .. } = &arguments;
-    let text = explain(cron, tz, from, *count as usize)?;
-    let cadence = Cadence::cron(cron, tz)?;
+    let Arguments { cron, zone, count, .. } = &arguments;
+    let text = explain(cron, zone, from, *count as usize)?;
+    let cadence = Cadence::cron(cron, zone)?;
     let fires =
         std::iter::successors(cadence.next_shifted(from), |(at, _)| cadence.next_shifted(*at));
     let fire = |(at, shift): (Timestamp, Shift)| {
@@ -63,8 +63,14 @@ fn explain(
     let row = |(at, shift): &(Timestamp, Shift)| {
         vec![zone.shown(*at), at.to_string(), note(*shift).to_owned()]
     };
-    let header = [zone.name(), "UTC", ""];
-    let mut text = listing(&header, &[], fires.iter().map(row));
+    let is_utc = zone.name() == "UTC";
+    let header = if is_utc { vec!["UTC"] } else { vec![zone.name(), "UTC", ""] };
+    let rows = fires.iter().map(row).map(|mut cells| {
+        // In UTC, the second column would repeat the first, and no clock is shifted.
+        cells.truncate(header.len());
+        cells
+    });
+    let mut text = listing(&header, &[], rows);
     let is_shifted = |(_, shift): &(Timestamp, Shift)| *shift != Shift::None;
     if !fires.iter().any(is_shifted) {
         let (mut last, mut looked, mut next) = (from, 0, None);
@@ -117,6 +123,14 @@ mod tests {
         let text = explain("30 2 * * *", "Europe/Berlin", at("2026-10-24T12:00:00Z"), 1);
         let text = text.expect("it is a cron expression");
         assert!(text.contains("the clocks show it twice: runs once, the first time"), "{text}");
+    }
+
+    #[test]
+    fn times_in_utc_have_one_column() {
+        let text = explain("30 2 * * *", "UTC", at("2026-03-27T12:00:00Z"), 1);
+        let text = text.expect("it is a cron expression");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[..2], ["UTC", "Sat 2026-03-28 02:30:00 +00:00"], "{text}");
     }
 
     #[test]

@@ -1,13 +1,24 @@
 //! Schedules as people and programs read them.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use windlass::Timestamp;
 use windlass::store::{Fire, FireResult, ScheduleRecord, ScheduleState, UnreadableSchedule};
 
-use crate::text::{listing, shown};
+use crate::text::{age, listing, shown};
 
 fn time(at: Option<Timestamp>) -> String {
     at.map_or_else(|| "-".to_owned(), |at| at.to_string())
+}
+
+/// A duration in its largest units; a dash for none.
+fn duration(time: Duration) -> String {
+    match time {
+        Duration::ZERO => "-".to_owned(),
+        time if time < Duration::from_secs(1) => format!("{}ms", time.as_millis()),
+        time => age(time),
+    }
 }
 
 fn next(record: &ScheduleRecord) -> String {
@@ -57,8 +68,8 @@ pub(super) fn page(record: &ScheduleRecord, fires: &[Fire]) -> String {
         ("times", shown(&timing.cadence.to_string())),
         ("start", time(timing.starts_at)),
         ("end", time(timing.ends_at)),
-        ("jitter", format!("{:?}", timing.jitter)),
-        ("grace", format!("{:?}", timing.grace)),
+        ("jitter", duration(timing.jitter)),
+        ("grace", duration(timing.grace)),
         ("missed", timing.missed.to_string()),
         ("overlap", timing.overlap.to_string()),
         ("last", time(record.last_at)),
@@ -162,4 +173,16 @@ pub(super) fn fire_json(fire: &Fire) -> Value {
         "reason": reason,
         "at": fire.at.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_shown_without_units_of_programs() {
+        assert_eq!(duration(Duration::ZERO), "-");
+        assert_eq!(duration(Duration::from_millis(250)), "250ms");
+        assert_eq!(duration(Duration::from_secs(60)), "1m");
+    }
 }

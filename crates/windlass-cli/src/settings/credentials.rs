@@ -19,31 +19,31 @@ use crate::failure::usage;
 /// The flags of it.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct CredentialArguments {
-    /// A file with the token for the server and nothing else; or set WINDLASS_TOKEN_FILE, or
-    /// WINDLASS_TOKEN to the token itself.
-    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    /// File with the token for the server [env: WINDLASS_TOKEN_FILE, or WINDLASS_TOKEN for the
+    /// token itself]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true, help_heading = HEADING)]
     token_file: Option<PathBuf>,
 
     // Whoever looks at the processes of a machine sees it.
     #[arg(id = "token_in_sight", long = "token", global = true, hide = true, num_args = 0..=1)]
     token_in_sight: Option<Option<String>>,
 
-    /// A file of certificates, one of which must have signed that of an https server; those that
-    /// the machine trusts if not said; or set WINDLASS_CA_FILE.
-    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    /// File of CA certificates to trust for https [default: those of the machine] [env:
+    /// WINDLASS_CA_FILE]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true, help_heading = HEADING)]
     ca_file: Option<PathBuf>,
 
-    /// The file of a certificate that the server is shown; or set WINDLASS_CLIENT_CERT_FILE.
-    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    /// Client certificate for the server [env: WINDLASS_CLIENT_CERT_FILE]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true, help_heading = HEADING)]
     client_cert: Option<PathBuf>,
 
-    /// The file of its key; or set WINDLASS_CLIENT_KEY_FILE.
-    #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
+    /// Key of the client certificate [env: WINDLASS_CLIENT_KEY_FILE]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true, help_heading = HEADING)]
     client_key: Option<PathBuf>,
 
-    /// Send the token to another machine by http://, where something else encrypts; or set
-    /// WINDLASS_ALLOW_PLAINTEXT_TOKEN=true.
-    #[arg(long, global = true, help_heading = HEADING)]
+    /// Send the token over http:// to another machine, if a proxy encrypts [env:
+    /// WINDLASS_ALLOW_PLAINTEXT_TOKEN=true]
+    #[arg(long, global = true, hide_short_help = true, help_heading = HEADING)]
     allow_plaintext_token: bool,
 }
 

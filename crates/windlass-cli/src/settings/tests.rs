@@ -77,19 +77,36 @@ fn what_names_two_places_or_a_profile_that_is_not_there_is_refused() {
         server: Some("https://b".to_owned()),
         ..none()
     };
-    let variables = &[("DATABASE_URL", "postgres://a"), ("WINDLASS_SERVER", "https://b")];
     let named = GlobalArguments { profile: Some("prdo".to_owned()), ..none() };
     let two = "[profiles.two]\nserver = 'https://a'\ndatabase_url = 'postgres://b'";
     let file = GlobalArguments { profile: Some("two".to_owned()), ..none() };
-    for (flags, variables, text, wrong) in [
-        (both, &[][..], "", "flag --database-url and flag --server name both"),
-        (none(), variables, "", "environment DATABASE_URL and environment WINDLASS_SERVER name"),
-        (named, &[], ONE, "profile prdo (flag --profile) is not in c.toml, which has dev, empty,"),
-        (file, &[], two, "profile two names both a database_url and a server"),
+    for (flags, text, wrong) in [
+        (both, "", "flag --database-url and flag --server name both"),
+        (named, ONE, "profile prdo (flag --profile) is not in c.toml, which has dev, empty,"),
+        (file, two, "profile two names both a database_url and a server"),
     ] {
-        let error = resolved(flags, variables, text).expect_err("it makes no sense");
+        let error = resolved(flags, &[], text).expect_err("it makes no sense");
         assert!(error.to_string().contains(wrong), "{error}");
     }
+}
+
+#[test]
+fn the_server_of_the_environment_is_preferred_and_its_database_serves_what_needs_one() {
+    let variables = &[("DATABASE_URL", "postgres://a"), ("WINDLASS_SERVER", "https://b")];
+    let both = settings(GlobalArguments::default(), variables, "");
+    assert_target(&both, r#"Server("https://b")"#, "environment WINDLASS_SERVER");
+    assert_eq!(both.database("doctor").expect("it is named"), "postgres://a");
+    assert_eq!(row(&both, "server").0, "https://b");
+    assert_eq!(row(&both, "database_url").1, "environment DATABASE_URL");
+
+    let database = Some("postgres://flag".to_owned());
+    let flag = GlobalArguments { database_url: database, ..GlobalArguments::default() };
+    let by_flag = settings(flag, variables, "");
+    assert_target(&by_flag, r#"Database("postgres://flag")"#, "flag --database-url");
+    let server = Some("https://flag".to_owned());
+    let flag = GlobalArguments { server, ..GlobalArguments::default() };
+    let error = settings(flag, variables, "").database("doctor").expect_err("a flag decides");
+    assert!(error.to_string().contains("not the server https://flag"), "{error}");
 }
 
 #[test]

@@ -16,6 +16,45 @@ const WORKERS_MAX: usize = 20;
 /// A queue that nothing was counted of for longer than two rollups has not changed.
 const STILL_AFTER: Duration = Duration::from_secs(25);
 
+/// What a picture shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum View {
+    #[default]
+    All,
+    Queues,
+    Leaders,
+    Workers,
+}
+
+impl View {
+    pub(super) const fn next(self) -> Self {
+        match self {
+            View::All => View::Queues,
+            View::Queues => View::Leaders,
+            View::Leaders => View::Workers,
+            View::Workers => View::All,
+        }
+    }
+
+    pub(super) const fn previous(self) -> Self {
+        match self {
+            View::All => View::Workers,
+            View::Queues => View::All,
+            View::Leaders => View::Queues,
+            View::Workers => View::Leaders,
+        }
+    }
+
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            View::All => "all",
+            View::Queues => "queues",
+            View::Leaders => "leaders",
+            View::Workers => "workers",
+        }
+    }
+}
+
 /// How many lines standard output has, if it is a terminal that says so.
 pub(super) fn terminal_height() -> usize {
     #[cfg(unix)]
@@ -82,15 +121,21 @@ fn per_second(rate: Option<f64>) -> String {
 }
 
 impl Page<'_> {
-    /// The picture in at most so many lines.
+    /// The picture of everything in at most so many lines.
     pub(super) fn text(&self, lines_max: usize) -> String {
-        let mut text = self.head();
-        text += "\n";
-        text += &self.queues();
-        text += "\n";
-        text += &self.leaders();
-        text += "\n";
-        text += &self.workers();
+        self.text_of(View::All, lines_max)
+    }
+
+    /// The picture of one view in at most so many lines.
+    pub(super) fn text_of(&self, view: View, lines_max: usize) -> String {
+        let head = self.head();
+        let parts = match view {
+            View::All => vec![head, self.queues(), self.leaders(), self.workers()],
+            View::Queues => vec![head, self.queues()],
+            View::Leaders => vec![head, self.leaders()],
+            View::Workers => vec![head, self.workers()],
+        };
+        let text = parts.join("\n");
         let width = terminal_width().map_or(usize::MAX, usize::from);
         let cut = |line: &str| line.chars().take(width).collect::<String>();
         let lines: Vec<String> = text.lines().take(lines_max).map(cut).collect();
@@ -116,7 +161,7 @@ impl Page<'_> {
         let title = "windlass top";
         let counted = match queues.counted_at {
             Some(at) => format!("queues counted {} ago", age(queues.at.since(at))),
-            None => "queues never counted: nobody does the background duties".to_owned(),
+            None => "queues not counted yet".to_owned(),
         };
         format!(
             "{title}  {}  {counted}\n{}{more}, {} of {} slots taken; {} ready, {}/s come, {}/s go\n",

@@ -96,8 +96,8 @@ fn an_audit_that_cannot_be_made_exits_with_2() {
     assert_eq!(output.status.code(), Some(2));
     assert_line(&text(&output.stderr), &["127.0.0.1:1/shop cannot be reached", "[WL-0007]"]);
     for (more, complaint) in [
-        (["--newest", "0"], "0 is not in 1.."),
-        (["--since", "yesterday"], "not a number with one of the units ms, s, m, h and d"),
+        (["--newest", "0"], "expected a whole number from 1 to 4294967295"),
+        (["--since", "yesterday"], "expected a whole number with a unit: ms, s, m, h or d"),
     ] {
         let output = audit("postgres://localhost/shop", &more);
         assert_eq!(output.status.code(), Some(2));

@@ -17,7 +17,7 @@ async fn dead_letters_are_listed_redriven_and_discarded_from_the_command_line() 
     let url = server.url();
     let windlass = Windlass::connect(PostgresOptions::new(&url).migrate(true)).await.unwrap();
     assert_eq!(told(&url, &["dead", "list"]), "no dead letters\n");
-    assert_eq!(told(&url, &["log"]), "nothing was done by hand\n");
+    assert_eq!(told(&url, &["log"]), "no actions\n");
 
     let mut mail = Workflow::<u32>::builder("mail");
     mail.task("send").retry(RetryPolicy::none()).run(async |ctx: Ctx<u32>| {
@@ -39,10 +39,13 @@ async fn dead_letters_are_listed_redriven_and_discarded_from_the_command_line() 
     let table = told(&url, &["dead", "list"]);
     assert_line(&table, &[&ids[0], "mail", "send", "acme", "error", "1", r"no mailbox 0\u{1b}"]);
     assert!(!table.contains('\u{1b}'), "{table:?}");
+    assert_eq!(told(&url, &["dead"]), table, "list is the default");
+    assert_eq!(told(&url, &["dead", "--reason", "panic"]), "no dead letters\n");
     let limited = told(&url, &["dead", "list", "--limit", "1"]);
     assert!(limited.contains(&ids[2]) && limited.ends_with("and more, see --limit\n"), "{limited}");
     let filtered = ["dead", "list", "--workflow", "mail", "--since", "1h", "--reason", "panic"];
     assert_eq!(told(&url, &filtered), "no dead letters\n");
+    assert_line(&told(&url, &["dead", "show", "--last"]), &["run", &ids[2]]);
     let shown = told(&url, &["dead", "show", &ids[0]]);
     assert_line(&shown, &["error", r"no mailbox 0\u{1b}[2J"]);
     assert_line(&shown, &["queue", "default"]);
@@ -75,12 +78,12 @@ fn errors_name_what_is_wrong(url: &str, failed: &str) {
         (&["dead", "show", failed], 1, &[failed, "is failed and has no dead letters"]),
         (&["dead", "redrive", failed], 1, &[failed, "has no dead letters that match"]),
         (&["dead", "discard", nobody], 1, &[nobody, "does not exist", "[WL-0004]"]),
-        (&["dead", "redrive"], 1, &["name a run", "--all"]),
+        (&["dead", "redrive"], 1, &["give a run", "--all"]),
         (&["dead", "redrive", "--all", "--yes"], 1, &["there are no dead letters"]),
         (&["dead", "redrive", "--tenant", "acme"], 1, &["no dead letters match"]),
         (&["dead", "discard", "--workflow", "mail"], 1, &["no dead letters match"]),
         (&["dead", "redrive", "--all"], 2, &["--yes"]),
-        (&["dead", "redrive", "--all", "--yes", "--task", "a"], 1, &["--all is for all"]),
+        (&["dead", "redrive", "--all", "--yes", "--task", "a"], 1, &["--all excludes filters"]),
         (&["dead", "redrive", failed, "--rate", "0"], 2, &["invalid value '0'"]),
         (&["dead", "list", "--tenant", ""], 1, &["tenant name is empty"]),
         (&["dead", "redrive", failed, "--by", ""], 1, &["name of an operator is empty"]),

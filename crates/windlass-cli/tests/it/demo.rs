@@ -197,7 +197,7 @@ fn a_demo_is_refused_where_a_dev_is_at_work() {
     // As after a demo that was cut off.
     std::fs::write(place.directory().with_extension("lock"), "windlass-demo 1\n").unwrap();
     let mut dev = Running::spawn(&["dev", "--data", &place.data()]);
-    dev.read_to("until Ctrl-C");
+    dev.read_to("Press Ctrl-C");
     for more in [&[][..], &["--fresh"]] {
         let data = place.data();
         let output = windlass(&[&["demo", "--speed", "20", "--data", &data], more].concat());
@@ -218,7 +218,7 @@ fn a_dev_that_joins_a_demo_keeps_the_server_when_the_demo_has_ended() {
     demo.read_to("worker processes");
     let server = place.server().expect("the server runs");
     let mut dev = Running::spawn(&["dev", "--data", &place.data()]);
-    dev.read_to("until Ctrl-C");
+    dev.read_to("Press Ctrl-C");
     let (status, out) = demo.end();
     assert!(status.success(), "{status:?}\n{out}");
     assert_whole(&out);

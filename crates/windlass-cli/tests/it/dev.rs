@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::NoTls;
+use windlass::{Ctx, TaskError, Windlass, Workflow};
 
 use crate::assert_line;
 use crate::place::{Place, Running, is_alive, wait_until};
@@ -12,7 +13,7 @@ use crate::place::{Place, Running, is_alive, wait_until};
 fn dev(place: &Place) -> (Running, String) {
     let mut dev = Running::spawn(&["dev", "--data", &place.data()]);
     let line = dev.read_to("DATABASE_URL=");
-    dev.read_to("until Ctrl-C");
+    dev.read_to("Press Ctrl-C");
     let url = line.trim().strip_prefix("DATABASE_URL=").unwrap().to_owned();
     (dev, url)
 }
@@ -54,6 +55,75 @@ async fn dev_offers_a_migrated_database_until_the_last_one_leaves_and_keeps_its_
     assert!(third.end().0.success());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_restarts_a_postgres_that_was_killed_and_a_run_finishes() {
+    let place = Place::new();
+    let (mut dev, database) = dev(&place);
+    let server = server_of(&dev);
+    let mut mail = Workflow::<u64>::builder("mail");
+    mail.task("send").run(|ctx: Ctx<u64>| async move { Ok::<_, TaskError>(*ctx.input() + 1) });
+    let mail = mail.build().unwrap();
+    let windlass = Windlass::connect_server(server.as_str()).unwrap();
+    let worker = windlass.worker().register(&mail).spawn().unwrap();
+    windlass.start(&mail, 1).await.unwrap().wait().await.unwrap();
+
+    // The postmaster alone, as the kernel does when memory runs out: its sessions notice later.
+    let killed = place.server().unwrap();
+    kill_process(killed, Signal::KILL).unwrap();
+    dev.read_to("died: restarting it");
+    let again = dev.read_to("is running again (pid ");
+    assert!(!again.contains(&killed.as_raw_pid().to_string()), "{again}");
+
+    // With both variables of dev, every command works.
+    let run = |arguments: &[&str]| {
+        let mut command = crate::command(arguments);
+        command.env("DATABASE_URL", &database).env("WINDLASS_SERVER", &server);
+        let out = tokio::task::block_in_place(|| command.output().unwrap());
+        let code = out.status.code();
+        (code, crate::text(&out.stdout) + &crate::text(&out.stderr))
+    };
+    let (code, out) = run(&["start", "mail", "--input", "41", "--wait", "--timeout", "60s"]);
+    assert_eq!(code, Some(0), "{out}");
+    let (_, runs) = run(&["runs"]);
+    let newest: String = runs.lines().nth(1).unwrap().chars().take(36).collect();
+    for arguments in [&["run", "--last"][..], &["run", &newest[..35]]] {
+        let (code, out) = run(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {out}");
+        assert_line(&out, &["output of send: 42"]);
+    }
+    for command in ["runs", "workers", "queues", "leaders", "audit", "migrate"] {
+        let (code, out) = run(&[command]);
+        assert_eq!(code, Some(0), "{command}: {out}");
+    }
+    worker.drain().await.unwrap();
+    dev.signal(Signal::INT);
+    let (status, out) = dev.end();
+    assert!(status.success(), "{out}");
+    assert_eq!(out.matches("died").count(), 1, "{out}");
+    assert_line(&out, &["was stopped"]);
+    assert!(place.server().is_none());
+}
+
+#[tokio::test]
+async fn dev_ends_with_an_error_if_postgres_cannot_be_restarted() {
+    let place = Place::new();
+    let (mut dev, _) = dev(&place);
+    let server = place.server().unwrap();
+    std::fs::remove_file(place.directory().join("data/PG_VERSION")).unwrap();
+    kill_process(server, Signal::KILL).unwrap();
+    dev.read_to("died: restarting it");
+    let (status, out) = dev.end();
+    assert_eq!(status.code(), Some(1), "{out}");
+    assert!(!out.contains("is running again"), "{out}");
+    assert!(place.server().is_none());
+}
+
+/// The address of the server that a `windlass dev` printed.
+fn server_of(dev: &Running) -> String {
+    let line = dev.seen.lines().find_map(|line| line.strip_prefix("WINDLASS_SERVER="));
+    line.unwrap().to_owned()
+}
+
 /// A working directory beside a place; gone with the test.
 struct Work(PathBuf);
 
@@ -92,11 +162,12 @@ fn pid_of(line: &str) -> Pid {
 async fn dev_runs_a_program_with_the_database_and_starts_it_again_when_files_change() {
     let (place, work) = (Place::new(), Work::new("changes"));
     let script = "trap 'echo asked to end $$; exit 0' TERM; echo \"has $DATABASE_URL\"; \
-                  echo up $$; REST";
+                  echo \"and $WINDLASS_SERVER\"; echo up $$; REST";
     let mut dev = work.dev(&place, "60s", script);
     let line = dev.read_to("DATABASE_URL=");
     let url = line.trim().strip_prefix("DATABASE_URL=").unwrap().to_owned();
     assert_eq!(dev.read_to("has ").trim(), format!("has {url}"));
+    assert_eq!(dev.read_to("and ").trim(), format!("and {}", server_of(&dev)));
     assert!(schema_version(&url).await >= 1);
     let first = dev.read_to("up ");
 

@@ -30,7 +30,7 @@ async fn the_doctor_exits_by_what_it_found() {
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{out}");
     assert_line(&out, &["CRITICAL", "schema.version"]);
-    assert_line(&out, &["mend:", "windlass migrate"]);
+    assert_line(&out, &["fix:", "windlass migrate"]);
     assert_line(&out, &["skipped", "engine.timers"]);
 
     migrate(&PostgresOptions::new(&url)).await.expect("the database is empty");
@@ -50,7 +50,7 @@ async fn the_doctor_exits_by_what_it_found() {
     assert_eq!(output.status.code(), Some(1), "{out}");
     assert_line(&out, &["CRITICAL", "server.transactions"]);
     assert_line(&out, &[&format!("- session {pid} ("), "role windlass, idle in transaction"]);
-    assert_line(&out, &["mend:", &format!("select pg_terminate_backend({pid})")]);
+    assert_line(&out, &["fix:", &format!("select pg_terminate_backend({pid})")]);
     assert_line(&out, &["-- server.transactions: no transaction in this database"]);
     assert_eq!(doctor(&url, &[]).status.code(), Some(0), "it is not open for long");
 
@@ -64,7 +64,7 @@ async fn the_doctor_exits_by_what_it_found() {
     client.batch_execute("rollback").await.expect("it can be given up");
     let output = doctor(&url, &["--pool", "200"]);
     assert_eq!(output.status.code(), Some(1));
-    assert_line(&text(&output.stdout), &["a pool of 200 and a listener finds no room"]);
+    assert_line(&text(&output.stdout), &["a pool of 200 and a listener gets too few connections"]);
     drop(server);
 }
 
@@ -75,5 +75,5 @@ fn a_doctor_that_cannot_look_exits_with_2() {
     assert_line(&text(&output.stderr), &["127.0.0.1:1/shop cannot be reached", "[WL-0007]"]);
     let output = doctor("postgres://localhost/shop", &["--late-after", "soon"]);
     assert_eq!(output.status.code(), Some(2));
-    assert_line(&text(&output.stderr), &["not a number with one of the units"]);
+    assert_line(&text(&output.stderr), &["expected a whole number with a unit"]);
 }

@@ -88,3 +88,16 @@ fn shells_are_told_how_to_complete_every_command() {
     let out = command(&["completions", "tcsh"]).output().unwrap();
     assert_eq!(out.status.code(), Some(2));
 }
+
+#[test]
+fn the_short_help_hides_global_options_that_few_need() {
+    let (short, long) = (windlass(&["runs", "-h"]), windlass(&["runs", "--help"]));
+    let (short, long) = (text(&short.stdout), text(&long.stdout));
+    for name in ["--database-url", "--server", "--json", "--limit", "Global options:"] {
+        assert!(short.contains(name) && long.contains(name), "{name}\n{short}");
+    }
+    for name in ["--payload-keys", "--client-cert", "--pooled", "--print-config", "--token-file"] {
+        assert!(!short.contains(name), "{name}\n{short}");
+        assert!(long.contains(name), "{name}\n{long}");
+    }
+}

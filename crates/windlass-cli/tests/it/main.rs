@@ -96,8 +96,11 @@ fn what_cannot_be_understood_is_refused_with_exit_code_2() {
     for (arguments, complaint) in [
         (&["dance"][..], "unrecognized subcommand 'dance'"),
         (&["demo", "--speed", "0"], "not within 0.1 to 100"),
-        (&["demo", "--orders", "3"], "3 is not in 4..=200"),
-        (&["demo", "--orders", "201"], "201 is not in 4..=200"),
+        (&["demo", "--orders", "3"], "expected a whole number from 4 to 200"),
+        (&["demo", "--orders", "201"], "expected a whole number from 4 to 200"),
+        (&["serve", "--connections", "x"], "expected a whole number from 2 to 65535"),
+        (&["events", "019a", "--after", "x"], "expected a whole number from 0 to"),
+        (&["start", "a", "--id", "7"], "expected a UUID such as"),
         (&["migrate"], "--database-url <URL>"),
     ] {
         let output = windlass(arguments);

@@ -36,7 +36,7 @@ async fn who_works_and_who_leads_is_shown_to_people_and_to_programs() {
     let windlass = Windlass::connect(options).await.expect("the server is there");
     assert_line(&told(&url, &["leaders"]), &["reap", "vacant"]);
     assert_eq!(told(&url, &["workers"]), "no workers\n");
-    assert_line(&told(&url, &["top"]), &["queues never counted"]);
+    assert_line(&told(&url, &["top"]), &["queues not counted yet"]);
 
     let mut builder = Workflow::<()>::builder("mail");
     builder.task("send").queue("post").run(async |_| Ok::<_, TaskError>(()));

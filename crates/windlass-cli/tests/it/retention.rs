@@ -24,6 +24,10 @@ async fn how_long_runs_are_kept_is_set_and_shown_from_the_command_line() {
     let own = ["retention", "set", "failed", "1h", "--workflow", "mail", "--by", "anna@ops"];
     assert_eq!(told(&url, &own), "failed runs of workflow mail go 1h after their end\n");
     let table = told(&url, &["retention", "list"]);
+    assert_eq!(told(&url, &["retention"]), table, "list is the default");
+    assert_eq!(told(&url, &["quotas"]), "nothing is limited\n");
+    assert_eq!(told(&url, &["schedules"]), "there are no schedules\n");
+    assert_eq!(told(&url, &["tokens"]), told(&url, &["tokens", "list"]));
     assert_line(&table, &["all", "succeeded", "30d", "90d", "yes", "no"]);
     assert_line(&table, &["mail", "failed", "1h", "-", "no"]);
     let json: Value = serde_json::from_str(&told(&url, &["retention", "list", "--json"])).unwrap();

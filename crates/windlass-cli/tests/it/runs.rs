@@ -49,7 +49,8 @@ async fn runs_are_started_looked_at_and_steered_from_the_command_line() {
 
     let duties = windlass.duties(std::time::Duration::from_millis(100)).unwrap();
     let (first, second) = (mail(1), mail(2));
-    let worker = windlass.worker().register(&first).register(&second).spawn().unwrap();
+    let worker =
+        windlass.worker().register(&first).register(&second).name("mail-worker").spawn().unwrap();
     // They are known once the worker has joined.
     windlass.start(&second, Value::Null).await.unwrap().wait().await.unwrap();
     let all = asked_json(&url, &["workflows"]);
@@ -87,6 +88,7 @@ fn succeeded(url: &str) {
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let said = text(&out.stdout);
     assert!(said.starts_with(&format!("{id}\nsucceeded after ")), "{said}");
+    assert_line(&said, &[r#"output of send: {"sum":1.5,"to":"anna"}"#]);
     let run = asked_json(url, &["run", id]);
     for (field, value) in [
         ("run", Value::from(id)),
@@ -114,10 +116,25 @@ fn succeeded(url: &str) {
     assert_line(&page, &["metadata", "order=42"]);
     assert_line(&page, &["input", r#"{"to":"anna","sum":1.50}"#]);
     assert_line(&page, &["send", "succeeded"]);
+    for arguments in
+        [&["run", id][..], &["tasks", id], &["run", "01981c2e"], &["tasks", "01981C2E-7"]]
+    {
+        let page = told(url, arguments);
+        assert_line(&page, &[r#"output of send: {"sum":1.5,"to":"anna"}"#]);
+        assert!(!page.contains("shortened"), "{page}");
+    }
+    let long = format!("{:?}", "x".repeat(300));
+    let said = told(url, &["start", "mail", "--input", &long, "--wait"]);
+    assert_line(&said, &["output of send: \"xxxx", "xx…"]);
+    assert_line(&said, &["outputs are shortened; use --json"]);
+    assert_line(&told(url, &["run", "--last"]), &["output of send: \"xxxx", "xx…"]);
 
     let newest = ask(url, &["start", "mail", "--wait", "--timeout", "60s", "--json"]);
     let newest = parsed(&newest);
     assert_eq!((&newest["version"], &newest["state"]), (&2.into(), &"succeeded".into()));
+    assert_eq!(newest["outputs"], serde_json::json!({ "send": null }));
+    let last = asked_json(url, &["run", "--last"]);
+    assert_eq!(last["run"], newest["run"], "the newest run");
     let mut piped = command(&["start", "mail", "--input-file", "-", "--database-url", url]);
     let piped = piped.stdin(std::fs::File::open("/dev/null").unwrap()).output().unwrap();
     assert_eq!(piped.status.code(), Some(2), "nothing is not JSON");
@@ -137,7 +154,7 @@ fn succeeded(url: &str) {
             None => break,
         }
     }
-    assert_eq!(seen, 3, "in pages of one");
+    assert_eq!(seen, 4, "in pages of one");
     assert!(told(url, &["runs", "--limit", "1"]).contains("and more: --after "));
 }
 
@@ -172,6 +189,12 @@ fn failed(url: &str) -> String {
     let followed = told(url, &["events", &id, "--follow", "--json"]);
     let lines: Vec<Value> = followed.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
     assert_eq!(Some(&lines), events["events"].as_array());
+    let followed = told(url, &["events", &id, "--follow"]);
+    let header: Vec<&str> = followed.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(header, ["event", "at", "task", "kind", "attempt", "detail"]);
+    for told in [followed, told(url, &["events", "--last"])] {
+        assert_line(&told, &["started", "by worker mail-worker"]);
+    }
     let first = told(url, &["events", &id, "--limit", "1"]);
     assert!(first.contains("and more: --after "), "{first}");
     id
@@ -191,17 +214,21 @@ fn wrong_starts_are_refused(url: &str) {
         (&["start", "mail", "--input-file", "/nowhere"], 1, "input file /nowhere: No such file"),
         (&["start", "mail", "--metadata", "order"], 2, "not of the form KEY=VALUE"),
         (&["start", "mail", "--timeout", "1s"], 2, "--wait"),
-        (&["start", "mail", "--priority", "101"], 1, "101"),
+        (&["start", "mail", "--priority", "101"], 2, "expected a whole number from -100 to 100"),
         (&["start", ""], 1, "name"),
-        (&["run", "42"], 2, "invalid value '42' for '<RUN>'"),
+        (&["run", "42"], 2, "invalid value '42' for '[RUN]': expected a run id (a UUID)"),
         (&["run", nobody], 1, &missing),
+        (&["run", "eeee"], 1, "no run id starts with \"eeee\""),
+        (&["run", "eeee", "--last"], 2, "cannot be used with"),
+        (&["run"], 2, "--last"),
+        (&["why", "42"], 2, "expected a run id (a UUID)"),
         (&["tasks", nobody], 1, &missing),
         (&["events", nobody], 1, &missing),
         (&["cancel", nobody], 1, &missing),
         (&["retry", nobody], 1, &missing),
         (&["workflows", "mial"], 1, r#"the nearest: "mail""#),
-        (&["runs", "--state", "done"], 2, "not one of running, succeeded, failed and cancelled"),
-        (&["runs", "--after", "x"], 2, "not what a list ended with"),
+        (&["runs", "--state", "done"], 2, "expected one of running, succeeded, failed, cancelled"),
+        (&["runs", "--after", "x"], 2, "invalid cursor"),
     ] {
         let out = ask(url, arguments);
         let said = text(&out.stderr);
@@ -211,7 +238,7 @@ fn wrong_starts_are_refused(url: &str) {
     let out = ask(url, &["run", nobody, "--json"]);
     let error: Value = serde_json::from_slice(&out.stderr).unwrap();
     assert_eq!(error["error"]["code"], "WL-0004");
-    assert!(told(url, &["log"]).starts_with("nothing was done"), "what is refused was not done");
+    assert!(told(url, &["log"]).starts_with("no actions"), "what is refused was not done");
 }
 
 /// Nobody works, so that what goes on stays as it is.
@@ -225,6 +252,8 @@ fn steered(url: &str, failed: &str) {
     assert_line(&told(url, &["events", failed]), &["run_cancelled", r"not\u{1b} needed"]);
     let log = told(url, &["log", "--run", failed]);
     assert_line(&log, &["anna@ops", "retry_run"]);
+    assert_line(&log, &["retry_run (refused)", "only a failed run can be retried"]);
+    assert_eq!(log.matches("(refused)").count(), 1, "{log}");
     assert_line(&log, &["cancel_run"]);
 
     let id = told(url, &["start", "mail", "--delay", "1h"]).trim().to_owned();
@@ -232,7 +261,9 @@ fn steered(url: &str, failed: &str) {
     let out = ask(url, &waited);
     assert_eq!(out.status.code(), Some(5), "{}", text(&out.stderr));
     assert_line(&text(&out.stdout), &["not ended in time"]);
-    told(url, &["cancel", &id]);
+    assert_line(&told(url, &["why", "--last"]), &[&id, "is running"]);
+    assert_line(&told(url, &["why", "--last", "send"]), &["task send"]);
+    assert_eq!(told(url, &["cancel", "--last"]), format!("run {id} is cancelled\n"));
     let out = ask(url, &waited);
     assert_eq!(out.status.code(), Some(4), "{}", text(&out.stderr));
 }

@@ -43,7 +43,7 @@ async fn schedules_are_made_shown_and_steered_from_the_command_line() {
         "report",
         "--cron",
         "0 2 * * MON-FRI",
-        "--tz",
+        "--zone",
         "Europe/Berlin",
         "--input",
         r#"{"kind":"sales"}"#,
@@ -67,7 +67,7 @@ async fn schedules_are_made_shown_and_steered_from_the_command_line() {
     assert_eq!(json["fires"][0]["run"], run.trim());
     assert_line(&told(&url, &["schedules", "pause", "nightly"]), &["schedule nightly is paused"]);
     assert_line(&told(&url, &["schedules", "list"]), &["nightly", "paused"]);
-    assert_line(&told(&url, &["schedules", "resume", "nightly"]), &["schedule nightly goes on"]);
+    assert_line(&told(&url, &["schedules", "resume", "nightly"]), &["schedule nightly is resumed"]);
     let backfill = [
         "schedules",
         "backfill",
@@ -118,6 +118,6 @@ async fn schedules_are_made_shown_and_steered_from_the_command_line() {
     assert_line(&text(&output.stderr), &["declared is declared by app", "--take-over"]);
     told(&url, &[&put[..], &["--take-over"]].concat());
     assert_line(&told(&url, &["schedules", "show", "declared"]), &["owner", "-"]);
-    assert_line(&told(&url, &["schedules", "delete", "nightly"]), &["nightly is gone"]);
+    assert_line(&told(&url, &["schedules", "delete", "nightly"]), &["nightly is deleted"]);
     assert_eq!(ask(&url, &["schedules", "delete", "nightly"]).status.code(), Some(1));
 }

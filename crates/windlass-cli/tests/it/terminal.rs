@@ -1,7 +1,7 @@
 //! What a terminal is sent: lines that fit, colours, and nothing that users wrote to steer it.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
@@ -29,6 +29,47 @@ fn terminal() -> (File, OwnedFd) {
     let size = Winsize { ws_row: 24, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&main, size).unwrap();
     (File::from(main), end)
+}
+
+/// What `windlass top` sends to a terminal on which these keys are pressed, each after the words
+/// before it were seen.
+fn top(url: &str, steps: &[(&str, &str)]) -> (Option<i32>, String) {
+    let (mut main, end) = terminal();
+    let mut command = command(&["top", "--every", "200ms"]);
+    command
+        .env("DATABASE_URL", url)
+        .env("TERM", "xterm")
+        .stdin(Stdio::from(end.try_clone().unwrap()));
+    command.stdout(Stdio::from(end.try_clone().unwrap())).stderr(Stdio::from(end));
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let (mut seen, mut from) = (String::new(), 0);
+    let mut bytes = [0; 4096];
+    for (words, key) in steps {
+        while !seen[from..].contains(words) {
+            let count = main.read(&mut bytes).unwrap_or_else(|error| panic!("{error}: {seen:?}"));
+            seen += &String::from_utf8_lossy(&bytes[..count]);
+        }
+        from = seen.len();
+        main.write_all(key.as_bytes()).unwrap();
+    }
+    let mut rest = Vec::new();
+    // The end of a terminal that nobody has any more is an error, not an end.
+    let _ = main.read_to_end(&mut rest);
+    (child.wait().unwrap().code(), seen + &String::from_utf8_lossy(&rest))
+}
+
+#[tokio::test]
+async fn top_obeys_keys_and_leaves_the_terminal_as_it_was() {
+    let place = Place::new();
+    let options = EmbeddedOptions::new(place.directory()).durable(false).temporary(true);
+    let server = options.start().await.expect("PostgreSQL is installed");
+    Windlass::connect(PostgresOptions::new(server.url()).migrate(true)).await.unwrap();
+    let steps =
+        [("view all", "\t"), ("view queues", "?"), ("keys of windlass top", " "), ("paused", "q")];
+    let (code, seen) = top(&server.url(), &steps);
+    assert_eq!(code, Some(0), "{seen:?}");
+    assert!(seen.ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{seen:?}");
 }
 
 /// What a command sends to a terminal.

@@ -50,18 +50,29 @@ impl TimeCause {
     }
 }
 
+/// A number with its noun: `1 worker`, `2 workers`.
+fn count(number: impl Into<u64>, noun: &str) -> String {
+    match number.into() {
+        1 => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
+    }
+}
+
 impl Served {
     fn text(&self) -> String {
         match self {
             Served::Free { workers, free_slots } => {
-                format!("{workers} workers serve it and have {free_slots} free slots")
+                let (serve, have) =
+                    if *workers == 1 { ("serves", "has") } else { ("serve", "have") };
+                let (workers, slots) = (count(*workers, "worker"), count(*free_slots, "free slot"));
+                format!("{workers} {serve} it and {have} {slots}")
             }
             Served::Owner { worker_name, free_slots, .. } => format!(
-                "only worker {worker_name:?} is given it, which owns its key and has {free_slots} \
-                 free slots"
+                "only worker {worker_name:?} is given it, which owns its key and has {}",
+                count(*free_slots, "free slot")
             ),
             Served::Busy { workers, draining } => format!(
-                "no worker that serves it has a free slot: {workers} are busy, {draining} are draining"
+                "no worker that serves it has a free slot: {workers} busy, {draining} draining"
             ),
             Served::Nobody { missing: Missing::Worker } => "there is no live worker".to_owned(),
             Served::Nobody { missing: Missing::Queue { served } } => {
@@ -273,5 +284,17 @@ impl Reason {
             Reason::Cancelled { .. } | Reason::Ended => return None,
         };
         Some(text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_workers_and_slots_agree_with_their_nouns() {
+        let text = |workers, free_slots| Served::Free { workers, free_slots }.text();
+        assert_eq!(text(1, 1), "1 worker serves it and has 1 free slot");
+        assert_eq!(text(2, 4), "2 workers serve it and have 4 free slots");
     }
 }

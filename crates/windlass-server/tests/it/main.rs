@@ -15,6 +15,7 @@ mod grpc_worker;
 mod hostile;
 mod http2;
 mod operators;
+mod page;
 mod quotas;
 mod refusals;
 mod rights;

@@ -228,6 +228,11 @@ impl TestWorker<'_> {
         answer["tasks"][0].clone()
     }
 
+    /// Sends a body as it is written.
+    pub(crate) async fn post_text(&self, verb: &str, body: String) -> Value {
+        self.server.raw(Method::POST, &self.path(verb), body).await.ok(200)
+    }
+
     pub(crate) async fn finish(&self, task: &Value, outcome: Value) -> Value {
         self.say("finish", task, json!({ "outcome": outcome })).await
     }

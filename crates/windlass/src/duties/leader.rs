@@ -20,6 +20,7 @@ use windlass_core::{CandidateId, Term, Timestamp};
 
 use super::{DutyOptions, LOOK_PAUSE_MAX};
 use crate::backoff::Backoff;
+use crate::clock::{Clock as _, RuntimeClock};
 use crate::store::{
     Candidacy, Duty, Hints, LeaderRecord, Mandate, Outlook, Store, StoreError, Sweep, Tallies,
 };
@@ -118,6 +119,8 @@ pub(super) struct Leader {
     /// When to look whether something is due; of meaning to a leader only.
     look_at: Instant,
     looked_at: Instant,
+    /// The store's clock, as the last answer told it.
+    clock: Option<RuntimeClock>,
 }
 
 impl Leader {
@@ -141,6 +144,7 @@ impl Leader {
             lead_backoff: Backoff::default(),
             look_at: now,
             looked_at: now,
+            clock: None,
         }
     }
 
@@ -222,6 +226,7 @@ impl Leader {
         }
         let now = Instant::now();
         let at = standing.outlook.at;
+        self.clock = Some(RuntimeClock::starting_at(at));
         self.lead_at = now + self.options.ttl;
         for leader in &standing.leaders {
             let next = match leader.is_led_by(self.candidate) {
@@ -366,6 +371,9 @@ impl Leader {
     /// Takes the answer to a sweep.
     fn take(&mut self, swept: Swept) {
         let Swept { place, term, answer, took } = swept;
+        if let Ok(sweep) = &answer {
+            self.clock = Some(RuntimeClock::starting_at(sweep.at));
+        }
         let now = Instant::now();
         let post = &mut self.posts[place];
         let duty = post.duty;
@@ -406,7 +414,10 @@ impl Leader {
             Err(StoreError::TermOver { .. }) => {}
             Err(error) => {
                 metrics.errors.add(1);
-                tally.note_error(&error);
+                match &self.clock {
+                    Some(clock) => tally.note_error_at(clock.now(), &error),
+                    None => tally.note_error(&error),
+                }
                 let pause = post.backoff.next_pause();
                 // What an audit found does not go away by the next one.
                 let pause = if takes_long(duty) { duty.every().unwrap_or(pause) } else { pause };

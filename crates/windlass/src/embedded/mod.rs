@@ -261,6 +261,12 @@ impl EmbeddedPostgres {
         self.server.pid.as_raw_pid().unsigned_abs()
     }
 
+    /// Returns whether the server process is alive. It looks at the process, so it costs no
+    /// connection.
+    pub fn is_running(&self) -> bool {
+        server::is_running(&self.directory)
+    }
+
     /// Whether the server ran already when this handle was made.
     pub fn is_adopted(&self) -> bool {
         self.mode.is_adopted

@@ -26,10 +26,11 @@ impl Windlass {
         run: Option<RunId>,
         detail: Option<&impl Serialize>,
     ) -> Result<(), Error> {
-        self.note_action_for(None, by, action, run, detail).await
+        self.note_action_for(None, by, action, run, detail).await.map(drop)
     }
 
-    /// The same with the tenant whose things it is done to, so that the tenant's own log has it.
+    /// Writes the same with the tenant that it concerns, so that the tenant's own log has it. Returns
+    /// the id of the entry, or `None` if the store keeps the log itself, as a server does.
     ///
     /// # Errors
     ///
@@ -41,16 +42,17 @@ impl Windlass {
         action: Action,
         run: Option<RunId>,
         detail: Option<&impl Serialize>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<ActionId>, Error> {
         let by = Operator::new(by)?;
         if self.store.keeps_log() {
-            return Ok(());
+            return Ok(None);
         }
         let id = ActionId::from_random(self.shared().rng.u128(..));
         let detail = detail.map(Payload::encode).transpose();
         let detail = detail.map_err(|error| Error::payload("detail of an action", error))?;
         let entry = NewLogEntry { id, by: by.into(), action, tenant, run, detail };
-        Ok(self.store.log(entry).await?)
+        self.store.log(entry).await?;
+        Ok(Some(id))
     }
 
     /// A page of what operators did by hand, the newest first.

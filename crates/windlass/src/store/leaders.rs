@@ -109,8 +109,14 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a sweep that failed, with the beginning of why it did. What a database cannot
-    /// store or a terminal would obey is left out.
+    /// Counts a sweep that failed at a time, by the store's clock, and keeps the beginning of the
+    /// error. [`LeaderRecord::last_error_at`] reads both.
+    pub fn note_error_at(&mut self, at: Timestamp, error: impl fmt::Display) {
+        self.note_error(format_args!("{at}: {error}"));
+    }
+
+    /// Counts a sweep that failed, and keeps the beginning of the error, without control
+    /// characters.
     pub fn note_error(&mut self, error: impl fmt::Display) {
         let text: String = error.to_string();
         let is_sealed = text.starts_with(SEALED_TEXT);
@@ -210,6 +216,15 @@ pub struct LeaderRecord {
     pub last_took: Option<Duration>,
     /// Why the last sweep that failed did.
     pub last_error: Option<String>,
+}
+
+impl LeaderRecord {
+    /// Returns when the last sweep that failed did, and why. `None` if none failed, or if its time is
+    /// not known: earlier versions stored the error alone.
+    pub fn last_error_at(&self) -> Option<(Timestamp, &str)> {
+        let (at, error) = self.last_error.as_deref()?.split_once(": ")?;
+        Some((at.parse().ok()?, error))
+    }
 }
 
 /// The leader of a term.
@@ -342,6 +357,19 @@ impl LeaderRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_is_kept_with_its_time() {
+        let at: Timestamp = "2025-06-15T15:06:40.5Z".parse().expect("it is a time");
+        let mut tally = Tally::default();
+        tally.note_error_at(at, "the database is away: no route");
+        let mut record = LeaderRecord::vacant(Duty::Reap);
+        assert_eq!(record.last_error_at(), None);
+        record.last_error = tally.last_error;
+        assert_eq!(record.last_error_at(), Some((at, "the database is away: no route")));
+        record.last_error = Some("without a time: as before".to_owned());
+        assert_eq!(record.last_error_at(), None);
+    }
 
     #[test]
     fn the_text_of_an_error_is_cut_and_has_nothing_that_a_terminal_obeys() {

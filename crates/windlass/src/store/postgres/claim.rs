@@ -105,10 +105,13 @@ pub(super) struct Handout {
     is_to_watch: bool,
 }
 
-/// The answer to a claim was lost.
+/// Returns the error of a claim that may have been committed although its result was lost.
 pub(super) fn lost(request: &ClaimRequest) -> StoreError {
-    let ClaimRequest { worker, seq, .. } = request;
-    StoreError::Unavailable(format!("the answer to claim {} of worker {worker} was lost", seq.0))
+    let worker = request.worker;
+    StoreError::Unavailable(format!(
+        "the connection to the database was lost during a claim of worker {worker}: claim again; \
+         tasks that it may have leased are returned to the queue"
+    ))
 }
 
 /// One look at the routes, to take what stands there.

@@ -331,3 +331,26 @@ async fn a_database_with_another_encoding_is_refused() {
     let sql = format!("drop database {name} with (force)");
     client.batch_execute(&sql).await.expect("the test may do that");
 }
+
+#[tokio::test]
+async fn of_several_hosts_the_one_that_accepts_writes_is_used() {
+    let read_only = vec![("default_transaction_read_only", "on".to_owned())];
+    let standby = Server::start_with(read_only).await;
+    let primary = Server::start().await;
+    let (one, other) = (standby.url(), primary.url());
+    // postgres://USER@HOST:PORT/DATABASE
+    let (scheme, first) = one.split_once('@').expect("it has a user");
+    let (first, _) = first.split_once('/').expect("it has a database");
+    let (_, second) = other.split_once('@').expect("it has a user");
+    let url = format!("{scheme}@{first},{second}");
+
+    let any = PostgresOptions::new(&url).listen(false).migrate(true);
+    let error = PostgresStore::connect(any).await.expect_err("the first host is read-only");
+    assert!(error.to_string().contains("read-only"), "{error}");
+    let url = format!("{url}?target_session_attrs=read-write");
+    let store = connect(PostgresOptions::new(&url).listen(false).migrate(true)).await;
+    let run = start(&*store, &workflow("one", &["a"])).await;
+    let sql = "select count(*) from windlass.runs where id = $1";
+    let count = primary.client().await.query_one(sql, &[run.as_uuid()]).await;
+    assert_eq!(count.expect("the schema is there").get::<_, i64>(0), 1);
+}

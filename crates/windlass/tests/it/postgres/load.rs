@@ -237,7 +237,7 @@ async fn a_real_pooler_loses_nothing_and_is_told_from_a_server() {
     let report = doctor(&unannounced, &DoctorOptions::new()).await.expect("it can be reached");
     let seen = report.findings().find(|(check, _)| check.id == "server.pooler");
     let (_, seen) = seen.expect("it is seen by the doctor");
-    assert!(seen.problem.contains("it drops the settings of a session"), "{seen:?}");
+    assert!(seen.problem.contains("it drops session settings"), "{seen:?}");
 
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());

@@ -292,17 +292,17 @@ async fn the_doctor_says_whether_the_second_wall_stands() {
     };
     let none = TestDatabase::new().await;
     let told = found(&none.url()).await;
-    let absent = "there is no second wall between tenants".to_owned();
+    let absent = "row-level security is not set up".to_owned();
     assert_eq!(told, [(FindingSeverity::Notice, absent)]);
     let database = TestDatabase::granted().await;
     let engine = database.url_as(&Roles::default().engine);
     assert_eq!(found(&engine).await, []);
     let owner = found(&database.url_as(&Roles::default().migration)).await;
-    assert!(owner.len() == 1 && owner[0].1.contains("cannot take on"), "{owner:?}");
+    assert!(owner.len() == 1 && owner[0].1.contains("cannot become"), "{owner:?}");
     let off = "alter table windlass.runs disable row level security";
     database.client().await.batch_execute(off).await.unwrap();
     let told = found(&engine).await;
-    let open = "row level security of windlass.runs is off".to_owned();
+    let open = "row-level security of windlass.runs is disabled".to_owned();
     assert_eq!(told, [(FindingSeverity::Critical, open)]);
 }
 

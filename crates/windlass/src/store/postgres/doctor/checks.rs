@@ -1,4 +1,4 @@
-//! The list of checks that are statements, and what is filled into them.
+//! The checks that are SQL statements, and their thresholds.
 
 use std::time::Duration;
 
@@ -6,34 +6,33 @@ use super::super::audit::interval;
 use super::super::options::PostgresOptions;
 use super::DoctorOptions;
 
-/// Below these, settings hurt. The defaults of PostgreSQL and of a private server are above.
+/// The minimum of each setting. The defaults of PostgreSQL and of a private server are higher.
 const SHARED_BUFFERS_MIN: u64 = 32 << 20;
 const MAX_WAL_SIZE_MIN: u64 = 256 << 20;
 const MAX_LOCKS_MIN: u64 = 64;
 const STATEMENT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const TRANSACTION_TIMEOUT_MIN: Duration = Duration::from_secs(30);
 
-/// A transaction that is open so many times as long as is warned about is critical.
+/// A transaction that is this many times older than the warning threshold is critical.
 const LONG_TRANSACTION_FACTOR: u32 = 12;
 
-/// A slot or standby may keep what died in so many transactions: a busy engine makes some
-/// hundreds a second, so that is about an hour.
+/// The maximum number of transactions whose dead rows a slot or standby may keep: about an hour of a
+/// busy engine, which runs some hundreds per second.
 const OLD_TRANSACTIONS: u32 = 1_000_000;
 
-/// So many dead rows are nothing, whatever the thresholds say.
+/// Fewer dead rows are never reported, whatever the thresholds of the table are.
 const DEAD_ROWS_MIN: u32 = 10_000;
 
-/// So many times the threshold of dead rows mean that autovacuum does not keep up.
+/// Autovacuum does not keep up if the dead rows exceed this multiple of its threshold.
 const DEAD_ROWS_FACTOR: u32 = 3;
 
-/// A file may be so many times as large as what is in it: room for one more version of each
-/// row, twice.
+/// The maximum ratio of the size of a file to its contents: one more version of each row, twice.
 const BLOAT_FACTOR: u32 = 4;
 
-/// A worker that says nothing for so long serves nobody; without tasks it speaks once a minute.
+/// A worker without a heartbeat for this long counts as gone; an idle worker sends one per minute.
 const SEEN_MAX: Duration = Duration::from_secs(180);
 
-/// What a check needs to be made.
+/// The requirement of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     /// A server.
@@ -42,8 +41,8 @@ pub(super) enum Needs {
     Schema,
 }
 
-/// One check: a statement that gives a row for each thing that it finds, with `severity`,
-/// `problem`, `cause` and `remedy`. Its first line is `-- id: title`.
+/// A check: a statement that returns a row for each finding, with `severity`, `problem`, `cause` and
+/// `remedy`. Its first line is `-- id: title`.
 pub(super) struct Check {
     pub(super) text: &'static str,
     pub(super) needs: Needs,
@@ -66,7 +65,7 @@ impl Check {
     }
 }
 
-/// Every check that is a statement, in the order in which they are made and shown.
+/// All checks that are statements, in the order in which they run.
 pub(super) const CHECKS: &[Check] = &[
     Check::of_server(include_str!("sql/server_settings.sql")),
     Check::of_server(include_str!("sql/server_connections.sql")),
@@ -87,8 +86,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check::of_schema(include_str!("sql/engine_limits.sql")),
 ];
 
-/// What stands for the placeholders `{name}` in the files. Nothing of it comes from users:
-/// statements are printed as they are run, so they have no parameters.
+/// The values of the placeholders `{name}` in the files. None comes from users: statements are printed
+/// as they run, so they have no parameters.
 pub(super) struct Limits(Vec<(&'static str, String)>);
 
 impl Limits {

@@ -1,15 +1,14 @@
-//! The doctor: what hurts in a database, where it comes from and what mends it.
+//! The doctor: diagnoses a live database and suggests fixes.
 //!
-//! The auditor checks promises; the doctor looks at what the engine lives on: the server's
-//! settings and connections, old transactions, vacuum and bloat, poolers, clocks, and whether
-//! somebody leads, reaps and serves. Most checks are one statement in a file of its own under
-//! `sql/`, which gives a row for each thing that it finds.
+//! The auditor verifies guarantees; the doctor checks what the engine depends on: server settings,
+//! connections, long transactions, vacuum, bloat, poolers, clocks, leaders, leases and workers. Most
+//! checks are one SQL file under `sql/` that returns a row for each finding.
 //!
-//! It is cheap on a large database: catalogs, counters that the server keeps anyway, and looks
-//! that an index bounds. Each check is a transaction of its own with a timeout, so it keeps no
-//! dead rows itself. It mends nothing.
+//! It is cheap on a large database: it reads catalogs, statistics and a few rows by an index. Each check
+//! is a transaction with a timeout, so it holds back no vacuum. It changes nothing.
 
 mod checks;
+mod headline;
 mod remedies;
 mod report;
 mod schedules;
@@ -23,6 +22,7 @@ use tokio_postgres::{Client, Row};
 use windlass_core::Timestamp;
 
 use checks::{CHECKS, Check, Limits, Needs};
+use headline::UNCHECKED;
 
 pub use report::{DoctorReport, Examined, Finding, FindingSeverity};
 
@@ -37,16 +37,16 @@ use super::time::At;
 use crate::Error;
 use crate::clock::Clock;
 
-/// The most findings that are kept of one check.
+/// The maximum number of findings of one check.
 pub const FINDINGS_MAX: usize = 20;
 
-/// The longest text of a finding, in characters; the rest is cut off.
+/// The maximum length of a text of a finding, in characters.
 const TEXT_CHARS_MAX: usize = 1_000;
 
-/// How long a check waits for a lock, such as that of a migration under way.
+/// How long a check waits for a lock, such as that of a running migration.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What to look for, and how long it may take.
+/// Thresholds and time limits of the doctor.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,7 +55,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// let options = DoctorOptions::new().long_transaction(Duration::from_secs(60));
 /// ```
 #[derive(Clone)]
-#[must_use = "nothing is looked at until `doctor` is awaited"]
+#[must_use = "nothing is checked until `doctor` is awaited"]
 pub struct DoctorOptions {
     late_after: Duration,
     long_transaction: Duration,
@@ -81,9 +81,8 @@ impl std::fmt::Debug for DoctorOptions {
 }
 
 impl DoctorOptions {
-    /// What is late by a minute and transactions of five minutes are told of, as is bloat from
-    /// 64 MB on and a queue of notifications that is full to a tenth; a check may take five
-    /// seconds.
+    /// Returns the defaults: late after 1 min, long transactions from 5 min, bloat from 64 MB, a
+    /// notification queue that is 10 % full, and 5 s per check.
     pub fn new() -> Self {
         DoctorOptions {
             late_after: Duration::from_secs(60),
@@ -95,57 +94,54 @@ impl DoctorOptions {
         }
     }
 
-    /// How late a leader, a timer, an ended lease or a staged run may be; a minute if not said.
+    /// Sets the maximum lateness of leaders, timers, expired leases and staged runs. Default: 1 min.
     pub fn late_after(mut self, late_after: Duration) -> Self {
         self.late_after = late_after;
         self
     }
 
-    /// How long a transaction may be open; five minutes if not said. Twelve times as long is
-    /// critical.
+    /// Sets the maximum age of a transaction. Default: 5 min. Twelve times as long is critical.
     pub fn long_transaction(mut self, time: Duration) -> Self {
         self.long_transaction = time;
         self
     }
 
-    /// From which size on a table or an index may be called bloated; 64 MB if not said.
+    /// Sets the minimum size of a bloated table or index. Default: 64 MB.
     pub fn bloat_min_bytes(mut self, bytes: u64) -> Self {
         self.bloat_min_bytes = bytes;
         self
     }
 
-    /// How full the server's queue of notifications may be, from 0 to 1; a tenth if not said.
+    /// Sets how full the notification queue may be. Default: 0.1. Range: 0 to 1.
     pub fn notify_queue_max(mut self, part: f64) -> Self {
         self.notify_queue_max = part.clamp(0.0, 1.0);
         self
     }
 
-    /// How long one check may take; five seconds if not said, zero for no limit. One that takes
-    /// longer is a finding.
+    /// Sets the time limit of one check. Default: 5 s; zero for no limit. A check that takes longer is
+    /// a finding.
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
         self.statement_timeout = timeout;
         self
     }
 
-    /// The clock that the server's is compared with; that of this machine if not said.
+    /// Sets the clock that the server's is compared with. Default: the clock of this machine.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 }
 
-/// Looks at a live database and says what hurts.
+/// Diagnoses a live database.
 ///
-/// `database` is how the engine is to reach it: its pool of connections must find room, and
-/// where it listens is where hints are tried. The role needs to read the schema `windlass`; with
-/// the rights of `pg_read_all_stats` it sees the transactions of other roles. A call that is
-/// dropped leaves nothing behind.
+/// `database` is how the engine connects: its pool must fit into the server, and its listen address is
+/// tried. The role must be able to read the schema `windlass`; with `pg_read_all_stats` it sees the
+/// transactions of other roles. A dropped call leaves nothing behind.
 ///
 /// # Errors
 ///
-/// What is found is not an error but in the report, also that there is no schema. `Argument` for
-/// an address that cannot be read, and `Unavailable` or `Database` if the database cannot be
-/// reached.
+/// Findings are in the report, also a missing schema. Fails with `Argument` if the address is invalid,
+/// and with `Unavailable` or `Database` if the database cannot be reached.
 pub async fn doctor(
     database: &PostgresOptions,
     options: &DoctorOptions,
@@ -159,23 +155,31 @@ pub async fn doctor(
     let began = Instant::now();
     let scene = Scene::look(&mut client, options).await.map_err(lost)?;
     let mut checks = vec![
-        made("server.suitable", "the server and the role are ones to work with", began, {
+        made("server.suitable", "the server and the role can be used", began, {
             scene.suitable(&name)
         }),
-        made("schema.version", "the schema is one that this program works with", began, {
-            scene.schema(&name)
-        }),
+        made("schema.version", "the schema matches this program", began, scene.schema(&name)),
     ];
     let began = Instant::now();
     let pooler = session::look_for_pooler(database, &target).await?;
     let finding = session::judge_pooler(&pooler, database.is_pooled);
-    checks.push(made("server.pooler", "a pooler before the database is known", began, finding));
+    checks.push(made("server.pooler", "a pooler is announced", began, finding));
     let began = Instant::now();
     let finding = session::listening(database, &client, &pooler).await?;
-    checks.push(made("server.listening", "hints of other processes are heard", began, finding));
+    checks.push(made(
+        "server.listening",
+        "notifications of other processes are received",
+        began,
+        finding,
+    ));
     let began = Instant::now();
     let finding = session::clock(&client, options).await.map_err(lost)?;
-    checks.push(made("server.clock", "the clocks agree", began, finding));
+    checks.push(made(
+        "server.clock",
+        "the clocks of the server and of this machine agree",
+        began,
+        finding,
+    ));
     let limits = Limits::new(database, options);
     let mut is_schema_looked_at = false;
     for check in CHECKS {
@@ -251,7 +255,10 @@ impl Scene {
         let writable = check_writable(is_standby, is_read_only, name);
         let lacks = self.facts.get::<_, Option<&str>>("lacks");
         let (error, remedy) = match (server, writable, lacks) {
-            (Err(error), _, _) => (error, "use a server and a database that are".to_owned()),
+            (Err(error), _, _) => (
+                error,
+                "use PostgreSQL 14 or newer and a database with the encoding UTF8".to_owned(),
+            ),
             (Ok(()), Err(error), _) => (
                 error,
                 match is_standby {
@@ -270,7 +277,7 @@ impl Scene {
         Some(Finding {
             severity: FindingSeverity::Critical,
             problem: error.message().to_owned(),
-            cause: "the engine refuses to work with it".to_owned(),
+            cause: "the engine refuses to use it".to_owned(),
             remedy,
         })
     }
@@ -279,11 +286,11 @@ impl Scene {
     fn schema(&self, name: &str) -> Option<Finding> {
         let version = self.version?;
         let error = version.check(name).err()?;
-        let remedy = if version.is_newer() { "use a newer program" } else { "windlass migrate" };
+        let remedy = if version.is_newer() { "upgrade this program" } else { "windlass migrate" };
         Some(Finding {
             severity: FindingSeverity::Critical,
             problem: error.message().to_owned(),
-            cause: "the engine refuses to work with it".to_owned(),
+            cause: "the engine refuses to use it".to_owned(),
             remedy: remedy.to_owned(),
         })
     }
@@ -292,9 +299,9 @@ impl Scene {
     fn skips(&self, needs: Needs) -> Option<&'static str> {
         match (needs, self.version) {
             (Needs::Server, _) => None,
-            (Needs::Schema, None) => Some("the role may not read the schema"),
+            (Needs::Schema, None) => Some("the role cannot read the schema"),
             (Needs::Schema, Some(version)) => {
-                version.check("").is_err().then_some("the schema is not this program's")
+                version.check("").is_err().then_some("the schema does not match this program")
             }
         }
     }
@@ -398,18 +405,14 @@ fn unchecked(error: tokio_postgres::Error) -> Result<Finding, tokio_postgres::Er
     let is_slow = *answer.code() == SqlState::QUERY_CANCELED;
     Ok(Finding {
         severity: FindingSeverity::Warning,
-        problem: format!(
-            "it could not be checked: {} ({})",
-            answer.message(),
-            answer.code().code()
-        ),
+        problem: format!("{UNCHECKED}{} ({})", answer.message(), answer.code().code()),
         cause: match is_slow {
-            true => "the server is very busy, or a table is full of dead rows".to_owned(),
-            false => "the server refuses the statement".to_owned(),
+            true => "the server is overloaded, or a table is full of dead rows".to_owned(),
+            false => "the server rejected the statement".to_owned(),
         },
         remedy: match is_slow {
-            true => "look at the other findings first, or give it more time".to_owned(),
-            false => "look at the message".to_owned(),
+            true => "fix the other findings first, or raise --timeout".to_owned(),
+            false => "fix the cause that the message names, and run the doctor again".to_owned(),
         },
     })
 }

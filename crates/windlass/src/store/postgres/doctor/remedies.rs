@@ -1,4 +1,4 @@
-//! What the audit's checks of the schema find, with what mends it.
+//! Findings of the audit's checks of the schema, with fixes.
 
 use super::super::audit::CheckResult;
 use super::super::migrate::{MIGRATIONS, Migration};
@@ -17,7 +17,7 @@ pub(super) fn examined(result: CheckResult) -> Examined {
         findings: result.examples.iter().map(finding).collect(),
         id: result.id,
         title: result.title,
-        skipped: result.is_skipped.then(|| "a newer program has made the schema".to_owned()),
+        skipped: result.is_skipped.then(|| "a newer program created the schema".to_owned()),
         found: result.violations,
         sql: Some(result.sql),
         took_ms: result.took_ms,
@@ -26,11 +26,11 @@ pub(super) fn examined(result: CheckResult) -> Examined {
 
 fn cause(id: &str) -> &'static str {
     match id {
-        "schema.indexes" => "whoever needs it reads the whole table instead",
-        "schema.constraints" => "rows that must not be are not refused any more",
-        "schema.functions" => "starts in SQL may write other rows than the engine expects",
-        "schema.migrations" => "the schema may not be the one that this program knows",
-        _ => "two starts with one idempotency key may both make a run",
+        "schema.indexes" => "queries that need it scan the whole table",
+        "schema.constraints" => "invalid rows are no longer rejected",
+        "schema.functions" => "starts in SQL can write rows that the engine does not expect",
+        "schema.migrations" => "the schema may differ from the one that this program expects",
+        _ => "two starts with one idempotency key can both create a run",
     }
 }
 
@@ -44,9 +44,9 @@ fn remedy(id: &str, problem: &str) -> String {
             format!("alter table {} add constraint {name} … as in its migration", word(3))
         }
         "schema.constraints" => format!("alter table {} validate constraint {name}", word(3)),
-        "schema.functions" => format!("make {} again from the text of its migration", word(1)),
+        "schema.functions" => format!("recreate {} from its migration", word(1)),
         "schema.migrations" => {
-            "use the program that made the schema, or windlass migrate on a fresh database"
+            "use the program that created the schema, or windlass migrate on an empty database"
                 .to_owned()
         }
         // The other checks are of indexes.
@@ -58,7 +58,7 @@ fn remedy(id: &str, problem: &str) -> String {
     }
 }
 
-/// The statement that makes an index beside those who work.
+/// Returns the statement that recreates an index without blocking writes.
 fn make_index(name: &str) -> String {
     let texts: Vec<String> = MIGRATIONS.iter().map(Migration::text).collect();
     let found = texts.iter().flat_map(|text| statements(text)).find_map(|statement| {
@@ -67,7 +67,7 @@ fn make_index(name: &str) -> String {
         let words: Vec<&str> = rest.split_whitespace().collect();
         is_it.then(|| format!("{head}index concurrently {}", words.join(" ")))
     });
-    found.unwrap_or_else(|| format!("make index {name} again as in its migration"))
+    found.unwrap_or_else(|| format!("recreate index {name} from its migration"))
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
-//! What the doctor says.
+//! The report of the doctor.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::Timestamp;
 
-/// How much a finding hurts.
+/// How severe a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingSeverity {
-    /// Good to know; nothing is wrong.
+    /// For information; nothing is wrong.
     Notice,
-    /// It slows things down, or will hurt.
+    /// It slows the engine down, or will.
     Warning,
-    /// It hurts now, or loses what was promised to last.
+    /// It breaks the engine now, or loses acknowledged data.
     Critical,
 }
 
@@ -39,13 +39,13 @@ impl FindingSeverity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How much it hurts.
+    /// How severe it is.
     pub severity: FindingSeverity,
     /// What was found, by name.
     pub problem: String,
-    /// Why it hurts, or where it comes from.
+    /// The cause or the effect.
     pub cause: String,
-    /// What mends it: a statement, a command or what to do.
+    /// The fix: a statement, a command or an instruction.
     pub remedy: String,
 }
 
@@ -55,7 +55,7 @@ pub struct Finding {
 pub struct Examined {
     /// The name of the check, such as `server.transactions`.
     pub id: String,
-    /// What should be true.
+    /// What should be true; see [`headline`](Examined::headline) for what was found.
     pub title: String,
     /// Why it was left out, if it was.
     pub skipped: Option<String>,

@@ -1,4 +1,4 @@
-//! Schedules that keep silent: a check that needs their cadences, and so more than a statement.
+//! Schedules that skip times: a check that computes their cadences, so it is more than a statement.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::store::{ScheduleKey, ScheduleRecord};
 
 const SQL: &str = include_str!("sql/engine_schedules.sql");
 const ID: &str = "engine.schedules";
-const TITLE: &str = "active schedules can be read and pass over none of their times";
+const TITLE: &str = "active schedules are readable and skip no times";
 
 /// Looks at all active schedules.
 pub(super) async fn look(
@@ -53,11 +53,9 @@ fn judge(row: &Row, options: &DoctorOptions) -> Option<Finding> {
         Err(error) => Some(Finding {
             severity: FindingSeverity::Warning,
             problem: format!("schedule {} cannot be read: {error}", row.get::<_, &str>("name")),
-            cause: "a newer version of the engine wrote it, or something else did; it does not \
-                    fire here"
+            cause: "a newer version of the engine wrote it; this version does not fire it"
                 .to_owned(),
-            remedy: "use the newer version everywhere, or delete the schedule and put it again"
-                .to_owned(),
+            remedy: "upgrade every process, or delete the schedule and create it again".to_owned(),
         }),
     }
 }
@@ -77,10 +75,10 @@ fn passed_over(record: &ScheduleRecord, now: Timestamp, near: Timestamp) -> Opti
             "schedule {name} of tenant {tenant} fires {next}, although {first} is one of its \
              times and it is {now}"
         ),
-        cause: "the clock of the server was ahead once: what it decided then is not decided again"
+        cause: "the clock of the server was ahead once, and a decided time is not decided again"
             .to_owned(),
         remedy: format!(
-            "windlass schedules delete {name} --tenant {tenant}, and put it again, or start a \
+            "windlass schedules delete {name} --tenant {tenant}, then create it again, or start a \
              worker of the program that declares it"
         ),
     })

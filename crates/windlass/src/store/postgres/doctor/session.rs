@@ -48,7 +48,7 @@ pub(super) async fn look_for_pooler(
         Err(Fault::Database(error))
             if describe(&error).contains("unsupported startup parameter") =>
         {
-            return Ok(Pooler::Seen("it refuses the settings of a session"));
+            return Ok(Pooler::Seen("it rejects session settings"));
         }
         // The sessions below say more.
         Err(_) => {}
@@ -57,7 +57,7 @@ pub(super) async fn look_for_pooler(
             let set = database.idle_in_transaction_timeout.as_millis().to_string();
             let sql = format!("select setting from pg_settings where name = '{FACT}'");
             if answer(&client, &sql).await.is_some_and(|found| found != set) {
-                return Ok(Pooler::Seen("it drops the settings of a session"));
+                return Ok(Pooler::Seen("it drops session settings"));
             }
         }
     }
@@ -74,7 +74,7 @@ pub(super) async fn look_for_pooler(
     let ended = there.batch_execute("rollback").await;
     let is_moved = first != again || first == other || first != second;
     if first.is_some() && again.is_some() && ended.is_ok() && is_moved {
-        return Ok(Pooler::Seen("a session is not always on the same connection of the server"));
+        return Ok(Pooler::Seen("a session changes its server connection"));
     }
     Ok(Pooler::None)
 }
@@ -94,13 +94,14 @@ pub(super) fn judge_pooler(pooler: &Pooler, is_announced: bool) -> Option<Findin
         (Pooler::None, _) | (Pooler::Seen(_), true) => None,
         (Pooler::Seen(seen), false) => Some(Finding {
             severity: FindingSeverity::Critical,
-            problem: format!("there is a pooler before the database: {seen}"),
-            cause: "a store that was not told of it refuses to work, since what it prepares and \
-                    sets would be lost or meet others"
+            problem: format!("the database is behind a pooler: {seen}"),
+            cause: "a store refuses an unannounced pooler, since prepared statements and settings \
+                    would be lost or reach other clients"
                 .to_owned(),
-            remedy: "give --pooled, in a program PostgresOptions::pooled; and a direct address \
+            remedy:
+                "set --pooled, in a program PostgresOptions::pooled, and give a direct address \
                      to listen on with PostgresOptions::listen_url"
-                .to_owned(),
+                    .to_owned(),
         }),
     }
 }
@@ -114,26 +115,26 @@ pub(super) async fn listening(
     let deaf = |severity, problem: String| Finding {
         severity,
         problem,
-        cause: "changes of other processes are found by polling only: tasks begin later, and \
-                workers ask more often"
+        cause: "changes of other processes are found by polling: tasks start later, and workers \
+                poll more often"
             .to_owned(),
         remedy: "give a direct address to listen on with PostgresOptions::listen_url".to_owned(),
     };
     let Some(target) = database.session_target()? else {
-        let problem = "behind a pooler nobody can listen for hints".to_owned();
+        let problem = "notifications do not pass the pooler".to_owned();
         return Ok(Some(deaf(FindingSeverity::Notice, problem)));
     };
     // Whoever listened through it would leave that to the next user of the connection.
     if *pooler != Pooler::None && !database.has_listen_url() {
-        let problem = "nobody can listen for hints through the pooler".to_owned();
+        let problem = "notifications do not pass the unannounced pooler".to_owned();
         return Ok(Some(deaf(FindingSeverity::Warning, problem)));
     }
     let reason = match is_heard(&target, database, client).await {
         Ok(true) => return Ok(None),
-        Ok(false) => format!("what was sent did not come within {ANSWER_MAX:?}"),
+        Ok(false) => format!("a test notification did not arrive within {ANSWER_MAX:?}"),
         Err(fault) => fault.to_string(),
     };
-    let problem = format!("hints are not heard on {}: {reason}", target.name());
+    let problem = format!("notifications are not received on {}: {reason}", target.name());
     Ok(Some(deaf(FindingSeverity::Warning, problem)))
 }
 
@@ -212,11 +213,13 @@ impl Difference {
         let side = if self.ahead > 0 { "ahead of" } else { "behind" };
         Some(Finding {
             severity: FindingSeverity::Warning,
-            problem: format!("the clock of the server is {apart:?} {side} that of this machine"),
-            cause: "the engine goes by the clock of the server; times that programs choose here, \
-                    and their logs, are off by that"
+            problem: format!(
+                "the clock of the server is {apart:?} {side} the clock of this machine"
+            ),
+            cause: "the engine uses the clock of the server; times that are set here, and logs, \
+                    are off by that"
                 .to_owned(),
-            remedy: "let both be set over the network: timedatectl set-ntp true".to_owned(),
+            remedy: "synchronize both clocks: timedatectl set-ntp true".to_owned(),
         })
     }
 }

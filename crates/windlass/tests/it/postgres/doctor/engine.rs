@@ -51,13 +51,13 @@ async fn duties_that_nobody_does_are_found() {
     let found = patient.findings("engine.leaders").await;
     assert_eq!(found.len(), 2, "{found:#?}");
     for (finding, duty) in found.iter().zip(["promote_due", "reap"]) {
-        let gave_up = format!("gave up the duty {duty} and nobody has taken it");
+        let gave_up = format!("gave up {duty}, and no other process leads it");
         assert_one(vec![finding.clone()], FindingSeverity::Critical, &["lone", &gave_up]);
     }
     // As if it had been killed.
     patient.execute("update windlass.leaders set is_given_up = false, until = now()").await;
     let found = patient.findings("engine.leaders").await;
-    assert!(found[0].problem.contains("was last heard of at"), "{found:#?}");
+    assert!(found[0].problem.contains("was last seen at"), "{found:#?}");
     let patient = Patient { options: DoctorOptions::new(), ..patient };
     patient.assert_well("engine.leaders", "while that may be a pause").await;
     let patient = Patient { options: at_once(), ..patient };
@@ -91,14 +91,14 @@ async fn leases_and_workers_that_nobody_reaps_are_found() {
     patient.assert_well("engine.leases", "while the lease holds").await;
     patient.execute("update windlass.pulses set lease_until = now() - interval '1 hour'").await;
     let id = format!("the lease of worker {}", worker.id);
-    let words = [&id, "it still has tasks"].map(|word| word as &str);
+    let words = [&id, "it still holds tasks"].map(|word| word as &str);
     let finding = patient.assert_found("engine.leases", FindingSeverity::Critical, &words).await;
     assert!(!finding.problem.contains(&idle.id.to_string()), "one that has none: {finding:#?}");
 
     patient.assert_well("engine.workers", "while nobody is dying").await;
     let dying = format!("update windlass.workers set state = 'dying' where id = '{}'", worker.id);
     patient.execute(&dying).await;
-    let words = ["is dying since about", &worker.id.to_string(), "windlass audit"];
+    let words = ["has been dying since about", &worker.id.to_string(), "windlass audit"];
     patient.assert_found("engine.workers", FindingSeverity::Warning, &words).await;
     store.reap(100).await.expect("it can be reaped");
     patient.assert_well("engine.leases", "after").await;
@@ -108,7 +108,7 @@ async fn leases_and_workers_that_nobody_reaps_are_found() {
     assert_eq!(worker.claim(&store, 1).await.len(), 1);
     patient.assert_well("engine.leases", "with a new lease").await;
     patient.execute("update windlass.leases set take_back_at = now() - interval '1 hour'").await;
-    let words = ["was to be taken away from worker", &worker.id.to_string()];
+    let words = ["should have been reclaimed from worker", &worker.id.to_string()];
     patient.assert_found("engine.leases", FindingSeverity::Critical, &words).await;
     store.reap(100).await.expect("it can be reaped");
     patient.assert_well("engine.leases", "after that").await;
@@ -158,7 +158,7 @@ async fn timers_deadlines_and_staged_runs_that_are_late_are_found() {
     patient.execute(word).await;
     patient.assert_well(id, "for a moment").await;
     patient.execute("update windlass.runs set ended_at = now() - interval '1 hour'").await;
-    let words = ["word of the end of a child of run"];
+    let words = ["the end of a child of run"];
     patient.assert_found(id, FindingSeverity::Critical, &words).await;
     patient.execute("delete from windlass.staged").await;
     let told = "insert into windlass.key_waiters (run_id, idx, call, is_told, tenant, key, name)
@@ -170,7 +170,7 @@ async fn timers_deadlines_and_staged_runs_that_are_late_are_found() {
     patient.execute(told).await;
     patient.assert_well(id, "for a moment").await;
     patient.execute("update windlass.key_signals set at = now() - interval '1 hour'").await;
-    let words = ["word of a signal to a key for run", &run];
+    let words = ["a signal to a key for run", &run];
     patient.assert_found(id, FindingSeverity::Critical, &words).await;
     patient.execute("delete from windlass.staged").await;
     patient.assert_well(id, "after").await;
@@ -201,22 +201,26 @@ async fn tasks_that_no_worker_can_run_are_found() {
     patient.assert_well(id, "before").await;
     start(&store, &one).await;
     let words = [
-        "tasks of workflow \"one\" version 1 wait in queue \"default\"",
-        "no worker that is there has a handler",
+        "workflow \"one\" version 1 has ready tasks in queue \"default\"",
+        "no live worker is registered for this workflow",
     ];
     patient.assert_found(id, FindingSeverity::Warning, &words).await;
     serve(&store, 1, &workflow("two", &["a"]), "default").await;
     patient.assert_found(id, FindingSeverity::Warning, &words).await;
     serve(&store, 2, &one, "other").await;
-    let words = ["that serve other queues"];
+    let words = ["or serve other queues"];
     patient.assert_found(id, FindingSeverity::Warning, &words).await;
     serve(&store, 3, &one, "default").await;
     patient.assert_well(id, "with a worker").await;
     patient.execute("update windlass.pulses set seen_at = now() - interval '10 minutes'").await;
-    patient.assert_found(id, FindingSeverity::Warning, &["no live worker serves them"]).await;
+    patient
+        .assert_found(id, FindingSeverity::Warning, &["no live worker is registered for them"])
+        .await;
     patient.execute("update windlass.pulses set seen_at = now()").await;
     patient.execute("update windlass.workers set is_draining = true").await;
-    patient.assert_found(id, FindingSeverity::Warning, &["no live worker serves them"]).await;
+    patient
+        .assert_found(id, FindingSeverity::Warning, &["no live worker is registered for them"])
+        .await;
 }
 
 /// Starts runs of a key with one slot and finishes the first of them, whose slot is then taken
@@ -334,7 +338,7 @@ async fn a_schedule_that_a_clock_ahead_has_silenced_is_found() {
         "schedule hourly",
         "was ahead",
         "windlass schedules delete hourly --tenant acme",
-        "put it",
+        "create it",
     ];
     patient.assert_found(id, FindingSeverity::Critical, &words).await;
     patient.execute(&set("state = 'paused'")).await;

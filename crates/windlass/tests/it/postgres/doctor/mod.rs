@@ -125,7 +125,7 @@ async fn a_database_without_a_schema_is_found_and_its_server_is_looked_at() {
     assert_one(findings(&report, "schema.version"), FindingSeverity::Critical, &words);
     assert_eq!(findings(&report, "server.transactions"), []);
     let skipped = check(&report, "engine.timers").skipped.as_deref();
-    assert_eq!(skipped, Some("the schema is not this program's"));
+    assert_eq!(skipped, Some("the schema does not match this program"));
     let whole = Patient::new().await;
     whole.assert_well("schema.version", "of this program").await;
     let names = |report: &DoctorReport| {
@@ -144,7 +144,7 @@ async fn a_role_and_a_database_that_cannot_be_worked_with_are_found() {
     let words = ["usage of schema windlass", "grant usage on schema windlass to guest"];
     assert_one(findings(&report, "server.suitable"), FindingSeverity::Critical, &words);
     let skipped = check(&report, "engine.timers").skipped.as_deref();
-    assert_eq!(skipped, Some("the role may not read the schema"));
+    assert_eq!(skipped, Some("the role cannot read the schema"));
 
     let name = patient.database.name();
     patient.execute(&format!("alter database {name} set default_transaction_read_only = on")).await;

@@ -47,7 +47,8 @@ async fn a_sound_server_at_work_is_healthy_and_what_holds_it_back_is_named() {
     let execute = async |sql: &str| client.batch_execute(sql).await.expect("it is right");
     execute("select pg_create_physical_replication_slot('forgotten', true)").await;
     let report = examine(&database, &options).await;
-    let words = ["nobody reads replication slot forgotten", "of WAL", "pg_drop_replication_slot("];
+    let words =
+        ["replication slot forgotten has no consumer", "of WAL", "pg_drop_replication_slot("];
     let finding = assert_one(findings(&report, "server.slots"), FindingSeverity::Warning, &words);
     let (_, drop) = finding.remedy.split_once(", or ").expect("it can be dropped");
     execute(drop).await;
@@ -78,7 +79,7 @@ async fn notifications_that_nobody_reads(server: &Server, database: &PostgresOpt
     let say = "select pg_notify('anything', repeat('x', 7000) || n) from generate_series(1, 20) n";
     client.batch_execute(say).await.expect("it is said");
     let report = examine(database, &strict).await;
-    let words = ["of the queue of notifications is in use", &pid.to_string()];
+    let words = ["of the notification queue is in use", &pid.to_string()];
     assert_one(findings(&report, "server.notify"), FindingSeverity::Critical, &words);
     let patient = examine(database, &DoctorOptions::new()).await;
     assert_eq!(findings(&patient, "server.notify"), [], "it is far from full");
@@ -94,7 +95,7 @@ async fn connections_that_are_all_in_use(server: &Server, database: &PostgresOpt
     // 37 are for those who are not superusers.
     let large = database.clone().max_connections(37);
     let report = examine(&large, &options).await;
-    let words = ["of the 37 connections that the server has", "a pool of 37", "max_connections ="];
+    let words = ["of 37 connections of the server are in use", "a pool of 37", "max_connections ="];
     assert_one(findings(&report, "server.connections"), FindingSeverity::Warning, &words);
     let mut others = Vec::new();
     let url = format!("{}?application_name=crowd", server.url());
@@ -178,7 +179,7 @@ async fn a_role_that_does_not_see_others_is_told() {
     let blind = PostgresOptions::new(role.url(&patient.database));
     let report = examine(&blind, &DoctorOptions::new()).await;
     assert_eq!(findings(&report, "server.suitable"), []);
-    let words = ["does not see what the sessions of other roles do"];
+    let words = ["cannot see the sessions of other roles"];
     let finding = assert_one(findings(&report, "server.sight"), FindingSeverity::Notice, &words);
     patient.execute(&finding.remedy).await;
     assert_eq!(findings(&examine(&blind, &DoctorOptions::new()).await, "server.sight"), []);

@@ -25,7 +25,7 @@ async fn a_transaction_that_is_open_for_long_is_named_by_its_session() {
 
     let session = format!("session {pid} (report, role windlass, idle in transaction)");
     let remedy = format!("select pg_terminate_backend({pid})");
-    let words = [&session, "is kept in every table for it", &remedy];
+    let words = [&session, "vacuum cannot remove the dead rows", &remedy];
     let words = words.map(|word| word as &str);
     patient.assert_found("server.transactions", FindingSeverity::Critical, &words).await;
 
@@ -60,12 +60,12 @@ async fn a_pooler_is_seen_by_what_it_does_to_sessions() {
     let found = async |words: &[&str]| {
         let report = examine(&pooled, &options).await;
         assert_one(findings(&report, "server.pooler"), FindingSeverity::Critical, words);
-        let words = ["through the pooler", "PostgresOptions::listen_url"];
+        let words = ["do not pass the unannounced pooler", "PostgresOptions::listen_url"];
         assert_one(findings(&report, "server.listening"), FindingSeverity::Warning, &words);
     };
-    found(&["it refuses the settings of a session", "--pooled"]).await;
+    found(&["it rejects session settings", "--pooled"]).await;
     pooler.ignore_options();
-    found(&["it drops the settings of a session"]).await;
+    found(&["it drops session settings"]).await;
     // What would tell that is set for everyone.
     let client = database.client().await;
     let name = database.name();
@@ -75,14 +75,14 @@ async fn a_pooler_is_seen_by_what_it_does_to_sessions() {
     pooler.ignore_options();
     let pooled = PostgresOptions::new(pooler.url());
     let report = examine(&pooled, &options).await;
-    let words = ["a session is not always on the same connection of the server"];
+    let words = ["a session changes its server connection"];
     assert_one(findings(&report, "server.pooler"), FindingSeverity::Critical, &words);
 
     // Known, it is none; and whoever listens elsewhere hears.
     let announced = pooled.pooled(true);
     let report = examine(&announced, &options).await;
     assert_eq!(findings(&report, "server.pooler"), []);
-    let words = ["behind a pooler nobody can listen"];
+    let words = ["notifications do not pass the pooler"];
     assert_one(findings(&report, "server.listening"), FindingSeverity::Notice, &words);
     let report = examine(&announced.listen_url(database.url()), &options).await;
     assert_eq!(findings(&report, "server.listening"), []);
@@ -93,7 +93,7 @@ async fn an_address_where_nothing_is_heard_is_found() {
     let (database, elsewhere) = (TestDatabase::new().await, TestDatabase::bare().await);
     let deaf = PostgresOptions::new(database.url()).listen_url(elsewhere.url());
     let report = examine(&deaf, &DoctorOptions::new()).await;
-    let words = ["hints are not heard on", elsewhere.name(), "did not come within 2s"];
+    let words = ["notifications are not received on", elsewhere.name(), "did not arrive within 2s"];
     assert_one(findings(&report, "server.listening"), FindingSeverity::Warning, &words);
 }
 
@@ -104,6 +104,6 @@ async fn clocks_that_are_apart_are_found() {
     let later = Timestamp::from(std::time::SystemTime::now()) + Duration::from_secs(90);
     let options = DoctorOptions::new().clock(Arc::new(VirtualClock::new(later)));
     let patient = Patient { options, ..patient };
-    let words = ["behind that of this machine", "timedatectl"];
+    let words = ["behind the clock of this machine", "timedatectl"];
     patient.assert_found("server.clock", FindingSeverity::Warning, &words).await;
 }

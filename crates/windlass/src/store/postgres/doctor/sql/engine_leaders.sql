@@ -1,28 +1,26 @@
--- engine.leaders: every duty has a leader that is heard of
+-- engine.leaders: every maintenance job has a live leader
 --
--- Of a database where nothing waits and nobody works none is expected, nor one that deletes old runs
--- where all are kept, nor one for schedules where there is none. Without
--- one that counts or checks nothing waits longer.
+-- No leader is expected in a database without work and workers, none for retention without rules, and
+-- none for schedules without schedules. Counting and auditing delay nothing if they have no leader.
 select
     'critical' as severity,
     case
-        when l.holder is null then format('nobody has ever done the duty %s', l.duty)
+        when l.holder is null then format('no process has ever led %s', l.duty)
         when l.is_given_up then
-            format('%s gave up the duty %s and nobody has taken it', l.holder_name, l.duty)
+            format('%s gave up %s, and no other process leads it', l.holder_name, l.duty)
         else format(
-            'the leader of the duty %s, %s, was last heard of at %s', l.duty, l.holder_name,
-            l.renewed_at
+            'the leader of %s, %s, was last seen at %s', l.duty, l.holder_name, l.renewed_at
         )
     end as problem,
     case l.duty
         when 'promote_due' then
-            'delays, sleeps and pauses do not end, and runs that were started inside '
-            'transactions of users are not let into the queues'
-        when 'prune' then 'runs that are over stay for longer than they are to be kept'
+            'delays, sleeps and retries do not end, and runs that were started inside your own '
+            'transactions do not reach the queues'
+        when 'prune' then 'ended runs are kept longer than their retention'
         when 'schedules' then 'schedules do not fire'
-        else 'tasks of workers that died are not given to others'
+        else 'tasks of dead workers are not reclaimed'
     end as cause,
-    'start a worker, or a process with Windlass::duties; windlass leaders shows who led' as remedy
+    'start a worker, or a process with Windlass::duties; windlass leaders shows the last leader' as remedy
 from windlass.leaders l
 where (
         l.holder is null

@@ -1,15 +1,14 @@
--- engine.leases: leases that ran out are taken away
+-- engine.leases: tasks with expired leases are reclaimed
 --
--- Looked at are workers that are not dead, by their last signs of life, and the tasks with a
--- visibility timeout that is over for the longest time.
+-- Checks live workers by their last heartbeats, and the task whose visibility timeout expired first.
 select
     'critical' as severity,
     format(
-        'the lease of worker %s (%s, process %s on %s) ran out at %s, and it still has tasks',
+        'the lease of worker %s (%s, process %s on %s) expired at %s, but it still holds tasks',
         w.id, w.name, coalesce(w.pid::text, 'unknown'), coalesce(nullif(w.host, ''), 'unknown'),
         p.lease_until
     ) as problem,
-    'nobody reaps (see engine.leaders), or transactions of users keep the leases' as cause,
+    'no process leads reap (see engine.leaders), or other transactions have locked the leases' as cause,
     'start a worker, or a process with Windlass::duties; end long transactions (see '
     'server.transactions)' as remedy
 from windlass.workers w
@@ -34,10 +33,10 @@ union all
 select
     'critical',
     format(
-        'task %s/%s was to be taken away from worker %s at %s, and still is its own',
+        'task %s/%s should have been reclaimed from worker %s at %s',
         v.run_id, v.idx, v.worker_id, v.take_back_at
     ),
-    'nobody reaps (see engine.leaders), or a transaction of a user keeps the lease',
+    'no process leads reap (see engine.leaders), or another transaction has locked the lease',
     'start a worker, or a process with Windlass::duties; end long transactions (see '
     'server.transactions)'
 from (

@@ -1,19 +1,18 @@
--- engine.staged: what was staged is let into the queues or delivered
+-- engine.staged: staged starts and messages are delivered
 --
--- Only what is staged for the longest time is looked at. A run that was started inside a
--- transaction of a user counts from its start, also if that transaction committed just now.
+-- Checks the oldest one. A run that was started inside your own transaction counts from its start, even
+-- if that transaction has just committed.
 select
     'critical' as severity,
     format(
-        '%s run %s is staged since %s', case s.purpose
-            when 'child_ended' then 'word of the end of a child of'
-            when 'cancelled' then 'word to the children of the cancelled'
-            when 'signalled' then 'word of a signal to a key for'
+        '%s run %s has been staged since %s', case s.purpose
+            when 'child_ended' then 'the end of a child of'
+            when 'cancelled' then 'the cancellation of the children of'
+            when 'signalled' then 'a signal to a key for'
             else 'the start of'
         end, s.run_id, s.since
     ) as problem,
-    'nobody promotes what is due (see engine.leaders), or its run is locked by a transaction of '
-    'somebody else' as cause,
+    'no process leads promote_due (see engine.leaders), or another transaction has locked the run' as cause,
     'start a worker, or a process with Windlass::duties; end long transactions (see '
     'server.transactions)' as remedy
 from (

@@ -1,14 +1,13 @@
--- engine.timers: what is due goes on
+-- engine.timers: no timer and no deadline is overdue
 --
--- Only what is due for the longest time is looked at.
+-- Checks the oldest of each.
 select
     'critical' as severity,
     format(
-        'task %s/%s was due at %s and still waits, %s late', t.run_id, t.idx, t.due,
+        'task %s/%s was due at %s and is %s late', t.run_id, t.idx, t.due,
         date_trunc('second', clock_timestamp() - t.due)
     ) as problem,
-    'nobody promotes what is due (see engine.leaders), or its run is locked by a transaction of '
-    'somebody else' as cause,
+    'no process leads promote_due (see engine.leaders), or another transaction has locked the run' as cause,
     'start a worker, or a process with Windlass::duties; end long transactions (see '
     'server.transactions)' as remedy
 from (
@@ -19,11 +18,10 @@ union all
 select
     'critical',
     format(
-        'a deadline of run %s passed at %s and nothing came of it, %s late', d.run_id, d.due,
+        'a deadline of run %s passed at %s and is %s late', d.run_id, d.due,
         date_trunc('second', clock_timestamp() - d.due)
     ),
-    'nobody promotes what is due (see engine.leaders), or the run is locked by a transaction of '
-    'somebody else',
+    'no process leads promote_due (see engine.leaders), or another transaction has locked the run',
     'start a worker, or a process with Windlass::duties; end long transactions (see '
     'server.transactions)'
 from (select l.run_id, l.due from windlass.deadlines l order by l.due limit 1) d

@@ -1,22 +1,21 @@
--- engine.unserved: whatever is ready has a worker that can run it
+-- engine.unserved: every ready task has a registered worker
 --
--- A worker says which queues it serves and which versions of which workflows it has handlers
--- for, and that it lives at least once a minute. One look at each route: tasks of one queue,
--- priority, workflow and version.
+-- A worker registers its queues and workflow versions, and sends a heartbeat at least once a minute.
+-- Reads one row of each route: tasks of one queue, priority, workflow and version.
 select
     'warning' as severity,
     format(
-        'tasks of workflow %s version %s wait in queue %s, and no live worker serves them',
+        'workflow %s version %s has ready tasks in queue %s, but no live worker is registered for them',
         to_json(r.workflow), r.version, to_json(r.queue)
     ) as problem,
     case
         when exists (
             select from windlass.workers w
             where w.state <> 'dead' and w.state = 'live' and r.workflow = any(w.workflows)
-        ) then 'there are workers with handlers for other versions, or that serve other queues'
-        else 'no worker that is there has a handler for it'
+        ) then 'the live workers are registered for other versions or serve other queues'
+        else 'no live worker is registered for this workflow'
     end as cause,
-    'start a worker that registers it and serves the queue; windlass workers shows what there is'
+    'start a worker that registers it and serves the queue; windlass workers lists the live ones'
         as remedy
 from (
     select distinct t.workflow, t.version, v.queue

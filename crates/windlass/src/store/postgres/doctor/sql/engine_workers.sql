@@ -1,13 +1,13 @@
--- engine.workers: workers that were found dead are buried soon
+-- engine.workers: dead workers are cleaned up
 --
--- A worker is dying while tasks of it remain to be taken away. That takes one sweep, or several
--- if it had very many; one that is dying for long has a task that no sweep can take.
+-- A worker is dying until all its tasks are reclaimed. That takes one sweep, or several if it held very
+-- many; a worker that stays dying has a task that no sweep can reclaim.
 select
     'warning' as severity,
-    format('worker %s (%s) is dying since about %s', w.id, w.name, p.lease_until) as problem,
-    'a run of it is locked by a transaction of somebody else, contradicts itself, or nobody '
-    'reaps (see engine.leaders)' as cause,
-    'windlass audit finds runs that contradict themselves; end long transactions (see '
+    format('worker %s (%s) has been dying since about %s', w.id, w.name, p.lease_until) as problem,
+    'another transaction has locked one of its runs, a run is inconsistent, or no process leads '
+    'reap (see engine.leaders)' as cause,
+    'windlass audit finds inconsistent runs; end long transactions (see '
     'server.transactions)' as remedy
 from windlass.workers w
 cross join lateral (

@@ -1,14 +1,13 @@
--- server.connections: there is room for the connections of one more process
+-- server.connections: enough connections are left for another process
 --
--- A store opens its connections when it needs them. Those that are not to be had are waited
--- for and tried again, and its workers stand still meanwhile. Looked at are the limits of the
--- server, of this database and of this role.
+-- A store opens connections when it needs them. While it gets none it retries, and its workers wait.
+-- Checks the limits of the server, of this database and of this role.
 select
     case when l.allowed - l.used < 1 then 'critical' else 'warning' end as severity,
-    format('%s of the %s connections that %s has are in use', l.used, l.allowed, l.whose)
+    format('%s of %s connections of %s are in use', l.used, l.allowed, l.whose)
         as problem,
     format(
-        'a process with a pool of %s and a listener finds no room; most are of %s',
+        'a process with a pool of %s and a listener gets too few connections; most are used by %s',
         {pool_size}, coalesce(
             (
                 select string_agg(format('%s (%s)', t.name, t.sessions), ', ' order by
@@ -24,7 +23,7 @@ select
                     limit 3
                 ) t
             ),
-            'nobody'
+            'no other session'
         )
     ) as cause,
     format(l.remedy, l.used + 3 * ({pool_size} + 1))

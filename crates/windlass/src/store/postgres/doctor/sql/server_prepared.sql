@@ -1,7 +1,7 @@
 -- server.prepared: no transaction stays prepared for long
 --
--- A transaction that was prepared for a two-phase commit belongs to no session: it outlives
--- whoever made it and every restart, and keeps its locks and dead rows as an open one does.
+-- A transaction that was prepared for a two-phase commit belongs to no session: it survives restarts,
+-- and keeps its locks and dead rows like an open one.
 select
     case
         when clock_timestamp() - p.prepared > {long_transaction_factor} * ({long_transaction}) then
@@ -13,8 +13,8 @@ select
         date_trunc('second', clock_timestamp() - p.prepared), p.prepared
     ) as problem,
     format(
-        'all that died in the last %s transactions is kept in every table for it, and its locks '
-        'stay', age(p.transaction)
+        'vacuum cannot remove the dead rows of the last %s transactions in any table, and its '
+        'locks are held', age(p.transaction)
     ) as cause,
     format('commit prepared %L, or rollback prepared %L', p.gid, p.gid) as remedy
 from pg_prepared_xacts p

@@ -1,8 +1,7 @@
--- server.settings: no setting of the server hurts
+-- server.settings: the server settings are safe and sufficient
 --
--- What is looked at is what a session of this role in this database has by itself. The engine
--- sets timeouts of its own for its sessions; those here are of everyone else's, such as the
--- transactions in which runs are started.
+-- Checks the defaults of a session of this role in this database. The engine sets its own timeouts for
+-- its sessions; these are for all others, such as your transactions that start runs.
 select
     r.severity,
     format(
@@ -24,29 +23,28 @@ from (
         values
             (
                 'fsync', 'off', 'on', 'critical',
-                'a crash of the machine may ruin the whole cluster'
+                'a crash of the machine can corrupt the whole cluster'
             ),
             (
                 'full_page_writes', 'off', 'on', 'critical',
-                'a crash of the machine may leave pages that are half old and half new'
+                'a crash of the machine can leave torn pages'
             ),
             (
                 'synchronous_commit', 'off', 'on', 'critical',
-                'starts and results that were acknowledged are lost if the server crashes'
+                'a server crash loses acknowledged starts and results'
             ),
             (
                 'autovacuum', 'off', 'on', 'critical',
-                'dead rows of the queues are never removed: claims and sweeps read past more '
-                'and more of them'
+                'dead rows of the queues are never removed: claims and sweeps become slower and '
+                'slower'
             ),
             (
                 'track_counts', 'off', 'on', 'critical',
-                'autovacuum does not know what to vacuum, and nothing here can be seen of it'
+                'autovacuum does not know what to vacuum, and this report cannot see dead rows'
             ),
             (
                 'idle_in_transaction_session_timeout', '0', '5min', 'notice',
-                'a program that forgets a transaction keeps its locks and the dead rows of all '
-                'tables for ever'
+                'a forgotten transaction holds its locks and the dead rows of all tables forever'
             )
     ) w (name, bad, wanted, severity, cause)
     join pg_settings s on s.name = w.name and s.reset_val = w.bad
@@ -56,30 +54,29 @@ from (
         values
             (
                 'shared_buffers', 0::bigint, {shared_buffers_min}::bigint, '128MB',
-                'the queues do not stay in memory: claims read them from disk'
+                'the queues do not fit into memory: claims read them from disk'
             ),
             (
                 'max_wal_size', 0, {max_wal_size_min}, '1GB',
-                'checkpoints come one after the other, and after each of them every page is '
-                'logged whole again'
+                'checkpoints are too frequent, and after each of them every page is logged in '
+                'full'
             ),
             (
                 'max_locks_per_transaction', 0, {max_locks_min}, '64',
-                'a transaction that starts runs of many tenants, and everyone else with it, '
-                'runs out of locks'
+                'a transaction that starts runs of many tenants exhausts the locks of the server'
             ),
             (
                 'statement_timeout', 1, {statement_timeout_min}, '30s',
-                'runs that are started in SQL are cancelled while they wait for a lock'
+                'starts of runs in SQL are cancelled while they wait for a lock'
             ),
             (
                 'transaction_timeout', 1, {transaction_timeout_min}, '0',
-                'operations of the engine are cut off in the middle, and repeated'
+                'operations of the engine are aborted and repeated'
             ),
             (
                 'idle_session_timeout', 1, {forever}, '0',
-                'listeners and pooled connections, which are idle for long, are cut: hints are '
-                'lost until they are back'
+                'idle listeners and pooled connections are closed: hints are lost until they '
+                'reconnect'
             )
     ) n (name, first, below, wanted, cause)
     join pg_settings s on s.name = n.name

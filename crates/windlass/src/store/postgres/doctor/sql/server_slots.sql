@@ -1,8 +1,8 @@
--- server.slots: no replication slot and no standby holds the server back
+-- server.slots: no replication slot and no standby holds back the server
 --
--- A slot keeps the WAL that its consumer has not read, until the disk is full, and may keep
--- dead rows as an open transaction does. One that nobody reads keeps more and more. A standby
--- that gives feedback keeps dead rows for the transactions that are open there.
+-- A slot keeps the WAL that its consumer has not read, until the disk is full, and may keep dead rows
+-- like an open transaction. A slot without a consumer keeps more and more. A standby with feedback keeps
+-- dead rows for its own transactions.
 select
     case
         when s.wal_status in ('unreserved', 'lost') then 'critical'
@@ -10,7 +10,7 @@ select
     end as severity,
     case
         when s.active then format('replication slot %I keeps dead rows', s.slot_name)
-        else format('nobody reads replication slot %I', s.slot_name)
+        else format('replication slot %I has no consumer', s.slot_name)
     end as problem,
     concat_ws(
         ', and ',
@@ -20,8 +20,8 @@ select
                 else pg_current_wal_lsn()
             end - s.restart_lsn
         ) || ' of WAL',
-        format('all that died in the last %s transactions', age(s.xmin)),
-        format('what died in the last %s transactions in catalogs', age(s.catalog_xmin))
+        format('the dead rows of the last %s transactions', age(s.xmin)),
+        format('the dead catalog rows of the last %s transactions', age(s.catalog_xmin))
     ) as cause,
     format('start its consumer, or select pg_drop_replication_slot(%L)', s.slot_name) as remedy
 from pg_replication_slots s
@@ -36,8 +36,8 @@ select
     'warning',
     format('standby %s (session %s) keeps dead rows', r.application_name, r.pid),
     format(
-        'all that died in the last %s transactions is kept in every table for what is asked '
-        'there', age(r.backend_xmin)
+        'vacuum cannot remove the dead rows of the last %s transactions in any table: queries '
+        'on the standby may need them', age(r.backend_xmin)
     ),
     'end the long transactions there, or set hot_standby_feedback = off there'
 from pg_stat_replication r

@@ -1,8 +1,8 @@
 -- server.transactions: no transaction in this database is open for long
 --
--- Rows that died after a transaction took its snapshot cannot be removed while it is open, in
--- any table of the database. The queues turn over all their rows all the time, so they suffer
--- first. Also, whatever it has locked stays locked.
+-- Vacuum cannot remove rows that died after the snapshot of an open transaction, in any table of the
+-- database. The queues replace all their rows constantly, so they slow down first. Its locks are held as
+-- well.
 select
     case
         when t.age > {long_transaction_factor} * ({long_transaction}) then 'critical'
@@ -15,14 +15,14 @@ select
     ) as problem,
     case
         when t.xmin is not null then format(
-            'all that died in the last %s transactions is kept in every table for it: claims '
-            'and sweeps read past more and more dead rows', age(t.xmin)
+            'vacuum cannot remove the dead rows of the last %s transactions in any table: claims '
+            'and sweeps become slower', age(t.xmin)
         )
-        else 'it keeps its locks and its connection'
+        else 'it holds its locks and its connection'
     end as cause,
     format(
-        'select pg_terminate_backend(%s); and let the server do so with '
-        'idle_in_transaction_session_timeout', t.pid
+        'select pg_terminate_backend(%s); set idle_in_transaction_session_timeout to end such '
+        'sessions automatically', t.pid
     ) as remedy
 from (
     select

@@ -1,22 +1,21 @@
--- tables.bloat: tables and indexes of Windlass are not much larger than what is in them
+-- tables.bloat: no table or index of Windlass is bloated
 --
--- Estimated from statistics that are there anyway: the rows that the server counted times the
--- widths that it last found, against the size of the file. Rows that lie apart count as if they
--- did not, so the estimate is high and what is found is surely too large. What was never
--- analyzed is left out.
+-- Estimated from existing statistics: number of rows times average width, against the size of the file.
+-- Values that are stored out of line count as inline, so the estimate is high and a finding is certain.
+-- Relations that were never analyzed are skipped.
 select
     'warning' as severity,
     format(
-        '%s windlass.%I takes %s for about %s rows, which need about %s',
+        '%s windlass.%I takes %s for about %s rows that need about %s',
         x.kind, x.name, pg_size_pretty(x.bytes), x.rows, pg_size_pretty(x.needed)
     ) as problem,
-    'rows died faster than they could be removed, as under an old transaction or without '
-    'autovacuum, and the room they left is not given back' as cause,
+    'rows died faster than vacuum removed them, for example under a long transaction or without '
+    'autovacuum, and the space is not returned' as cause,
     case x.kind
         when 'index' then format('reindex index concurrently windlass.%I', x.name)
         else format(
-            'vacuum full windlass.%I in a pause (it locks the table), or pg_repack while it is in '
-            'use', x.name
+            'vacuum full windlass.%I in a maintenance window (it locks the table), or pg_repack '
+            'online', x.name
         )
     end as remedy
 from (

@@ -1,32 +1,32 @@
 -- tables.vacuum: autovacuum keeps up with the tables of Windlass
 --
--- By the counters of the server and by the thresholds that hold for each table. Autovacuum
--- comes within a minute or two of when a threshold is passed; several times as many dead rows
--- mean that it does not come, cannot remove them, or is too slow.
+-- Compares the counters of the server with the thresholds of each table. Autovacuum starts within a
+-- minute or two after a threshold is passed; several times as many dead rows mean that it does not run,
+-- cannot remove them, or is too slow.
 select
     'warning' as severity,
     case
         when t.is_disabled then format('autovacuum is disabled for windlass.%I', t.relname)
         else format(
-            'windlass.%I has %s dead rows beside %s live ones, autovacuum begins at %s',
+            'windlass.%I has %s dead and %s live rows; autovacuum starts at %s dead rows',
             t.relname, t.dead, t.live, t.threshold
         )
     end as problem,
     case
         when t.is_disabled then
-            'dead rows stay, and whoever looks for a live one reads past them'
+            'dead rows are never removed, and every scan reads them'
         else format(
-            'it last came %s: it has no free worker, is too slow, or an old transaction keeps '
+            'last autovacuum: %s; it has no free worker, is too slow, or an old transaction keeps '
             'the rows (see server.transactions, server.prepared and server.slots)',
-            coalesce('at ' || t.last_autovacuum, 'never')
+            coalesce(t.last_autovacuum::text, 'never')
         )
     end as cause,
     case
         when t.is_disabled then format('alter table windlass.%I reset (autovacuum_enabled)',
             t.relname)
         else format(
-            'vacuum (verbose) windlass.%I, which says what it could not remove; then more '
-            'autovacuum_max_workers or a larger autovacuum_vacuum_cost_limit', t.relname
+            'vacuum (verbose) windlass.%I, which reports what it could not remove; then raise '
+            'autovacuum_max_workers or autovacuum_vacuum_cost_limit', t.relname
         )
     end as remedy
 from (

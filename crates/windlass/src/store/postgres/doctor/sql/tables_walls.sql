@@ -1,7 +1,7 @@
--- tables.walls: tenants are kept apart by the database as well
+-- tables.walls: row-level security isolates tenants
 --
--- Looks at the policies that `windlass migrate --grants` makes, and whether this role can take on the
--- one that they are for. What a role sees behind them is checked when a server starts with it.
+-- Checks the policies that `windlass migrate --grants` creates, and whether this role can become the role
+-- that they restrict. A server checks at its start what that role can see.
 with walls as (
     select c.relname, c.relrowsecurity, r.oid as role, r.rolname
     from pg_policy y
@@ -12,23 +12,23 @@ with walls as (
 )
 select
     'notice' as severity,
-    'there is no second wall between tenants' as problem,
-    'whoever acts for one tenant is kept from the others by the server alone' as cause,
+    'row-level security is not set up' as problem,
+    'only the server isolates tenants from each other' as cause,
     'run what `windlass migrate --grants` prints, and serve with --api-role' as remedy
 where not exists (select from walls)
 union all
 select
     'critical',
-    format('row level security of windlass.%s is off', w.relname),
-    'its policies keep nobody from anything',
+    format('row-level security of windlass.%s is disabled', w.relname),
+    'its policies have no effect',
     format('alter table windlass.%I enable row level security', w.relname)
 from walls w
 where not w.relrowsecurity
 union all
 select
     'notice',
-    format('role %I cannot take on role %I', current_user, w.rolname),
-    'what this role reads for one tenant is behind no second wall',
+    format('role %I cannot become role %I', current_user, w.rolname),
+    'row-level security does not restrict what this role reads for a tenant',
     format('grant %I to %I', w.rolname, current_user)
 from (select distinct w.role, w.rolname from walls w) w
 where not pg_has_role(current_user, w.role, 'member')
