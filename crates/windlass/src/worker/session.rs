@@ -544,6 +544,10 @@ impl Session {
                 self.beat_refusals.reset();
                 self.lost_claim = self.lost_claim.filter(|lost| *lost > self.beat_settles);
                 self.held.lose(&answer.lost);
+                if answer.should_drain && !self.draining.is_cancelled() {
+                    tracing::info!(worker = %self.worker, "drained by an operator");
+                    self.draining.cancel();
+                }
                 None
             }
             Err(error @ StoreError::LeaseLost(_)) => Some(error),

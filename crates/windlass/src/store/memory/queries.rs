@@ -53,7 +53,7 @@ impl State {
         let newest_first = self.by_age.range((Bound::Unbounded, before)).rev();
         let mut matching =
             newest_first.filter_map(|(_, id)| self.runs.get(id)).filter(|run| matches(filter, run));
-        let runs: Vec<RunRecord> = matching.by_ref().take(limit).map(Run::record).collect();
+        let runs: Vec<RunRecord> = matching.by_ref().take(limit).map(Run::listed).collect();
         let has_more = matching.next().is_some();
         let last = runs.last().filter(|_| has_more);
         let next = last.map(|run| RunCursor { created_at: run.created_at, id: run.id });

@@ -48,6 +48,7 @@ mod pool;
 mod queries;
 mod queues;
 mod quotas;
+mod reads;
 mod repeat;
 mod retention;
 mod ring;
@@ -103,6 +104,7 @@ use self::names::Names;
 use self::notify::{Kinds, Notifier};
 use self::peek::Peeks;
 use self::pool::{Ask, Params, Pool, Sql, Tx};
+use self::reads::Reads;
 use self::repeat::{repeat, without_unsound};
 use self::retention::Pass;
 use self::ring::LastRing;
@@ -141,6 +143,8 @@ const UNSOUND_RUN_PAUSE: Duration = Duration::from_secs(1);
 /// A store in a PostgreSQL database.
 pub struct PostgresStore {
     pool: Pool,
+    /// The connections for lists and `why`.
+    reads: Reads,
     names: Names,
     ring: LastRing,
     floors: Floors,
@@ -192,6 +196,7 @@ impl PostgresStore {
         let payload_limit = settings::payload_limit(&options, &pool).await?;
         let notifier = Notifier::start(&options, &pool)?;
         Ok(PostgresStore {
+            reads: Reads::new(&options, &pool),
             pool,
             names: Names::default(),
             ring: LastRing::default(),

@@ -450,7 +450,12 @@ sql!(STAGED_END, "staged_end.sql", []);
 sql!(DELETE_STAGED, "delete_staged.sql", [INT8_ARRAY]);
 sql!(GET_RUN, "get_run.sql", [UUID]);
 sql!(WHOSE_RUNS, "whose_runs.sql", [UUID_ARRAY]);
-sql!(LIST_RUNS, "list_runs.sql", [TEXT, TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, INT8]);
+sql!(LIST_RUNS, "list_runs.sql", [TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, INT8]);
+sql!(
+    LIST_RUNS_OF_TENANT,
+    "list_runs_of_tenant.sql",
+    [TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, INT8, TEXT]
+);
 sql!(LIST_TASKS, "list_tasks.sql", [UUID, INT4, INT8]);
 sql!(GET_TASK, "get_task.sql", [UUID, TEXT]);
 sql!(HOLD_RUN, "hold_run.sql", [UUID]);

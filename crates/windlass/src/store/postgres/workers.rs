@@ -55,7 +55,10 @@ impl PostgresStore {
         let at = filter.after.map(|cursor| At(cursor.joined_at));
         let id = filter.after.map(|cursor| *cursor.id.as_uuid());
         let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-        let rows = self.read(&sql::LIST_WORKERS, &[&filter.with_dead, &at, &id, &most]).await?;
+        let rows = self
+            .reads
+            .query("the list of workers", &sql::LIST_WORKERS, &[&filter.with_dead, &at, &id, &most])
+            .await?;
         let mut workers = rows.iter().map(worker).collect::<Result<Vec<_>, _>>()?;
         let has_more = workers.len() > limit;
         workers.truncate(limit);

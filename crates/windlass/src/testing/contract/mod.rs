@@ -570,6 +570,8 @@ macro_rules! store_contract_cases {
             }
             lists {
                 runs_are_listed_newest_first
+                lists_of_runs_have_no_inputs
+                runs_of_one_tenant_are_listed_page_by_page
                 runs_can_be_found_by_each_field_and_by_all
                 pages_have_neither_gaps_nor_repetitions
                 a_run_started_between_two_pages_does_not_shift_them

@@ -34,6 +34,7 @@ mod parties;
 mod plans;
 mod pooled;
 mod pooler;
+mod reads;
 mod retention;
 mod role;
 mod schedules;
