@@ -424,7 +424,7 @@ mod tests {
         "64859905670949671f89844b9ac47fda6c08582927bd54879daf957f873d7cdf",
         "91fca81df5f48b5b13d9187957b35cb9c0480bc4ca501f89c98df3e9935db08d",
         "cad33e92c1ef7f3d74edc4b5853df444fc120c74a8a2e40e673505afc9bef9ca",
-        "2b57abf7d8bbd07073fd071d68d4db91ace904eaa7e1c8be8ea1298d349ee038",
+        "ea8787df85850cfa0e2d401ba8b7af5fe00c02abb536de98be1c6f264dc503bc",
     ];
 
     #[test]

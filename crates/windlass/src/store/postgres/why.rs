@@ -91,7 +91,7 @@ impl PostgresStore {
         };
         let tasks = self.task_facts(tx, &asked, &indices).await?;
         let is_ready = tasks.iter().any(|task| task.state == TaskState::Ready);
-        let workers = if is_ready { worker_facts(tx).await? } else { Vec::new() };
+        let workers = if is_ready { worker_facts(tx, &run).await? } else { Vec::new() };
         let leaders = leaders(&leading)?;
         let duty = |duty: Duty| {
             let leader = leaders.iter().find(|leader| leader.duty == duty);
@@ -309,9 +309,10 @@ async fn held(tx: &Tx<'_>, id: TaskId, row: &Row) -> Result<HeldFacts, Fault> {
     })
 }
 
-async fn worker_facts(tx: &Tx<'_>) -> Result<Vec<WorkerFacts>, Fault> {
+async fn worker_facts(tx: &Tx<'_>, run: &RunFacts) -> Result<Vec<WorkerFacts>, Fault> {
     let most = i64::try_from(WORKERS_MAX).unwrap_or(i64::MAX);
-    let rows = tx.query(&sql::WHY_WORKERS, &[&most]).await?;
+    let rows =
+        tx.query(&sql::WHY_WORKERS, &[&most, &run.tenant.as_str(), &run.workflow.as_str()]).await?;
     let worker = |row: &Row| {
         // What no name is serves no task.
         let queues = row.get::<_, Vec<String>>("queues").into_iter();

@@ -23,6 +23,7 @@ mod explain;
 mod explorer;
 mod fill;
 mod flatness;
+mod held_rows;
 mod hints;
 mod histories;
 mod keys;

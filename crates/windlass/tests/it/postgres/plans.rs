@@ -309,6 +309,7 @@ const PLANS: &[(&str, &[&str])] = &[
         &[
             "leases by leases_worker: claim_seq worker_id",
             "pulses by pulses_pkey: worker_id",
+            "sort",
             "workers by workers_alive:",
         ],
     ),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use windlass_core::why::SILENT_MAX;
+
 use super::super::audit::interval;
 use super::super::options::PostgresOptions;
 use super::DoctorOptions;
@@ -29,9 +31,6 @@ const DEAD_ROWS_FACTOR: u32 = 3;
 /// A file may be so many times as large as what is in it: room for one more version of each
 /// row, twice.
 const BLOAT_FACTOR: u32 = 4;
-
-/// A worker that says nothing for so long serves nobody; without tasks it speaks once a minute.
-const SEEN_MAX: Duration = Duration::from_secs(180);
 
 /// What a check needs to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +109,7 @@ impl Limits {
             ("dead_rows_factor", DEAD_ROWS_FACTOR.to_string()),
             ("bloat_min", options.bloat_min_bytes.to_string()),
             ("bloat_factor", BLOAT_FACTOR.to_string()),
-            ("seen_max", interval(SEEN_MAX)),
+            ("silent_max", interval(SILENT_MAX)),
         ])
     }
 

@@ -7,5 +7,8 @@
 -- Collation and empty bytes keep the planner from taking this index for a lookup by tenant and key,
 -- which looks as cheap by it while the table is small, and `runs_by_age` for the order of a tenant's
 -- list. A list says `tenant collate "C"`.
-create index runs_by_tenant
+--
+-- Starts and ends of runs wait while it is built. Where the table is large, build the same index with
+-- `create index concurrently` before the migration, which then finds it.
+create index if not exists runs_by_tenant
     on windlass.runs (tenant collate "C", created_at, (uuid_send(id) || ''::bytea));

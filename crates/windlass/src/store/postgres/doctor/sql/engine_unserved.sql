@@ -1,7 +1,7 @@
 -- engine.unserved: whatever is ready has a worker that can run it
 --
 -- A worker says which queues it serves and which versions of which workflows it has handlers
--- for, and that it lives at least once a minute. One look at each route: tasks of one queue,
+-- for, and that it lives every 20 seconds. One look at each route: tasks of one queue,
 -- priority, workflow and version.
 select
     'warning' as severity,
@@ -35,7 +35,7 @@ where not exists (
     from windlass.workers w
     cross join lateral unnest(w.workflows, w.versions) as h (workflow, version)
     cross join lateral (
-        select x.seen_at
+        select x.lease_until
         from windlass.pulses x
         where x.worker_id = w.id
         order by x.number desc
@@ -47,5 +47,5 @@ where not exists (
         and r.queue = any(w.queues)
         and h.workflow = r.workflow
         and h.version = r.version
-        and p.seen_at > clock_timestamp() - {seen_max}
+        and p.lease_until > clock_timestamp() - {silent_max}
 )
