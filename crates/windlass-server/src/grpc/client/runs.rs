@@ -56,6 +56,7 @@ pub(super) async fn list_runs(
     caller: &Caller,
     message: v1::ListRunsRequest,
 ) -> Result<v1::RunPage, Refused> {
+    let _turn = caller.identity.begin_list()?;
     let mut limit = first(message.limit);
     let filter = RunFilter::from_wire(message)?;
     loop {
