@@ -4,6 +4,7 @@ use axum::Json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use windlass::ActionId;
+use windlass::random::secure_bits;
 use windlass::store::{DeadLetterCursor, Discard, Redrive};
 
 use super::App;
@@ -84,5 +85,5 @@ async fn discard_dead_letters(
 }
 
 fn new_action() -> ActionId {
-    ActionId::from_random(fastrand::u128(..))
+    ActionId::from_random(secure_bits())
 }
