@@ -29,7 +29,8 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     let now = store.now().await?;
     let document = || {
         let mut document = runs::json(&run);
-        document["input"] = run.input.decode::<Value>().unwrap_or_default();
+        let input = run.input.as_ref().and_then(|input| input.decode::<Value>().ok());
+        document["input"] = input.unwrap_or_default();
         let Value::Object(tasks) = tasks.json() else { return document };
         for (name, value) in tasks {
             let name = if name == "has_more" { "has_more_tasks".to_owned() } else { name };
@@ -72,7 +73,7 @@ fn page(run: &RunRecord, now: Timestamp) -> String {
     for (key, value) in &run.metadata {
         line("metadata", format!("{}={}", shown(key), shown(value)));
     }
-    let input = &readable(run.input.as_str());
+    let input = &readable(run.input.as_ref().map_or("", |input| input.as_str()));
     let cut: String = input.chars().take(INPUT_CHARS).collect();
     let more = if cut.len() < input.len() { "… (all of it with --json)" } else { "" };
     line("input", shown(&cut) + more);

@@ -3,8 +3,8 @@
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use windlass::Timestamp;
 use windlass::store::{WorkerFilter, WorkerRecord};
+use windlass::{Timestamp, WorkerId};
 
 use crate::session::Session;
 use crate::text::{ago, listing, shown};
@@ -19,10 +19,49 @@ pub(crate) struct Arguments {
     /// Maximum number of workers, the newest
     #[arg(long, value_name = "N", default_value = "100", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
     limit: u32,
+
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Action {
+    /// Drain a worker: it claims nothing more, finishes what it holds and exits
+    Drain {
+        /// ID of the worker, as `windlass workers --json` shows it
+        worker: WorkerId,
+    },
+}
+
+/// Drains a worker, which hears of it with its next heartbeat.
+async fn drain(worker: WorkerId, session: &Session) -> anyhow::Result<()> {
+    let (windlass, store) = session.connect().await?;
+    let mut filter = WorkerFilter::default();
+    let found = loop {
+        let page = windlass.workers(filter.clone()).await?;
+        if let Some(found) = page.workers.into_iter().find(|one| one.id == worker) {
+            break found;
+        }
+        filter.after = page.next;
+        anyhow::ensure!(
+            page.next.is_some(),
+            "worker \"{worker}\" not found among the workers that are alive; `windlass workers` lists them"
+        );
+    };
+    store.begin_drain(worker).await?;
+    let document = || json!({ "worker": worker.to_string(), "is_draining": true });
+    let text = || {
+        let (name, tasks) = (shown(&found.name), found.tasks);
+        format!("Draining worker {name}: it finishes {tasks} tasks and exits.\n")
+    };
+    session.tell(document, text)
 }
 
 /// Prints the workers, the newest first.
 pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Result<()> {
+    if let Some(Action::Drain { worker }) = arguments.action {
+        return drain(worker, session).await;
+    }
     let (windlass, store) = session.connect().await?;
     let most = arguments.limit as usize;
     let mut filter = WorkerFilter { with_dead: arguments.all, ..WorkerFilter::default() };

@@ -159,6 +159,17 @@ mod tests {
     }
 
     #[test]
+    fn an_undoing_waits_in_the_queue_of_a_handler_and_not_of_a_sleep() {
+        let mut nap = TaskDraft::new("nap", TaskKind::Sleep(std::time::Duration::from_secs(1)));
+        nap.queue = "naps".to_owned();
+        let mut work = TaskDraft::new("work", TaskKind::Handler);
+        work.queue = "slow".to_owned();
+        let definition = DefinitionDraft::new("order").task(nap).task(work).build().unwrap();
+        let undo = definition.to_undo().unwrap();
+        assert_eq!(undo.task(TaskIndex(0)).queue.as_str(), "slow");
+    }
+
+    #[test]
     fn tasks_are_sorted_behind_their_parents() {
         assert_eq!(definition("order").sorted(), [TaskIndex(1), TaskIndex(0)]);
     }

@@ -12,6 +12,8 @@ mod form;
 mod judge;
 mod text;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::decide::Failure;
@@ -40,8 +42,13 @@ pub const COUNT_MAX: u64 = 1_000;
 /// How many parents of a task are looked at for those that have not ended.
 pub const PARENTS_MAX: usize = 1_000;
 
-/// How many workers that are not dead are looked at.
+/// How many workers that are not dead and serve the run's tenant are looked at: first those that
+/// serve its workflow, then those that were heard of last.
 pub const WORKERS_MAX: usize = 1_000;
+
+/// How long after the end of its lease a worker without tasks counts as live. An idle worker is heard
+/// of every 20 seconds, and its lease may be shorter than that.
+pub const SILENT_MAX: Duration = Duration::from_secs(60);
 
 /// How many calls of a function that have no result are told of.
 pub const CALLS_SHOWN_MAX: usize = SHOWN_MAX;

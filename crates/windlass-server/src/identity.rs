@@ -13,10 +13,12 @@ use axum::http::request::Parts;
 use tokio_util::sync::CancellationToken;
 use windlass::store::{
     AUTHOR_METADATA, Author, METADATA_PAIRS_MAX, NewRun, RESERVED_METADATA, Scopes, Store,
+    StoreError,
 };
 use windlass::{Operator, Role, Roles, Tenant, Timestamp, Token, TokenId};
 
 use crate::connections::Whence;
+use crate::list_limit::ListTurn;
 use crate::passes::{Pass, Passes};
 use crate::problem::Problem;
 use crate::rights::{Need, Reach, Right};
@@ -182,6 +184,15 @@ impl Identity {
     /// The store as it may use it: who has one tenant is given no other's things by it.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Counts a list that is read for its token.
+    ///
+    /// # Errors
+    ///
+    /// `Limited` if too many of them are in progress.
+    pub(crate) fn begin_list(&self) -> Result<ListTurn, StoreError> {
+        self.passes.lists().begin(self.token())
     }
 
     /// What it is called in the log.

@@ -29,6 +29,7 @@ mod connections;
 mod grpc;
 mod http;
 pub mod identity;
+mod list_limit;
 mod notes;
 mod options;
 mod passes;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use windlass::random::secure_bits;
 use windlass::store::{
     Action, NewLogEntry, NewSchedule, Quota, RetentionRule, RunRecord, ScheduleKey, ScheduleRecord,
     find_workflow,
@@ -54,7 +55,7 @@ impl Identity {
         detail: Option<Value>,
     ) -> Result<(), Problem> {
         let About { tenant, run } = about.into();
-        let id = ActionId::from_random(fastrand::u128(..));
+        let id = ActionId::from_random(secure_bits());
         let detail = detail.map(|detail| Payload::encode(&detail)).transpose();
         let detail = detail.map_err(|error| Problem::payload("detail", &error))?;
         let by = self.author();

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use windlass::store::{Store, StoreError, StoredToken, TokenRecord, TokenTag};
 use windlass::{Token, TokenId};
 
+use crate::list_limit::ListLimit;
 use crate::problem::Problem;
 use crate::token::verifies;
 
@@ -90,12 +91,23 @@ pub(crate) struct Passes {
     store: Arc<dyn Store>,
     known: Mutex<HashMap<TokenId, Known>>,
     lookups: Semaphore,
+    lists: Arc<ListLimit>,
 }
 
 impl Passes {
     /// Those of a store.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Passes { store, known: Mutex::default(), lookups: Semaphore::new(LOOKUPS_MAX) }
+        Passes {
+            store,
+            known: Mutex::default(),
+            lookups: Semaphore::new(LOOKUPS_MAX),
+            lists: Arc::default(),
+        }
+    }
+
+    /// The lists in progress.
+    pub(crate) fn lists(&self) -> &Arc<ListLimit> {
+        &self.lists
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<TokenId, Known>> {

@@ -388,3 +388,17 @@ fn check_tasks(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workflow_may_have_as_many_tasks_as_the_quota_says_and_no_more() {
+        let tenant = Tenant::default();
+        let workflow = WorkflowName::new("order").expect("it is a name");
+        let check = |tasks| check_tasks(&tenant, &workflow, tasks, 3);
+        assert!(check(3).is_ok());
+        assert!(matches!(check(4), Err(Excess::Definition(text)) if text.contains("has 4 tasks")));
+    }
+}

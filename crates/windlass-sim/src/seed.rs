@@ -10,7 +10,7 @@ use windlass::store::{
     ScheduleStore as _, Store, TaskRecord,
 };
 use windlass::testing::invariants::Violation;
-use windlass::{Error, Event, PlantedBug, RunState, Windlass};
+use windlass::{Error, Event, Payload, PlantedBug, RunState, Windlass};
 use windlass_core::undo::UNDO_SUFFIX;
 use windlass_core::{StepRecord, TaskEventKind, TaskId};
 
@@ -48,6 +48,7 @@ pub(crate) struct Options {
 pub(crate) struct RunFile {
     /// The run.
     pub(crate) run: RunRecord,
+    pub(crate) input: Payload,
     /// Its tasks.
     pub(crate) tasks: Vec<TaskRecord>,
     /// Its history.
@@ -224,15 +225,17 @@ async fn read_files(world: &World) -> Result<Vec<RunFile>, Error> {
     let mut filter = RunFilter::default();
     loop {
         let page = windlass.list(filter.clone()).await?;
-        for run in page.runs {
-            let handle = windlass.run(run.id);
+        for listed in page.runs {
+            let handle = windlass.run(listed.id);
+            let run = handle.get().await?;
+            let input = run.input.clone().expect("a run that is read alone has its input");
             let (tasks, events) = (handle.tasks().await?, handle.history().await?);
             let mut steps = Vec::new();
             for index in tasks.iter().map(|task| task.index) {
                 let task = TaskId { run: run.id, index };
                 steps.push(world.store.list_steps(task, None, PAGE_MAX).await.unwrap_or_default());
             }
-            files.push(RunFile { run, tasks, events, steps });
+            files.push(RunFile { run, input, tasks, events, steps });
         }
         match page.next {
             Some(next) => filter.after = Some(next),

@@ -22,6 +22,7 @@ use crate::duties::{Duties, DutyOptions};
 use crate::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use crate::error::{Error, ErrorKind};
 use crate::metrics::Metrics;
+use crate::random::secure_bits;
 use crate::run::RunHandle;
 use crate::spans;
 use crate::starter::Starter;
@@ -208,7 +209,7 @@ impl Windlass {
     /// An id for a run that sorts behind all that were made before.
     pub fn new_run_id(&self) -> RunId {
         let mut shared = self.shared();
-        let fresh = RunId::from_parts(SystemTime::now().into(), shared.rng.u128(..));
+        let fresh = RunId::from_parts(SystemTime::now().into(), secure_bits());
         let id = shared.last_run.map_or(fresh, |last| fresh.max(last.next()));
         shared.last_run = Some(id);
         id

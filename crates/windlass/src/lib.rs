@@ -68,6 +68,8 @@ mod once;
 pub mod pem;
 mod planted;
 mod process;
+#[doc(hidden)]
+pub mod random;
 #[cfg(feature = "remote")]
 pub mod remote;
 mod run;

@@ -14,11 +14,7 @@ use super::facts::{
     DutyFacts, Facts, HeldFacts, LaneFacts, OpenCall, ParentFacts, QueueFacts, TaskFacts,
     TaskPlace, WorkerFacts,
 };
-use super::{Missing, Reason, SHOWN_MAX, Served, TaskWhy, TimeCause, Why};
-
-/// How long after the end of its lease a worker without tasks may be alive: it says that it
-/// lives once a minute, and its lease may be shorter than that.
-const SILENT_MAX: Duration = Duration::from_secs(180);
+use super::{Missing, Reason, SHOWN_MAX, SILENT_MAX, Served, TaskWhy, TimeCause, Why};
 
 impl Facts {
     /// Judges them.

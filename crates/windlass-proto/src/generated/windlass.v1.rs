@@ -1244,6 +1244,10 @@ pub struct Beat {
     /// The tasks that are not the worker's any more: it ends their handlers.
     #[prost(message, repeated, tag = "1")]
     pub lost: ::prost::alloc::vec::Vec<Lost>,
+    /// An operator drains the worker: it claims nothing more, finishes what it holds and sends
+    /// LEAVE.
+    #[prost(bool, tag = "2")]
+    pub should_drain: bool,
 }
 /// A task a worker holds no more.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1934,7 +1938,7 @@ pub struct Run {
     /// Where it is.
     #[prost(enumeration = "RunState", tag = "5")]
     pub state: i32,
-    /// The input, JSON.
+    /// The input, JSON; `null` if it is omitted.
     #[prost(string, tag = "6")]
     pub input: ::prost::alloc::string::String,
     /// The caller's name for its start, if it had one.
@@ -1961,6 +1965,9 @@ pub struct Run {
     /// When it ended, if it has.
     #[prost(int64, optional, tag = "13")]
     pub ended_at_us: ::core::option::Option<i64>,
+    /// Set in lists, which have no inputs: GetRun returns the input.
+    #[prost(bool, tag = "14")]
+    pub is_input_omitted: bool,
 }
 /// Which runs to list.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -4,6 +4,7 @@ use axum::Json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use windlass::ActionId;
+use windlass::random::secure_bits;
 use windlass::store::{DeadLetterCursor, Discard, Redrive};
 
 use super::App;
@@ -34,6 +35,7 @@ async fn list_dead_letters(
 ) -> Result<Json<LetterPageBody>, Problem> {
     let after = Cursor::parse(query.cursor.as_deref())?;
     let limit = page_limit(query.limit)?;
+    let _turn = identity.begin_list()?;
     let page = identity.store().list_dead_letters(query.filter(&identity)?, after, limit).await?;
     Ok(Json(LetterPageBody {
         letters: page.letters.into_iter().map(LetterBody::from).collect(),
@@ -83,5 +85,5 @@ async fn discard_dead_letters(
 }
 
 fn new_action() -> ActionId {
-    ActionId::from_random(fastrand::u128(..))
+    ActionId::from_random(secure_bits())
 }

@@ -36,6 +36,7 @@ async fn list_log(
     identity: Identity,
     Query(query): Query<LogQuery>,
 ) -> Result<Json<LogPageBody>, Problem> {
+    let _turn = identity.begin_list()?;
     let page = identity.store().list_log(query.filter()?).await?;
     let entries = page.entries.into_iter().map(LogEntryBody::from).collect();
     Ok(Json(LogPageBody { entries, next: page.next.map(|number| Number(number).to_text()) }))

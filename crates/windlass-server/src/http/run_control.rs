@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use windlass::random::secure_bits;
 use windlass::store::{Action, Mailbox, NewKeySignal, NewSignal, SIGNAL_KEPT};
 use windlass::{ErrorKind, RunId, SignalId};
 
@@ -141,5 +142,5 @@ async fn signal_key(
 }
 
 fn new_signal() -> SignalId {
-    SignalId::from_random(fastrand::u128(..))
+    SignalId::from_random(secure_bits())
 }

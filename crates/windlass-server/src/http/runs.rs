@@ -151,6 +151,7 @@ async fn list_runs(
     identity: Identity,
     Query(query): Query<RunQuery>,
 ) -> Result<Json<RunPageBody>, Problem> {
+    let _turn = identity.begin_list()?;
     let page = identity.store().list_runs(query.filter(&identity)?).await?;
     let runs = page.runs.into_iter().map(RunBody::listed).collect();
     Ok(Json(RunPageBody { runs, next: page.next.as_ref().map(RunCursor::to_text) }))
@@ -207,4 +208,41 @@ async fn get_archived_run(
     let archived = archived.filter(|archived| identity.sees(&archived.tenant));
     let missing = || Problem::not_found(format_args!("archived run {run}"));
     Ok(Json(archived.ok_or_else(missing)?.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::http::Request;
+    use windlass::store::{MemoryStore, NewToken, TokenStore as _};
+    use windlass::{Operator, Role};
+
+    use super::*;
+    use crate::identity::{Access, Door};
+    use crate::list_limit::LISTS_MAX;
+    use crate::rights::{Need, Reach, Right};
+    use crate::token::{mint, tag_of};
+
+    #[tokio::test]
+    async fn a_token_with_too_many_lists_in_progress_is_told_to_wait() {
+        let store = Arc::new(MemoryStore::new());
+        let token = mint(Role::Viewer.into()).unwrap();
+        let (id, tag, roles) = (token.id(), tag_of(&token), Role::Viewer.into());
+        let name = Operator::new("anna").unwrap();
+        let new = NewToken { id, tag, name, roles, tenant: None, expires_at: None };
+        store.create_token(new).await.unwrap();
+        let door = Door::new(Access::tokens(), store);
+        let bearer = format!("Bearer {}", token.text().expose());
+        let request = Request::builder().header("authorization", bearer).body(()).unwrap();
+        let need = Need { right: Right::Read, reach: Reach::Tenant };
+        let identity = door.identify(&request.into_parts().0, need).await.unwrap();
+        let list = async || list_runs(identity.clone(), Query(RunQuery::default())).await;
+        let turns: Vec<_> = (0..LISTS_MAX).map(|_| identity.begin_list().unwrap()).collect();
+        let problem = list().await.expect_err("it is over the limit");
+        assert_eq!(problem.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(problem.detail().contains("wait for an answer"), "{}", problem.detail());
+        drop(turns);
+        assert!(list().await.is_ok());
+    }
 }

@@ -258,5 +258,5 @@ async fn heartbeat(
         .lost
         .iter()
         .filter_map(|lost| Some(LostTask { token: text_of(lost)?, why: lost.refusal.into() }));
-    Ok(Json(HeartbeatAnswerBody { lost: lost.collect() }))
+    Ok(Json(HeartbeatAnswerBody { lost: lost.collect(), should_drain: answer.should_drain }))
 }

@@ -8,6 +8,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use windlass::WorkerId;
+use windlass::random::secure_bits;
 use windlass::store::{Hello, WorkerCursor, WorkerFilter};
 
 use super::App;
@@ -66,7 +67,7 @@ async fn join_worker(
 ) -> Result<(StatusCode, Json<JoinedWorker>), Problem> {
     let info = body.info()?;
     let definitions = body.workflows.into_iter().map(|workflow| workflow.build());
-    let id = WorkerId::from_random(fastrand::u128(..));
+    let id = WorkerId::from_random(secure_bits());
     let hello = Hello {
         worker: id,
         name: body.name.to_string(),

@@ -347,22 +347,13 @@ async fn lists_that_are_too_large_for_one_answer_come_in_parts() {
     let tasks = near.list_tasks(run.id(), None, PAGE_MAX).await.expect("they are read");
     assert_eq!(tasks.len(), 20);
     assert_eq!(Ok(tasks), far.list_tasks(run.id(), None, PAGE_MAX).await);
-    // So many inputs do not fit into one page, which says where the next one begins.
+    // So many inputs would not fit into one answer: a list has none.
     near.register(Arc::clone(order().definition())).await.expect("it is registered");
     let input = payload(&format!("\"{}\"", "x".repeat(900_000)));
     let runs = (1..=20).map(|number| new_run(number, "order", input.clone())).collect();
     near.start_runs(runs).await.expect("they are started");
-    let mut filter =
-        RunFilter { workflow: WorkflowName::new("order").ok(), ..RunFilter::default() };
-    let (mut seen, mut pages) = (0, 0);
-    loop {
-        let page = far.list_runs(filter.clone()).await.expect("it is read");
-        (seen, pages) = (seen + page.runs.len(), pages + 1);
-        match page.next {
-            Some(next) => filter.after = Some(next),
-            None => break,
-        }
-    }
-    assert_eq!(seen, 20);
-    assert!(pages > 1, "all in one page");
+    let filter = RunFilter { workflow: WorkflowName::new("order").ok(), ..RunFilter::default() };
+    let page = far.list_runs(filter).await.expect("it is read");
+    assert_eq!((page.runs.len(), page.next), (20, None));
+    assert!(page.runs.iter().all(|run| run.input.is_none()));
 }

@@ -17,7 +17,7 @@ const KEYS: &str = "G12 one run per idempotency key";
 
 /// Whether a run has the input that was planned.
 fn has_input(file: &RunFile, plan: &StartPlan) -> bool {
-    file.run.input.decode::<Input>().is_ok_and(|input| input == Input(plan.input))
+    file.input.decode::<Input>().is_ok_and(|input| input == Input(plan.input))
 }
 
 /// G1: what was acknowledged exists as it was asked for, what was refused does not

@@ -90,7 +90,7 @@ impl Lanes {
         };
         for file in evidence.files {
             let Some(definition) = evidence.definition(file) else { continue };
-            let Ok(keys) = LaneKeys::of(definition, &file.run.input) else { continue };
+            let Ok(keys) = LaneKeys::of(definition, &file.input) else { continue };
             for index in definition.indices() {
                 let mut needs = keys.needs(definition, &file.run.tenant, index);
                 let is_one = needs.len() == 1;

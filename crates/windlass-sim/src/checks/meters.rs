@@ -89,7 +89,7 @@ impl Walk {
         let mut mixed = BTreeSet::new();
         for file in evidence.files {
             let Some(definition) = evidence.definition(file) else { continue };
-            let Ok(keys) = LaneKeys::of(definition, &file.run.input) else { continue };
+            let Ok(keys) = LaneKeys::of(definition, &file.input) else { continue };
             for index in definition.indices() {
                 let task = TaskId { run: file.run.id, index };
                 let needs = keys.needs(definition, &file.run.tenant, index);

@@ -201,7 +201,7 @@ impl WorkerLink for Metered {
         let timed = self.begin(Verb::Extend);
         let answer = self.link.extend(heartbeat).await;
         timed.end(&answer);
-        if let Ok(HeartbeatAnswer { lost }) = &answer {
+        if let Ok(HeartbeatAnswer { lost, .. }) = &answer {
             self.metrics.tasks_lost.add(lost.len() as u64);
         }
         answer

@@ -582,6 +582,10 @@ pub struct ProgressNote {
 pub struct HeartbeatAnswer {
     /// The tasks of `held` that are not the worker's any more.
     pub lost: Vec<Lost>,
+    /// Whether the worker was drained from outside
+    /// ([`begin_drain`](WorkerLink::begin_drain)): it claims nothing more, finishes what it holds
+    /// and leaves.
+    pub should_drain: bool,
 }
 
 /// A task a worker holds no more.

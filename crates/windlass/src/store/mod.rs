@@ -398,7 +398,7 @@ pub trait Store:
     /// One task of a run, by its name.
     async fn get_task(&self, run: RunId, name: TaskName) -> Result<Option<TaskRecord>, StoreError>;
 
-    /// A page of runs, the newest first.
+    /// Returns a page of runs, newest first, without their inputs.
     async fn list_runs(&self, filter: RunFilter) -> Result<RunPage, StoreError>;
 
     /// The events of a run after `after`, the oldest first, at most `limit` up to

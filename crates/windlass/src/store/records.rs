@@ -175,8 +175,8 @@ pub struct RunRecord {
     pub tenant: Tenant,
     /// Where it is.
     pub state: RunState,
-    /// The input.
-    pub input: Payload,
+    /// The input. `None` in lists: [`Store::get_run`](super::Store::get_run) returns it.
+    pub input: Option<Payload>,
     /// The caller's name for the start.
     pub key: Option<IdempotencyKey>,
     /// The priority.

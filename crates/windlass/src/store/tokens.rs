@@ -184,3 +184,27 @@ pub(crate) fn first_token(token: &NewToken) -> Result<NewLogEntry, StoreError> {
 pub(crate) fn no_token(id: TokenId) -> StoreError {
     StoreError::NotFound(format!("token {id}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::Role;
+
+    #[test]
+    fn a_token_is_valid_until_the_instant_it_expires() {
+        let at = Timestamp::from_micros;
+        let record = TokenRecord {
+            id: TokenId::from_random(7),
+            name: Operator::new("anna").expect("it is a name"),
+            roles: Roles::from(Role::Viewer),
+            tenant: None,
+            created_at: at(0),
+            expires_at: Some(at(10)),
+            last_used_at: None,
+            revoked_at: None,
+        };
+        assert!(record.holds_at(at(9)));
+        assert!(!record.holds_at(at(10)), "expired at this instant");
+        assert!(!record.holds_at(at(11)));
+    }
+}

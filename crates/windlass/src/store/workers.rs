@@ -72,7 +72,8 @@ pub enum WorkerState {
     Live,
     /// It was told to end and claims nothing any more.
     Draining,
-    /// It was found dead, and not all of its tasks have been taken away.
+    /// It was found dead, and not all of its tasks have been taken away; or it has not been heard of
+    /// since the end of its lease and for [`SILENT_MAX`](windlass_core::why::SILENT_MAX) (60 s) more.
     Dying,
     /// It is no more; its id is not used again.
     Dead,

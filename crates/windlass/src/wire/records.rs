@@ -47,7 +47,9 @@ impl Wire for RunRecord {
             version: self.version.get(),
             tenant: self.tenant.to_string(),
             state: self.state.to_wire(),
-            input: text(&self.input),
+            // A client of the version before fails on an empty text.
+            input: self.input.as_ref().map_or_else(|| "null".to_owned(), text),
+            is_input_omitted: self.input.is_none(),
             key: self.key.as_ref().map(ToString::to_string),
             priority: self.priority.get().into(),
             metadata: self.metadata.clone().into_iter().collect(),
@@ -65,7 +67,10 @@ impl Wire for RunRecord {
             version: version(message.version)?,
             tenant: name("tenant", Tenant::new(&message.tenant))?,
             state: RunState::from_wire(message.state)?,
-            input: json("input", message.input)?,
+            input: match message.is_input_omitted {
+                true => None,
+                false => Some(json("input", message.input)?),
+            },
             key: name_some("key", message.key, IdempotencyKey::new)?,
             priority: priority(message.priority)?,
             metadata: message.metadata.into_iter().collect(),

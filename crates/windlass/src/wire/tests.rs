@@ -87,7 +87,7 @@ fn run_record() -> RunRecord {
         version: Version::MAX,
         tenant: named("acme"),
         state: RunState::Failed,
-        input: json(r#"{"a":[1,2.5,null]}"#),
+        input: Some(json(r#"{"a":[1,2.5,null]}"#)),
         key: Some(named("order-1")),
         priority: Priority::new(-7).expect("it is within"),
         metadata: BTreeMap::from([("region".to_owned(), "eu".to_owned())]),
@@ -101,6 +101,7 @@ fn run_record() -> RunRecord {
 #[test]
 fn runs_survive_the_wire() {
     survives(&run_record());
+    survives(&RunRecord { input: None, ..run_record() });
     let plain = RunRecord { key: None, ended_at: None, metadata: BTreeMap::new(), ..run_record() };
     survives(&plain);
     let cursor = RunCursor { created_at: at(3), id: run(4) };

@@ -545,13 +545,16 @@ impl Wire for HeartbeatAnswer {
             held: Some(lost.held.to_wire()),
             refusal: lost.refusal.to_wire(),
         };
-        v1::Beat { lost: self.lost.iter().map(lost).collect() }
+        v1::Beat { lost: self.lost.iter().map(lost).collect(), should_drain: self.should_drain }
     }
 
     fn from_wire(message: v1::Beat) -> Result<Self, WireError> {
         let lost = |lost: v1::Lost| -> Result<Lost, WireError> {
             Ok(Lost { held: read("held", lost.held)?, refusal: Refusal::from_wire(lost.refusal)? })
         };
-        Ok(HeartbeatAnswer { lost: message.lost.into_iter().map(lost).collect::<Result<_, _>>()? })
+        Ok(HeartbeatAnswer {
+            lost: message.lost.into_iter().map(lost).collect::<Result<_, _>>()?,
+            should_drain: message.should_drain,
+        })
     }
 }

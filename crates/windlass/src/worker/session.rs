@@ -34,9 +34,10 @@ use crate::store::{
 };
 use crate::workflow::Registration;
 
-/// A worker without tasks says that it lives once in so many looks for some. Nothing depends
-/// on it but what people are shown.
-const IDLE_SIGNS: u32 = 60;
+/// How often a worker without tasks sends a heartbeat: three are lost before it counts as silent
+/// ([`SILENT_MAX`](windlass_core::why::SILENT_MAX) after its lease), and a drain from outside is heard
+/// of within this time.
+const IDLE_BEAT: Duration = Duration::from_secs(20);
 
 /// How long a task is put off that this worker should know and does not.
 const UNKNOWN_TASK_DELAY: Duration = Duration::from_secs(5);
@@ -116,7 +117,7 @@ impl Session {
             .any(|one| one.definition.tasks().iter().any(|it| it.is_owned()));
         let now = Instant::now();
         let gathers = Gathers::new(&parts.link, &parts.gate, config.lease / 3);
-        let sign_at = now + IDLE_SIGNS * config.poll;
+        let sign_at = now + IDLE_BEAT;
         Session {
             gathers,
             parts,
@@ -370,7 +371,7 @@ impl Session {
     fn begin_beat(&mut self, now: Instant) {
         self.beat_began = now;
         self.beat_at = now + self.config.lease / 3;
-        self.sign_at = now + IDLE_SIGNS * self.config.poll;
+        self.sign_at = now + IDLE_BEAT;
         self.beat_settles = self.settled;
         self.beat_notes = self.held.take_progress();
         let heartbeat = Heartbeat {
@@ -544,6 +545,10 @@ impl Session {
                 self.beat_refusals.reset();
                 self.lost_claim = self.lost_claim.filter(|lost| *lost > self.beat_settles);
                 self.held.lose(&answer.lost);
+                if answer.should_drain && !self.draining.is_cancelled() {
+                    tracing::info!(worker = %self.worker, "drained by an operator");
+                    self.draining.cancel();
+                }
                 None
             }
             Err(error @ StoreError::LeaseLost(_)) => Some(error),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::json;
+use windlass::random::secure_bits;
 use windlass::store::{Action, Mailbox, NewKeySignal, NewRun, NewSignal, RunFilter};
 use windlass::wire::{Wire, name, name_some, parse, read, read_all, write_all, write_why};
 use windlass_core::{Call, Definition, EventId, RunId, TaskId, TaskIndex, TaskName, Timestamp};
@@ -30,7 +31,7 @@ pub(super) async fn start_runs(
 ) -> Result<v1::StartRunsReply, Refused> {
     for run in message.runs.iter_mut().filter(|run| run.id.is_empty()) {
         let now = Timestamp::from(SystemTime::now());
-        run.id = RunId::from_parts(now, fastrand::u128(..)).to_string();
+        run.id = RunId::from_parts(now, secure_bits()).to_string();
     }
     let mut runs: Vec<NewRun> = read_all("runs", message.runs)?;
     runs.iter_mut().try_for_each(|run| caller.identity.sign(run))?;
@@ -56,6 +57,7 @@ pub(super) async fn list_runs(
     caller: &Caller,
     message: v1::ListRunsRequest,
 ) -> Result<v1::RunPage, Refused> {
+    let _turn = caller.identity.begin_list()?;
     let mut limit = first(message.limit);
     let filter = RunFilter::from_wire(message)?;
     loop {

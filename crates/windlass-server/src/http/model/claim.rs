@@ -440,6 +440,9 @@ pub(crate) struct ProgressBody {
 pub(crate) struct HeartbeatAnswerBody {
     /// The tasks that are not the worker's any more: it stops them and says nothing of them.
     pub(crate) lost: Vec<LostTask>,
+    /// Whether an operator drains the worker: it claims nothing more, finishes what it holds and
+    /// leaves.
+    pub(crate) should_drain: bool,
 }
 
 /// A task that a worker holds no more.

@@ -192,7 +192,7 @@ impl RunBody {
 
 impl From<RunRecord> for RunBody {
     fn from(run: RunRecord) -> Self {
-        let input = Some(Json::of(&run.input));
+        let input = run.input.as_ref().map(Json::of);
         RunBody { input, ..RunBody::listed(run) }
     }
 }

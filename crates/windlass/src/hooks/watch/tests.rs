@@ -29,7 +29,12 @@ async fn told(windlass: &Windlass) -> Vec<Value> {
     let page = windlass.list(RunFilter::default()).await.unwrap();
     let runs = page.runs.into_iter().rev();
     let runs = runs.filter(|run| run.workflow.as_str() == "windlass.hook/shop");
-    runs.map(|run| serde_json::from_str(run.input.as_str()).unwrap()).collect()
+    let mut told = Vec::new();
+    for run in runs {
+        let input = windlass.store().get_run(run.id).await.unwrap().unwrap().input.unwrap();
+        told.push(serde_json::from_str(input.as_str()).unwrap());
+    }
+    told
 }
 
 /// Begins a minute behind a full hour, so that tests know when the next one comes.

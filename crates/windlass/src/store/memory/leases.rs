@@ -184,7 +184,9 @@ impl State {
                 task.note = Some(note.note);
             }
         }
-        Ok(HeartbeatAnswer { lost })
+        let record = self.shared.registry.get(&heartbeat.worker);
+        let should_drain = record.is_some_and(|record| record.state == WorkerState::Draining);
+        Ok(HeartbeatAnswer { lost, should_drain })
     }
 
     /// The run of a task, if the fence is that of its present lease.

@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use windlass_core::why::SILENT_MAX;
 use windlass_core::{Definition, Event, EventId, RunId, TaskIndex, TaskName};
 
 use super::run::Run;
@@ -53,7 +54,7 @@ impl State {
         let newest_first = self.by_age.range((Bound::Unbounded, before)).rev();
         let mut matching =
             newest_first.filter_map(|(_, id)| self.runs.get(id)).filter(|run| matches(filter, run));
-        let runs: Vec<RunRecord> = matching.by_ref().take(limit).map(Run::record).collect();
+        let runs: Vec<RunRecord> = matching.by_ref().take(limit).map(Run::listed).collect();
         let has_more = matching.next().is_some();
         let last = runs.last().filter(|_| has_more);
         let next = last.map(|run| RunCursor { created_at: run.created_at, id: run.id });
@@ -100,7 +101,8 @@ impl State {
     /// A worker with what changes all the time.
     fn worker_record(&self, worker: &WorkerRecord) -> WorkerRecord {
         let Some(live) = self.shared.workers.get(&worker.id) else { return worker.clone() };
-        let state = if live.is_dead { WorkerState::Dying } else { worker.state };
+        let is_silent = live.lease_until + SILENT_MAX <= self.shared.now;
+        let state = if live.is_dead || is_silent { WorkerState::Dying } else { worker.state };
         WorkerRecord { state, tasks: live.tasks.len() as u64, ..worker.clone() }
     }
 }

@@ -366,13 +366,18 @@ impl Run {
     }
 
     pub(super) fn record(&self) -> RunRecord {
+        RunRecord { input: Some(self.input.clone()), ..self.listed() }
+    }
+
+    /// Returns the record as lists have it, without the input.
+    pub(super) fn listed(&self) -> RunRecord {
         RunRecord {
             id: self.id,
             workflow: self.definition.name().clone(),
             version: self.definition.version(),
             tenant: self.tenant.clone(),
             state: self.state,
-            input: self.input.clone(),
+            input: None,
             key: self.key.clone(),
             priority: self.priority,
             metadata: self.metadata.clone(),

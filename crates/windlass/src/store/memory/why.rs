@@ -1,5 +1,6 @@
 //! Why a run does not go on: what is read of it.
 
+use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
 use windlass_core::why::{
@@ -9,13 +10,13 @@ use windlass_core::why::{
 };
 use windlass_core::{
     EventBody, RunEventKind, RunId, RunState, StepRecord, TaskEventKind, TaskId, TaskIndex,
-    TaskName, TaskState, Timestamp, Why,
+    TaskName, TaskState, Timestamp, Why, WorkerId,
 };
 
 use super::queue::{Place, ReadyQueues};
 use super::run::{Run, Task};
 use super::state::State;
-use crate::store::{Duty, LeaderRecord, StoreError, WorkerState};
+use crate::store::{Duty, LeaderRecord, StoreError, TENANT_METADATA, WorkerState};
 
 impl State {
     pub(super) fn why(
@@ -38,7 +39,7 @@ impl State {
             run: run.facts(),
             tasks: tasks?,
             has_more_tasks,
-            workers: self.worker_facts(),
+            workers: self.worker_facts(run),
             promote: self.duty_facts(Duty::PromoteDue),
             reap: self.duty_facts(Duty::Reap),
         };
@@ -154,7 +155,7 @@ impl State {
         })
     }
 
-    fn worker_facts(&self) -> Vec<WorkerFacts> {
+    fn worker_facts(&self, run: &Run) -> Vec<WorkerFacts> {
         let facts = |(id, worker): (_, &super::state::Worker)| {
             let record = self.shared.registry.get(id)?;
             let keys = record.workflows.iter();
@@ -170,7 +171,20 @@ impl State {
                 workflows: keys.map(|key| (key.workflow.clone(), key.version)).collect(),
             })
         };
-        self.shared.workers.iter().filter_map(facts).take(WORKERS_MAX).collect()
+        let serves_tenant = |(id, _): &(&WorkerId, &super::state::Worker)| {
+            let record = self.shared.registry.get(id);
+            let own = record.and_then(|record| record.info.metadata.get(TENANT_METADATA));
+            own.is_none_or(|own| own == run.tenant.as_str())
+        };
+        let serving = self.shared.workers.iter().filter(serves_tenant);
+        let mut workers: Vec<WorkerFacts> = serving.filter_map(facts).collect();
+        let name = run.definition.name();
+        workers.sort_by_key(|worker| {
+            let serves_workflow = worker.workflows.iter().any(|(workflow, _)| workflow == name);
+            (Reverse(serves_workflow), Reverse(worker.lease_until), worker.id)
+        });
+        workers.truncate(WORKERS_MAX);
+        workers
     }
 
     fn duty_facts(&self, duty: Duty) -> DutyFacts {

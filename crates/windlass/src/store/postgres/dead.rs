@@ -202,7 +202,11 @@ impl PostgresStore {
                 found
             }
             None => match terms(filter, after, limit + 1) {
-                Some(terms) => letters(&self.read(&sql::LIST_DEAD_LETTERS, &lent(&terms)).await?)?,
+                Some(terms) => {
+                    let what = "the list of dead letters";
+                    let reads = &self.reads;
+                    letters(&reads.query(what, &sql::LIST_DEAD_LETTERS, &lent(&terms)).await?)?
+                }
                 None => Vec::new(),
             },
         };

@@ -32,6 +32,8 @@ const IDLE_WORKER_KEPT: Duration = Duration::from_secs(60 * 60);
 pub(super) struct Life {
     pub(super) worker: WorkerId,
     state: Alive,
+    /// Whether it was told to drain, by itself or by an operator.
+    is_draining: bool,
     pub(super) lease: Duration,
     pulse: i64,
     pub(super) lease_until: Timestamp,
@@ -99,7 +101,7 @@ impl Life {
     fn whole(worker: WorkerId, state: Alive, row: &Row, life: Option<Life>) -> Result<Life, Fault> {
         let lease = Duration::from_micros(row.get::<_, i64>("lease_micros").unsigned_abs());
         match life {
-            Some(life) => Ok(Life { lease, ..life }),
+            Some(life) => Ok(Life { lease, is_draining: row.get("is_draining"), ..life }),
             None if state == Alive::Dead => Ok(Life::dead(worker)),
             None => {
                 let text = format!("worker {worker} is alive and has given no sign of it");
@@ -134,6 +136,7 @@ impl Life {
         Life {
             worker,
             state: Alive::Dead,
+            is_draining: false,
             lease: Duration::ZERO,
             pulse: 0,
             lease_until: Timestamp::from_micros(0),
@@ -295,7 +298,7 @@ impl PostgresStore {
         life.beat(&mut writes);
         note_progress(&mut writes, &heartbeat.progress);
         self.conclude_with(tx, &work, writes).await?;
-        Ok(HeartbeatAnswer { lost })
+        Ok(HeartbeatAnswer { lost, should_drain: life.is_draining })
     }
 
     pub(super) async fn leave_once(&self, worker: WorkerId) -> Result<(), Fault> {

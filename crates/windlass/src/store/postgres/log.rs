@@ -17,6 +17,9 @@ use crate::store::{
     Action, Author, LogEntry, LogFilter, LogPage, NewLogEntry, PAGE_MAX, StoreError,
 };
 
+/// The name of a page of the log, for errors.
+const LISTING: &str = "the operator log";
+
 impl PostgresStore {
     /// Begins an entry; answers whether there was none of this id.
     pub(super) async fn begin_action(
@@ -79,9 +82,13 @@ impl PostgresStore {
             Some(run) => {
                 let params: [&(dyn ToSql + Sync); 6] =
                     [run.as_uuid(), &action, &by, &before, &most, &tenant];
-                self.read(&sql::LIST_LOG_OF_RUN, &params).await?
+                self.reads.query(LISTING, &sql::LIST_LOG_OF_RUN, &params).await?
             }
-            None => self.read(&sql::LIST_LOG, &[&action, &by, &before, &most, &tenant]).await?,
+            None => {
+                self.reads
+                    .query(LISTING, &sql::LIST_LOG, &[&action, &by, &before, &most, &tenant])
+                    .await?
+            }
         };
         let mut entries = rows.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
         let has_more = entries.len() > limit;

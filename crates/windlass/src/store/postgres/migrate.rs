@@ -74,6 +74,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "quotas",
         sql: include_str!("migrations/0005_quotas.sql"),
     },
+    Migration {
+        version: 6,
+        works_from: 2,
+        name: "runs_by_tenant",
+        sql: include_str!("migrations/0006_runs_by_tenant.sql"),
+    },
 ];
 
 /// What a migration did.
@@ -418,6 +424,7 @@ mod tests {
         "64859905670949671f89844b9ac47fda6c08582927bd54879daf957f873d7cdf",
         "91fca81df5f48b5b13d9187957b35cb9c0480bc4ca501f89c98df3e9935db08d",
         "cad33e92c1ef7f3d74edc4b5853df444fc120c74a8a2e40e673505afc9bef9ca",
+        "ea8787df85850cfa0e2d401ba8b7af5fe00c02abb536de98be1c6f264dc503bc",
     ];
 
     #[test]

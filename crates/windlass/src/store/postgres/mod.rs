@@ -48,6 +48,7 @@ mod pool;
 mod queries;
 mod queues;
 mod quotas;
+mod reads;
 mod repair;
 mod repeat;
 mod retention;
@@ -103,6 +104,7 @@ use self::floors::{Floors, Front};
 use self::notify::{Kinds, Notifier};
 use self::peek::Peeks;
 use self::pool::{Ask, Params, Pool, Sql, Tx};
+use self::reads::Reads;
 use self::repeat::{repeat, without_unsound};
 use self::retention::Pass;
 use self::ring::LastRing;
@@ -142,6 +144,8 @@ const UNSOUND_RUN_PAUSE: Duration = Duration::from_secs(1);
 /// A store in a PostgreSQL database.
 pub struct PostgresStore {
     pool: Pool,
+    /// The connections for lists and `why`.
+    reads: Reads,
     ring: LastRing,
     floors: Floors,
     peeks: Peeks,
@@ -192,6 +196,7 @@ impl PostgresStore {
         let payload_limit = settings::payload_limit(&options, &pool).await?;
         let notifier = Notifier::start(&options, &pool)?;
         Ok(PostgresStore {
+            reads: Reads::new(&options, &pool),
             pool,
             ring: LastRing::default(),
             floors: Floors::default(),

@@ -52,6 +52,7 @@ pub struct PostgresOptions {
     pub(super) api_role: Option<String>,
     payload_limit: Option<usize>,
     pub(super) statement_timeout: Duration,
+    read_timeout: Duration,
     pub(super) lock_timeout: Duration,
     pub(super) idle_in_transaction_timeout: Duration,
     pub(super) acquire_timeout: Duration,
@@ -90,6 +91,7 @@ impl PostgresOptions {
             api_role: None,
             payload_limit: None,
             statement_timeout: Duration::from_secs(30),
+            read_timeout: Duration::from_secs(5),
             lock_timeout: Duration::from_secs(5),
             idle_in_transaction_timeout: Duration::from_secs(5),
             acquire_timeout: Duration::from_secs(10),
@@ -170,6 +172,18 @@ impl PostgresOptions {
     /// zero for ever.
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
         self.statement_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a statement of a list or of `why` may take before PostgreSQL cancels it; the
+    /// error says what to filter by. Never longer than the
+    /// [statement timeout](PostgresOptions::statement_timeout), which also applies for zero.
+    /// Default: 5 s.
+    ///
+    /// At most half of the [connections](PostgresOptions::max_connections) are used for such reads
+    /// at a time, so that they do not hold up workers and starts.
+    pub fn read_timeout(mut self, timeout: Duration) -> Self {
+        self.read_timeout = timeout;
         self
     }
 
@@ -305,6 +319,12 @@ impl PostgresOptions {
         2 * self.connect_timeout
     }
 
+    /// Returns how long a statement that reads for people may take; zero for ever.
+    pub(super) fn read_timeout_in_effect(&self) -> Duration {
+        let set = [self.read_timeout, self.statement_timeout];
+        set.into_iter().filter(|timeout| !timeout.is_zero()).min().unwrap_or_default()
+    }
+
     /// The timeouts that every transaction has.
     pub(super) fn timeouts(&self) -> [(&'static str, Duration); 3] {
         [
@@ -323,8 +343,11 @@ impl PostgresOptions {
                 "max_connections is {connections}, it must be from 1 to {CONNECTIONS_MAX}"
             ));
         }
-        let own =
-            [("acquire_timeout", self.acquire_timeout), ("connect_timeout", self.connect_timeout)];
+        let own = [
+            ("acquire_timeout", self.acquire_timeout),
+            ("connect_timeout", self.connect_timeout),
+            ("read_timeout", self.read_timeout),
+        ];
         for (name, timeout) in self.timeouts().into_iter().chain(own) {
             if timeout > TIMEOUT_MAX {
                 return refuse(format!("{name} is {timeout:?}, the limit is {TIMEOUT_MAX:?}"));
@@ -360,6 +383,7 @@ mod tests {
             (options().payload_limit((64 << 20) + 1), "payload_limit is 67108865"),
             (options().lock_timeout(2 * day), "lock_timeout is 172800s"),
             (options().statement_timeout(2 * day), "statement_timeout is 172800s"),
+            (options().read_timeout(2 * day), "read_timeout is 172800s"),
         ];
         for (options, wanted) in cases {
             let Err(error) = options.target() else { panic!("{wanted}: it was taken") };

@@ -10,7 +10,7 @@
 //! its last user is under way on it; one that was given up in the middle of a statement
 //! is closed, and the server told to stop working for it.
 
-mod walled;
+mod beginning;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -106,15 +106,15 @@ struct Habits {
     /// What begins a transaction, in one message.
     begin: String,
     is_pooled: bool,
-    /// Whether each statement is to be in a transaction that begins with a wall.
-    is_walled: bool,
+    /// Whether each statement is to be in a transaction, because that begins with commands.
+    always_begins: bool,
     /// How long a statement may stay unanswered; `None` for ever.
     answer_max: Option<Duration>,
     acquire_timeout: Duration,
     open_max: Duration,
     tls: Tls,
     /// How many statements were sent, those that begin and end transactions among them.
-    statements: AtomicU64,
+    statements: Arc<AtomicU64>,
     #[cfg(feature = "testing")]
     steps: Option<super::step::Steps>,
 }
@@ -137,12 +137,12 @@ impl Habits {
         Habits {
             begin,
             is_pooled: options.is_pooled,
-            is_walled: false,
+            always_begins: false,
             answer_max: answer_max(options),
             acquire_timeout: options.acquire_timeout,
             open_max: options.open_max(),
             tls: target.tls.clone(),
-            statements: AtomicU64::new(0),
+            statements: Arc::default(),
             #[cfg(feature = "testing")]
             steps: options.steps.clone(),
         }
@@ -292,7 +292,7 @@ impl Connection {
             return Ok(rows);
         }
         self.step(sql.name).await;
-        if self.habits.is_walled {
+        if self.habits.always_begins {
             let whole = Bounds { begins: true, end: End::Commit(None) };
             let rows = self.exchange(&[(sql, params)], whole).await?;
             return Ok(rows.into_iter().next().unwrap_or_default());

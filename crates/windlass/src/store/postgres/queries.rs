@@ -7,8 +7,8 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 use windlass_core::{
-    Event, EventBody, EventId, Fence, IdempotencyKey, Priority, RunEvent, RunId, TaskEvent,
-    TaskIndex, TaskName, Tenant, Version, WorkerId, WorkflowName,
+    Event, EventBody, EventId, Fence, IdempotencyKey, Payload, Priority, RunEvent, RunId,
+    TaskEvent, TaskIndex, TaskName, Tenant, Version, WorkerId, WorkflowName,
 };
 
 use super::PostgresStore;
@@ -25,10 +25,17 @@ use crate::store::{PAGE_MAX, RunCursor, RunFilter, RunPage, RunRecord, StoreErro
 const CLAIM_PAUSE: Duration = Duration::from_millis(2);
 const CLAIM_PAUSE_MAX: Duration = Duration::from_millis(500);
 
+/// The name of a list of runs, for errors.
+const LISTING: &str = "the list of runs";
+
 impl PostgresStore {
     pub(super) async fn get_run_once(&self, id: RunId) -> Result<Option<RunRecord>, Fault> {
         let rows = self.read(&sql::GET_RUN, &[id.as_uuid()]).await?;
-        rows.first().map(run_record).transpose()
+        let record = |row: &Row| {
+            let input = payload(row.get("input"), || format!("the input of run {id}"))?;
+            run_record(row, Some(input))
+        };
+        rows.first().map(record).transpose()
     }
 
     pub(super) async fn whose_once(&self, runs: &[RunId]) -> Result<Vec<(RunId, Tenant)>, Fault> {
@@ -83,10 +90,17 @@ impl PostgresStore {
         let value = filter.metadata.as_ref().map(|(_, value)| value.as_str());
         let at = filter.after.map(|cursor| At(cursor.created_at));
         let id = filter.after.map(|cursor| *cursor.id.as_uuid());
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
-            [&workflow, &tenant, &state, &key, &value, &at, &id, &(page(limit) + 1)];
-        let rows = self.read(&sql::LIST_RUNS, &params).await?;
-        let mut runs = rows.iter().map(run_record).collect::<Result<Vec<_>, _>>()?;
+        let most = page(limit) + 1;
+        let all: Params<'_> = &[&workflow, &state, &key, &value, &at, &id, &most];
+        let rows = match &tenant {
+            None => self.reads.query(LISTING, &sql::LIST_RUNS, all).await?,
+            Some(tenant) => {
+                let of_tenant = [all, &[tenant]].concat();
+                self.reads.query(LISTING, &sql::LIST_RUNS_OF_TENANT, &of_tenant).await?
+            }
+        };
+        let record = |row| run_record(row, None);
+        let mut runs = rows.iter().map(record).collect::<Result<Vec<_>, _>>()?;
         let has_more = runs.len() > limit;
         runs.truncate(limit);
         let last = runs.last().filter(|_| has_more);
@@ -164,7 +178,7 @@ fn page(limit: usize) -> i64 {
     i64::try_from(limit.min(PAGE_MAX)).unwrap_or(i64::MAX)
 }
 
-fn run_record(row: &Row) -> Result<RunRecord, Fault> {
+fn run_record(row: &Row, input: Option<Payload>) -> Result<RunRecord, Fault> {
     let id = RunId::from_uuid(row.get("id"));
     let wrong = |error: String| StoreError::Corrupt(format!("run {id}: {error}"));
     let text = |column: &str| row.get::<_, String>(column);
@@ -179,7 +193,7 @@ fn run_record(row: &Row) -> Result<RunRecord, Fault> {
         version: version.ok_or_else(|| wrong("its version is 0".to_owned()))?,
         tenant: Tenant::new(text("tenant")).map_err(|error| wrong(error.to_string()))?,
         state: run_state(row.get("state")).map_err(wrong)?,
-        input: payload(row.get("input"), || format!("the input of run {id}"))?,
+        input,
         key: key.map_err(|error| wrong(error.to_string()))?,
         priority: Priority::try_from(row.get::<_, i16>("priority")).map_err(wrong)?,
         metadata: metadata.unwrap_or_default(),

@@ -75,7 +75,7 @@ sql!(WHY_LANE, "why_lane.sql", [UUID, INT4, INT8, INT8]);
 sql!(WHY_CALLS, "why_calls.sql", [UUID, INT4, INT8, INT8, INT4]);
 sql!(WHY_CANCELLED, "why_cancelled.sql", [UUID]);
 sql!(WHY_SINCE, "why_since.sql", [UUID, INT4]);
-sql!(WHY_WORKERS, "why_workers.sql", [INT8]);
+sql!(WHY_WORKERS, "why_workers.sql", [INT8, TEXT, TEXT]);
 
 /// What follows sees one moment. It is no statement that can be prepared with `prepare`.
 pub(super) const SNAPSHOT: Sql =
@@ -431,7 +431,7 @@ sql!(
     ]
 );
 sql!(BEGIN_DRAIN, "begin_drain.sql", [UUID]);
-sql!(LIST_WORKERS, "list_workers.sql", [BOOL, TIMESTAMPTZ, UUID, INT8]);
+sql!(LIST_WORKERS, "list_workers.sql", [BOOL, TIMESTAMPTZ, UUID, INT8, TIMESTAMPTZ, INT8]);
 sql!(LOCK_WORKER, "lock_worker.sql", [UUID]);
 sql!(LOCK_WORKERS, "lock_workers.sql", [UUID_ARRAY]);
 sql!(LOCK_FREE_WORKER, "lock_free_worker.sql", [UUID]);
@@ -451,7 +451,12 @@ sql!(STAGED_END, "staged_end.sql", []);
 sql!(DELETE_STAGED, "delete_staged.sql", [INT8_ARRAY]);
 sql!(GET_RUN, "get_run.sql", [UUID]);
 sql!(WHOSE_RUNS, "whose_runs.sql", [UUID_ARRAY]);
-sql!(LIST_RUNS, "list_runs.sql", [TEXT, TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, INT8]);
+sql!(LIST_RUNS, "list_runs.sql", [TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, INT8]);
+sql!(
+    LIST_RUNS_OF_TENANT,
+    "list_runs_of_tenant.sql",
+    [TEXT, TEXT, TEXT, TEXT, TIMESTAMPTZ, UUID, INT8, TEXT]
+);
 sql!(LIST_TASKS, "list_tasks.sql", [UUID, INT4, INT8]);
 sql!(GET_TASK, "get_task.sql", [UUID, TEXT]);
 sql!(HOLD_RUN, "hold_run.sql", [UUID]);

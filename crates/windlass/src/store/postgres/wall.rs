@@ -73,7 +73,7 @@ impl Wall {
         }
         drop(connection);
         let wall = Wall { role: role.to_owned(), side: None };
-        let entered = pool.walled(&wall.enter(&Tenant::default()));
+        let entered = pool.beginning(&wall.enter(&Tenant::default()));
         let mut connection = entered.get().await.map_err(told)?;
         connection.query(&sql::CLOCK, &[]).await.map_err(told)?;
         Ok(wall)
@@ -101,8 +101,10 @@ impl PostgresStore {
     pub(super) fn behind(&self, wall: &Wall, tenant: &Tenant) -> PostgresStore {
         let (role, pool) = (wall.role.clone(), self.pool.clone());
         let side = Some(Side { role: role.clone(), tenant: tenant.clone(), pool });
+        let walled = self.pool.beginning(&wall.enter(tenant));
         PostgresStore {
-            pool: self.pool.walled(&wall.enter(tenant)),
+            reads: self.reads.through(&walled),
+            pool: walled,
             ring: LastRing::default(),
             floors: Floors::default(),
             peeks: Peeks::default(),

@@ -42,8 +42,19 @@ impl PostgresStore {
         id: RunId,
         name: Option<&TaskName>,
     ) -> Result<Option<Why>, Fault> {
-        let mut connection = self.pool.get().await?;
-        let tx = connection.begin();
+        let mut read = self.reads.get("why").await?;
+        let tx = read.begin();
+        let why = self.why_in(&tx, id, name).await;
+        drop(tx);
+        why.map_err(|fault| read.explain(fault))
+    }
+
+    async fn why_in(
+        &self,
+        tx: &Tx<'_>,
+        id: RunId,
+        name: Option<&TaskName>,
+    ) -> Result<Option<Why>, Fault> {
         let run: Params<'_> = &[id.as_uuid()];
         let asks: [_; 4] = [
             (&sql::SNAPSHOT, &[] as Params<'_>),
@@ -55,20 +66,18 @@ impl PostgresStore {
         let Some(row) = rows.first() else { return Ok(None) };
         let at = self.now_of(&clock)?;
         let number: i32 = row.get("definition_id");
-        let definitions = tx.names().definitions(&tx, [number]).await?;
+        let definitions = tx.names().definitions(tx, [number]).await?;
         let definition = definitions.get(&number).cloned();
         let definition = definition.ok_or_else(|| wrong(id, "its definition does not exist"))?;
         let mut run = run_facts(id, row)?;
         let asked = Asked { id, definition };
         let active = match run.state {
-            RunState::Running => first_tasks(&tx, &sql::WHY_ACTIVE, id).await?,
+            RunState::Running => first_tasks(tx, &sql::WHY_ACTIVE, id).await?,
             RunState::Succeeded => Vec::new(),
-            RunState::Failed | RunState::Cancelled => {
-                first_tasks(&tx, &sql::WHY_FAILED, id).await?
-            }
+            RunState::Failed | RunState::Cancelled => first_tasks(tx, &sql::WHY_FAILED, id).await?,
         };
         if run.state == RunState::Cancelled {
-            run.cancelled_for = cancelled_for(&tx, id).await?;
+            run.cancelled_for = cancelled_for(tx, id).await?;
         }
         // Whatever goes on has a task that does, once it was let into the queues.
         run.is_staged = run.state == RunState::Running && active.is_empty();
@@ -80,9 +89,9 @@ impl PostgresStore {
                 Some(index) => vec![index],
             },
         };
-        let tasks = self.task_facts(&tx, &asked, &indices).await?;
+        let tasks = self.task_facts(tx, &asked, &indices).await?;
         let is_ready = tasks.iter().any(|task| task.state == TaskState::Ready);
-        let workers = if is_ready { worker_facts(&tx).await? } else { Vec::new() };
+        let workers = if is_ready { worker_facts(tx, &run).await? } else { Vec::new() };
         let leaders = leaders(&leading)?;
         let duty = |duty: Duty| {
             let leader = leaders.iter().find(|leader| leader.duty == duty);
@@ -300,9 +309,10 @@ async fn held(tx: &Tx<'_>, id: TaskId, row: &Row) -> Result<HeldFacts, Fault> {
     })
 }
 
-async fn worker_facts(tx: &Tx<'_>) -> Result<Vec<WorkerFacts>, Fault> {
+async fn worker_facts(tx: &Tx<'_>, run: &RunFacts) -> Result<Vec<WorkerFacts>, Fault> {
     let most = i64::try_from(WORKERS_MAX).unwrap_or(i64::MAX);
-    let rows = tx.query(&sql::WHY_WORKERS, &[&most]).await?;
+    let rows =
+        tx.query(&sql::WHY_WORKERS, &[&most, &run.tenant.as_str(), &run.workflow.as_str()]).await?;
     let worker = |row: &Row| {
         // What no name is serves no task.
         let queues = row.get::<_, Vec<String>>("queues").into_iter();

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_postgres::Row;
+use windlass_core::why::SILENT_MAX;
 use windlass_core::{QueueName, Version, WorkerId, WorkflowName};
 
 use super::PostgresStore;
 use super::fault::Fault;
+use super::pool::Params;
 use super::statements as sql;
 use super::time::At;
 use crate::store::{
@@ -55,7 +57,10 @@ impl PostgresStore {
         let at = filter.after.map(|cursor| At(cursor.joined_at));
         let id = filter.after.map(|cursor| *cursor.id.as_uuid());
         let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-        let rows = self.read(&sql::LIST_WORKERS, &[&filter.with_dead, &at, &id, &most]).await?;
+        let silent = i64::try_from(SILENT_MAX.as_micros()).unwrap_or(i64::MAX);
+        let time = self.test_time();
+        let params: Params<'_> = &[&filter.with_dead, &at, &id, &most, &time, &silent];
+        let rows = self.reads.query("the list of workers", &sql::LIST_WORKERS, params).await?;
         let mut workers = rows.iter().map(worker).collect::<Result<Vec<_>, _>>()?;
         let has_more = workers.len() > limit;
         workers.truncate(limit);
@@ -91,7 +96,9 @@ pub(super) fn handlers_of(row: &Row) -> Result<Vec<HandlerKey>, StoreError> {
 
 fn worker(row: &Row) -> Result<WorkerRecord, StoreError> {
     let id = WorkerId::from_uuid(row.get("id"));
+    let is_silent: bool = row.get("is_silent");
     let state = match (row.get("state"), row.get("is_draining")) {
+        ("live", _) if is_silent => WorkerState::Dying,
         ("live", false) => WorkerState::Live,
         ("live", true) => WorkerState::Draining,
         ("dying", _) => WorkerState::Dying,

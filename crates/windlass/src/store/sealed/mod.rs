@@ -74,7 +74,7 @@ const TENANTS_MAX: usize = 10_000;
 /// run.wait().await?;
 /// assert_eq!(run.output(&hello).await?, "hello, sailor");
 /// let stored = within.run(run.id()).get().await?;
-/// assert!(stored.input.as_str().starts_with(r#"{"wl-sealed":"1.k1."#));
+/// assert!(stored.input.expect("a run has one").as_str().starts_with(r#"{"wl-sealed":"1.k1."#));
 /// worker.drain().await?;
 /// # Ok(()) }
 /// ```
@@ -206,7 +206,8 @@ impl SealedStore {
             let is_opened = self.keys.open_run(&mut there).is_ok();
             let is_same = is_opened
                 && (&there.workflow, &there.tenant) == (&run.workflow, &run.tenant)
-                && (&there.key, &there.input) == (&run.key, &run.input);
+                && there.key == run.key
+                && there.input.as_ref() == Some(&run.input);
             if is_same {
                 return Ok(Some(Started { run: there.id, is_new: false }));
             }

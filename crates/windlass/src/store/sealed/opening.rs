@@ -237,7 +237,9 @@ impl Keyring {
             expected: Some(expected),
         };
         let what = format!("input of run {}", run.id);
-        run.input = input.open(self, &run.input).map_err(closed(what))?;
+        if let Some(sealed) = &mut run.input {
+            *sealed = input.open(self, sealed).map_err(closed(what))?;
+        }
         Ok(())
     }
 

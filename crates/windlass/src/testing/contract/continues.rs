@@ -56,7 +56,7 @@ pub(crate) async fn a_function_that_begins_afresh_has_its_new_input_and_knows_no
     assert_eq!((second.steps.len(), second.checkpoint.clone()), (0, None));
     assert_eq!((second.attempt, second.round), (1, 2), "attempts count anew");
     assert!(second.fence > first.fence);
-    assert_eq!(bench.run(run).await.input, bench.new_run("w").input, "as it was started");
+    assert_eq!(bench.run(run).await.input, Some(bench.new_run("w").input), "as it was started");
     let listed = bench.store.list_steps(second.task, None, 9).await.expect("listing works");
     assert!(listed.is_empty(), "{listed:?}");
     bench.accept(&second, afresh("[3]")).await;

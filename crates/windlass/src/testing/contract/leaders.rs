@@ -6,7 +6,8 @@ use windlass_core::{CandidateId, Term};
 
 use super::bench::{Bench, LEASE, TICK, seconds};
 use crate::store::{
-    Candidacy, Duty, LeaderRecord, Mandate, Standing, StoreError, Sweep, Tallies, Tally,
+    Candidacy, Duty, LeaderRecord, Mandate, RetentionRule, Standing, StoreError, Sweep, Tallies,
+    Tally,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -96,6 +97,30 @@ pub(crate) async fn the_first_candidate_leads_and_the_second_does_not(bench: &Be
         let term = Term(term);
         assert_eq!(second.sweep(Duty::Reap, term).await, over(Duty::Reap, term));
     }
+}
+
+pub(crate) async fn no_duty_is_done_without_its_mandate(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    bench.succeed(&bench.worker().await.claim_one().await).await;
+    let state = windlass_core::RunState::Succeeded;
+    let rule = RetentionRule {
+        workflow: None,
+        state,
+        keep_for: TICK,
+        keep_key_for: Duration::ZERO,
+        archives: false,
+        with_dead_letters: false,
+    };
+    bench.store.set_retention(rule).await.expect("it can be set");
+    bench.advance(TICK).await;
+    let (leader, other) = (Process::new(bench, 1), Process::new(bench, 2));
+    leader.lead().await;
+    for duty in Duty::ALL {
+        assert_eq!(other.sweep(duty, Term(1)).await, over(duty, Term(1)), "of another");
+        assert_eq!(leader.sweep(duty, Term(2)).await, over(duty, Term(2)), "of another term");
+    }
+    assert!(bench.store.get_run(run).await.expect("reading works").is_some(), "it is kept");
 }
 
 pub(crate) async fn a_leader_that_renews_keeps_its_term(bench: &Bench<'_>) {

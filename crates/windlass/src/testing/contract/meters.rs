@@ -297,6 +297,23 @@ pub(crate) async fn a_breaker_holds_tasks_lets_one_try_and_then_all(bench: &Benc
     assert_eq!(bench.firsts(&[next]).await, "ready");
 }
 
+pub(crate) async fn a_task_behind_an_open_breaker_says_that_nobody_promotes(bench: &Bench<'_>) {
+    bench.register_limited("w", breaker().by("key")).await;
+    let worker = bench.worker().await;
+    for _ in 0..2 {
+        bench.start_keyed("w", "x").await;
+        bench.fail(&worker.claim_one().await).await;
+    }
+    let held = bench.start_keyed("w", "x").await;
+    let why = bench.store.why(held, None).await.expect("reading works").expect("it is there");
+    let reasons = &why.tasks[0].reasons;
+    assert!(
+        matches!(&reasons[..], [Reason::Breaker { .. }, Reason::NoLeader { duty, .. }]
+            if duty == "promote_due"),
+        "{reasons:?}"
+    );
+}
+
 pub(crate) async fn a_retry_behind_an_open_breaker_waits(bench: &Bench<'_>) {
     bench.register_limited("w", breaker()).await;
     let worker = bench.worker().await;

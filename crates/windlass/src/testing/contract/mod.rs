@@ -262,6 +262,7 @@ macro_rules! store_contract_cases {
                 who_is_skipped_and_who_waits_do_not_wait_for_each_other
                 a_breaker_holds_tasks_lets_one_try_and_then_all
                 a_retry_behind_an_open_breaker_waits
+                a_task_behind_an_open_breaker_says_that_nobody_promotes
                 who_tries_for_a_breaker_and_is_cancelled_leaves_it_to_the_next
                 a_failed_task_halts_its_stream_until_its_run_is_retried
                 a_retried_task_that_waits_for_others_halts_nothing
@@ -489,6 +490,7 @@ macro_rules! store_contract_cases {
                 a_duty_nobody_ever_did_is_led_by_nobody
                 the_first_candidate_leads_and_the_second_does_not
                 a_leader_that_renews_keeps_its_term
+                no_duty_is_done_without_its_mandate
                 a_leader_that_is_not_heard_of_is_replaced
                 a_late_leader_that_nobody_replaced_goes_on
                 a_leader_that_was_replaced_changes_nothing
@@ -570,6 +572,8 @@ macro_rules! store_contract_cases {
             }
             lists {
                 runs_are_listed_newest_first
+                lists_of_runs_have_no_inputs
+                runs_of_one_tenant_are_listed_page_by_page
                 runs_can_be_found_by_each_field_and_by_all
                 pages_have_neither_gaps_nor_repetitions
                 a_run_started_between_two_pages_does_not_shift_them

@@ -210,7 +210,7 @@ pub(crate) async fn a_nominal_time_starts_its_run_when_it_comes_and_never_again(
     assert_eq!(bench.fire().await, 1);
     assert_eq!(bench.fire().await, 0, "it is served");
     let run = bench.run(RunId::of_fire(made.id, nominal)).await;
-    assert_eq!((run.tenant, run.input), (tenant("acme"), json(r#"{"day":1}"#)));
+    assert_eq!((run.tenant, run.input), (tenant("acme"), Some(json(r#"{"day":1}"#))));
     assert_eq!(run.metadata[SCHEDULE_METADATA], "s");
     assert_eq!(run.metadata[NOMINAL_METADATA], nominal.to_string());
     let record = bench.schedule("s").await;

@@ -29,6 +29,7 @@ pub(crate) use self::reads::{
 pub(crate) use self::workers::{
     a_worker_of_a_tenant_is_no_other_worker, a_worker_of_a_tenant_works_for_it_alone,
     what_a_worker_says_of_others_tasks_is_of_none,
+    why_tells_a_tenant_nothing_of_the_workers_of_others,
 };
 pub(crate) use self::writes::{
     nothing_of_another_tenant_is_changed,
@@ -51,6 +52,7 @@ macro_rules! scoped_contract_cases {
                 what_is_started_is_the_tenants
                 what_all_tenants_share_is_not_for_one
                 a_worker_of_a_tenant_works_for_it_alone
+                why_tells_a_tenant_nothing_of_the_workers_of_others
                 a_worker_of_a_tenant_is_no_other_worker
                 what_a_worker_says_of_others_tasks_is_of_none
             }

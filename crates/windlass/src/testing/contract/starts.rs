@@ -51,7 +51,7 @@ pub(crate) async fn a_run_is_recorded_as_it_was_asked_for(bench: &Bench<'_>) {
     assert_eq!(record.workflow, new.workflow);
     assert_eq!(record.version, new.version);
     assert_eq!(record.tenant, new.tenant);
-    assert_eq!(record.input, new.input);
+    assert_eq!(record.input, Some(new.input));
     assert_eq!(record.key, new.key);
     assert_eq!(record.priority, new.priority);
     assert_eq!(record.metadata, new.metadata);

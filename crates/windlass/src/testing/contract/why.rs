@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::why::{Count, LaneHolder, Missing, Served, TimeCause};
+use windlass_core::why::{Count, LaneHolder, Missing, SILENT_MAX, Served, TimeCause};
 use windlass_core::{
     Call, CandidateId, Decision, Limit, Parking, QueueName, Reason, RunId, SignalKey, StepChange,
     StepKind, StepName, StepWrite, TaskName, TaskState, Version, Wait, Why, WorkerId,
@@ -353,8 +353,10 @@ pub(crate) async fn a_ready_task_says_what_the_live_workers_lack(bench: &Bench<'
     assert_eq!(bench.served(run).await, nobody(Missing::Version { served }));
     let worker = bench.server(&["default"], &[1], 1).await;
     assert_eq!(bench.served(run).await, Served::Free { workers: 1, free_slots: 1 });
-    // A worker that says nothing for long is as good as none.
-    bench.advance(LEASE + seconds(180)).await;
+    // A worker that was not heard of for long does not count.
+    bench.advance(LEASE + SILENT_MAX - TICK).await;
+    assert_eq!(bench.served(run).await, Served::Free { workers: 1, free_slots: 1 });
+    bench.advance(TICK).await;
     assert_eq!(bench.served(run).await, nobody(Missing::Worker));
     worker.extend(&[]).await;
     assert_eq!(bench.served(run).await, Served::Free { workers: 1, free_slots: 1 });

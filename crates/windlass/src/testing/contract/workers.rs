@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use windlass_core::why::SILENT_MAX;
 use windlass_core::{QueueName, WorkerId};
 
-use super::bench::{Bench, LEASE, definition, seconds};
+use super::bench::{Bench, LEASE, TICK, definition, seconds};
 use crate::store::{
     HandlerKey, Hello, PAGE_MAX, StoreError, WORKER_METADATA_PAIRS_MAX, WORKER_TEXT_BYTES_MAX,
     WorkerFilter, WorkerInfo, WorkerRecord, WorkerState,
@@ -120,6 +121,36 @@ pub(crate) async fn a_worker_that_is_found_dead_is_listed_with_the_time(bench: &
     assert_eq!(dead.ended_at, Some(bench.now().await));
 }
 
+pub(crate) async fn an_idle_worker_that_is_not_heard_of_is_not_live(bench: &Bench<'_>) {
+    let (silent, heard) = (bench.worker().await, bench.worker().await);
+    bench.advance(LEASE + SILENT_MAX - TICK).await;
+    assert_eq!(one(bench, silent.id).await.state, WorkerState::Live);
+    heard.extend(&[]).await;
+    bench.advance(TICK).await;
+    assert_eq!(one(bench, silent.id).await.state, WorkerState::Dying);
+    assert_eq!(one(bench, heard.id).await.state, WorkerState::Live);
+    // It was cut off, and goes on where it was.
+    silent.extend(&[]).await;
+    assert_eq!(one(bench, silent.id).await.state, WorkerState::Live);
+}
+
+pub(crate) async fn a_worker_that_is_drained_from_outside_is_told_with_its_next_heartbeat(
+    bench: &Bench<'_>,
+) {
+    bench.register("w", "a").await;
+    bench.start("w").await;
+    let (drained, other) = (bench.worker().await, bench.worker().await);
+    let held = drained.claim_one().await;
+    assert!(!drained.extend(&[&held]).await.should_drain);
+    bench.store.begin_drain(drained.id).await.expect("it is there");
+    let answer = drained.extend(&[&held]).await;
+    assert_eq!((answer.should_drain, answer.lost), (true, Vec::new()), "it keeps what it holds");
+    assert!(!other.extend(&[]).await.should_drain, "the other one is not meant");
+    bench.succeed(&held).await;
+    assert!(drained.extend(&[]).await.should_drain, "until it leaves");
+    bench.store.leave(drained.id).await.expect("it can leave");
+}
+
 pub(crate) async fn workers_are_listed_newest_first_in_pages(bench: &Bench<'_>) {
     let mut ids = Vec::new();
     for place in 0..7 {
@@ -218,6 +249,8 @@ macro_rules! worker_contract_cases {
                 a_worker_that_ended_is_listed_only_if_the_dead_are_asked_for
                 a_worker_that_is_found_dead_is_listed_with_the_time
                 workers_are_listed_newest_first_in_pages
+                an_idle_worker_that_is_not_heard_of_is_not_live
+                a_worker_that_is_drained_from_outside_is_told_with_its_next_heartbeat
                 what_a_worker_says_of_itself_has_limits
             }
             abandons {

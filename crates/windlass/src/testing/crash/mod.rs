@@ -308,7 +308,9 @@ impl Ending {
         let mut runs = Vec::new();
         for run in test.all_runs().await {
             let record = run.get().await.expect("a listed run exists");
-            let (workflow, state, input) = (&record.workflow, record.state, record.input.as_str());
+            let (workflow, state) = (&record.workflow, record.state);
+            let input = record.input.as_ref().expect("a run that is read alone has its input");
+            let input = input.as_str();
             let mut text = format!("  run of {workflow:?} with {input}: {state}");
             for task in run.tasks().await.expect("a store in memory answers") {
                 text.push_str(&format!("\n    {}: {}", task.name, task.state));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio_postgres::Client;
+use windlass::store::WorkerFilter;
 use windlass::store::postgres::{AuditOptions, PostgresOptions, audit};
 use windlass::{RunHandle, RunState, TaskState, Windlass, Workflow};
 
@@ -91,6 +92,24 @@ async fn task(run: &RunHandle) -> (TaskState, u32) {
 async fn words(run: &RunHandle) -> Vec<String> {
     let history = run.history().await.unwrap();
     history.iter().map(|event| event.word().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_worker_drained_by_an_operator_finishes_what_it_runs_and_exits() {
+    let bench = Bench::new().await;
+    let mut worker = bench.worker("a", GRACE).await;
+    let running = bench.start("running").await;
+    bench.until_begun("running").await;
+    let page = bench.windlass.workers(WorkerFilter::default()).await.unwrap();
+    let id = page.workers.iter().find(|one| one.name == "a").unwrap().id;
+    bench.windlass.store().begin_drain(id).await.unwrap();
+    until("it says that it drains", async || is_draining(&worker)).await;
+    let waiting = bench.start("waiting").await;
+    bench.open("running").await;
+    assert_eq!(running.wait().await.unwrap().state, RunState::Succeeded);
+    assert!(worker.ended().await.0.success(), "it exits as after a signal");
+    assert_eq!(task(&waiting).await, (TaskState::Ready, 0), "it claimed nothing more");
+    bench.assert_clean().await;
 }
 
 #[tokio::test]

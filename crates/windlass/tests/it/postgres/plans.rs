@@ -243,6 +243,7 @@ const PLANS: &[(&str, &[&str])] = &[
     ),
     ("delete_staged", &["staged by staged_pkey: seq"]),
     ("get_run", &["runs by runs_pkey: id"]),
+    ("list_runs", &["runs by runs_by_age: created_at id uuid_send"]),
     ("why_run", &["runs by runs_pkey: id"]),
     (
         "why_active",
@@ -308,6 +309,7 @@ const PLANS: &[(&str, &[&str])] = &[
         &[
             "leases by leases_worker: claim_seq worker_id",
             "pulses by pulses_pkey: worker_id",
+            "sort",
             "workers by workers_alive:",
         ],
     ),
@@ -571,6 +573,53 @@ const PASS: &str = "
     delete from windlass.leases;
     delete from windlass.timers;
     drop table passing;";
+
+/// Whatever the planner believes of the tenants: in its statistics there is one, the large one.
+#[tokio::test]
+async fn a_list_of_a_tenant_reads_no_runs_of_others() {
+    let (_database, client) = seeded().await;
+    let insert = |tenant: &str, count: u32| {
+        format!(
+            "insert into windlass.runs (id, definition_id, workflow, version, tenant, state,
+                open_tasks, created_at, ended_at, metadata, input)
+             select gen_random_uuid(), 1, 'one', 1, '{tenant}', 'succeeded', 0,
+                now() + n * interval '1 ms', now(), '{{\"k\": \"v\"}}', '1'
+             from generate_series(1, {count}) n"
+        )
+    };
+    prepare_all(&client).await;
+    let explained = async |filter: &str, tenant: &str| {
+        let sql = format!(
+            "explain (analyze, buffers, format json)
+             execute list_runs_of_tenant({filter}, null, null, 101, '{tenant}')"
+        );
+        explain::explain(&client, &sql).await.expect("it can be explained")
+    };
+    let any = "null, null, null, null";
+    let fills = ["delete from windlass.runs", "vacuum analyze windlass.runs"];
+    let large = insert("large", 100_000);
+    for fill in fills.into_iter().chain([large.as_str(), "vacuum analyze windlass.runs"]) {
+        run(&client, fill).await;
+        let plan = explained(any, "small").await.to_string();
+        assert!(plan.contains("runs_by_tenant") && !plan.contains("Sort"), "{fill}: {plan}");
+    }
+    run(&client, &insert("small", 10)).await;
+    let filters = [
+        any,
+        "'one', null, null, null",
+        "'another', null, null, null",
+        "null, 'failed', null, null",
+        "null, null, 'k', 'v'",
+        "null, null, 'k', 'w'",
+    ];
+    for filter in filters {
+        for tenant in ["small", "unheard-of"] {
+            let plan = explained(filter, tenant).await;
+            let buffers = explain::buffers(&plan);
+            assert!(buffers < 40, "{tenant} with {filter} touches {buffers} buffers: {plan:#}");
+        }
+    }
+}
 
 #[tokio::test]
 async fn plans_hold_in_a_new_database() {

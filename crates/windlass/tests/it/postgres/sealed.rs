@@ -144,7 +144,7 @@ async fn a_start_in_a_transaction_leaves_no_field_readable_because_the_store_say
     let by_name = start.await.unwrap();
     transaction.commit().await.unwrap();
     for run in [by_keys, by_program, by_name] {
-        let stored = plain.run(run.id()).get().await.unwrap().input;
+        let stored = plain.run(run.id()).get().await.unwrap().input.unwrap();
         let stored = stored.as_str();
         assert!(stored.contains("wl-sealed") && stored.contains("4111"), "{stored}");
         assert!(!stored.contains("sum"), "{stored}");

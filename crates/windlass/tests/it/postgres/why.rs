@@ -1,8 +1,11 @@
 //! Why a run does not go on, where only PostgreSQL has a say.
 
-use windlass::store::Store;
+use std::time::Duration;
+
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
-use windlass_core::{Reason, RunId, RunState, TaskName};
+use windlass::store::{Hello, Store, WorkerInfo, WorkerLink as _};
+use windlass_core::why::Served;
+use windlass_core::{QueueName, Reason, RunId, RunState, TaskName, WorkerId};
 
 use super::driver::{start, workflow};
 use crate::database::TestDatabase;
@@ -52,4 +55,37 @@ async fn it_is_a_few_statements_and_waits_for_nobody() {
     let sent = store.statements() - began;
     assert!(sent <= 12, "{sent} statements");
     other.batch_execute("rollback").await.expect("it ends");
+}
+
+#[tokio::test]
+async fn no_number_of_other_workers_displaces_those_that_serve_the_run() {
+    let database = TestDatabase::new().await;
+    let store =
+        PostgresStore::connect(PostgresOptions::new(database.url())).await.expect("it is there");
+    let order = workflow("order", &["charge"]);
+    let run = start(&store, &order).await;
+    let client = database.client().await;
+    let flood = "
+        insert into windlass.workers (id, name, slots, lease, joined_at, queues)
+        select ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'other', 1, '1 hour',
+            now() + interval '1 hour', '{default}'
+        from generate_series(1, 1500) n;
+        insert into windlass.pulses (worker_id, number, lease_until, last_claim, oldest_claim)
+        select w.id, 1, now() + interval '2 hours', 0, 0 from windlass.workers w";
+    client.batch_execute(flood).await.expect("the test may do that");
+    let info = WorkerInfo { queues: vec![QueueName::default()], ..WorkerInfo::default() };
+    let hello = Hello {
+        worker: WorkerId::from_random(u128::MAX),
+        name: "serves it".to_owned(),
+        slots: 1,
+        lease: Duration::from_secs(30),
+        definitions: vec![order],
+        info,
+    };
+    store.join(hello).await.expect("it can join");
+    let why = store.why(run, None).await.expect("reading works").expect("it is there");
+    let Some(Reason::Ready { served, .. }) = why.tasks[0].reasons.first() else {
+        panic!("it is not ready: {why:?}");
+    };
+    assert_eq!(*served, Served::Free { workers: 1, free_slots: 1 });
 }

@@ -228,7 +228,10 @@ async fn run_transactions(windlass: &Windlass, url: &str) {
     let run = start.in_transaction(&mut *transaction).await.unwrap();
     transaction.commit().await.unwrap();
     assert_eq!(ended(&run).await, RunState::Succeeded);
-    assert_eq!(run.get().await.unwrap().input.decode::<String>().unwrap(), canary("staged"));
+    assert_eq!(
+        run.get().await.unwrap().input.unwrap().decode::<String>().unwrap(),
+        canary("staged")
+    );
     assert_eq!(run.output(&task).await.unwrap(), canary("once"));
     let run = windlass.start(&stepping, canary("stepping")).await.unwrap();
     assert_eq!(ended(&run).await, RunState::Succeeded);

@@ -200,7 +200,7 @@ async fn a_value_that_was_put_into_another_run_is_refused() {
     )));
     let (echo, _) = echo();
     let run = sealed.start(&echo, order()).await.unwrap();
-    let stolen = within.run(run.id()).get().await.unwrap().input;
+    let stolen = within.run(run.id()).get().await.unwrap().input.unwrap();
     // Whoever writes to the store gives the sealed input to a run of their own.
     let known = within.workflows(windlass::store::WorkflowFilter::default()).await.unwrap();
     let theirs = within.start_known(&known.workflows[0], stolen).await.unwrap();

@@ -69,7 +69,7 @@ fn scheduled() -> NewSchedule {
 /// What the store has of the input of a run.
 async fn stored(within: &Windlass, run: &RunHandle) -> Value {
     let record = within.run(run.id()).get().await.unwrap();
-    let mut stored: Value = record.input.decode().unwrap();
+    let mut stored: Value = record.input.as_ref().unwrap().decode().unwrap();
     let sealed = stored.as_object_mut().and_then(|members| members.remove("wl-sealed"));
     assert!(sealed.is_some(), "it is sealed");
     stored

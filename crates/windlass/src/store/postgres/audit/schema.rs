@@ -262,6 +262,7 @@ pub(in super::super) const INDEXES: &[(&str, &str)] = &[
     ("ready", "ready_order"),
     ("ready", "ready_turns"),
     ("runs", "runs_by_age"),
+    ("runs", "runs_by_tenant"),
     ("runs", "runs_key"),
     ("schedule_fires", "schedule_fires_decided"),
     ("schedule_fires", "schedule_fires_newest"),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use windlass_core::why::SILENT_MAX;
+
 use super::super::audit::interval;
 use super::super::options::PostgresOptions;
 use super::DoctorOptions;
@@ -28,9 +30,6 @@ const DEAD_ROWS_FACTOR: u32 = 3;
 
 /// The maximum ratio of the size of a file to its contents: one more version of each row, twice.
 const BLOAT_FACTOR: u32 = 4;
-
-/// A worker without a heartbeat for this long counts as gone; an idle worker sends one per minute.
-const SEEN_MAX: Duration = Duration::from_secs(180);
 
 /// The requirement of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +109,7 @@ impl Limits {
             ("dead_rows_factor", DEAD_ROWS_FACTOR.to_string()),
             ("bloat_min", options.bloat_min_bytes.to_string()),
             ("bloat_factor", BLOAT_FACTOR.to_string()),
-            ("seen_max", interval(SEEN_MAX)),
+            ("silent_max", interval(SILENT_MAX)),
         ])
     }
 

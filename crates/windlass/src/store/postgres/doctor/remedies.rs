@@ -63,6 +63,7 @@ fn make_index(name: &str) -> String {
     let texts: Vec<String> = MIGRATIONS.iter().map(Migration::text).collect();
     let found = texts.iter().flat_map(|text| statements(text)).find_map(|statement| {
         let (head, rest) = statement.split_once("index ")?;
+        let rest = rest.strip_prefix("if not exists ").unwrap_or(rest);
         let is_it = head.starts_with("create") && rest.split_whitespace().next() == Some(name);
         let words: Vec<&str> = rest.split_whitespace().collect();
         is_it.then(|| format!("{head}index concurrently {}", words.join(" ")))

@@ -1,7 +1,7 @@
 -- Locks a worker that nobody else has locked.
 --
 -- $1 uuid: the worker
-select w.state, (extract(epoch from w.lease) * 1000000)::bigint as lease_micros
+select w.state, w.is_draining, (extract(epoch from w.lease) * 1000000)::bigint as lease_micros
 from windlass.workers w
 where w.id = $1
 for no key update skip locked;

@@ -1,6 +1,9 @@
 //! Working.
 
-use windlass_core::{Call, ClaimSeq, RunId};
+use std::sync::Arc;
+
+use windlass_core::why::{Missing, Served};
+use windlass_core::{Call, ClaimSeq, QueueName, Reason, RunId};
 
 use super::super::bench::{
     Bench, LEASE, completion, definition, hold, json, names, retry_after, seconds, success, tenant,
@@ -9,8 +12,8 @@ use super::super::bench::{
 use super::{acme, step, two};
 use crate::store::{
     Answer, Born, Checkpoint, ChildCount, ChildStart, ClaimRequest, Claimed, Heartbeat, Hello,
-    Lost, NewRun, ProgressNote, Recording, Refusal, Release, StoreError, TakeSignal, Which,
-    WorkerFilter, WorkerLink, WorkerState,
+    Lost, NewRun, ProgressNote, Recording, Refusal, Release, RunFilter, ScopedStore, Store as _,
+    StoreError, TakeSignal, Which, WorkerFilter, WorkerLink, WorkerState,
 };
 
 fn is_forbidden<T>(answer: &Result<T, StoreError>) -> bool {
@@ -57,6 +60,39 @@ pub(crate) async fn a_worker_of_a_tenant_works_for_it_alone(bench: &Bench<'_>) {
     scope.leave(worker.id).await.expect("it can leave");
     let all = bench.worker().await;
     assert_eq!(tenants(&all.claim(9).await).iter().filter(|one| **one == "zenith").count(), 2);
+}
+
+pub(crate) async fn why_tells_a_tenant_nothing_of_the_workers_of_others(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start_for("w", "acme", 1).await;
+    let scope = acme(bench);
+    let run = scope.list_runs(RunFilter::default()).await.expect("reading works").runs[0].id;
+    let served = async || {
+        let why = scope.why(run, None).await.expect("reading works").expect("it is there");
+        match why.tasks[0].reasons.first() {
+            Some(Reason::Ready { served, .. }) => served.clone(),
+            other => panic!("it is not ready: {other:?}"),
+        }
+    };
+    let join = async |store: &dyn WorkerLink, queue: &str| {
+        let queues = vec![QueueName::new(queue).expect("it is a name")];
+        let worker = bench.stranger();
+        let mut hello = Hello { slots: 1, ..worker.hello(LEASE) };
+        hello.definitions = vec![definition("w", 1, "a")];
+        hello.info.queues = queues;
+        store.join(hello).await.expect("it can join");
+    };
+    let theirs = ScopedStore::new(Arc::clone(&bench.store), tenant("zenith"));
+    join(&theirs, "zenith-secret").await;
+    join(&theirs, "default").await;
+    assert_eq!(served().await, Served::Nobody { missing: Missing::Worker });
+    join(&*scope, "own").await;
+    let own = vec![QueueName::new("own").expect("it is a name")];
+    assert_eq!(served().await, Served::Nobody { missing: Missing::Queue { served: own } });
+    join(&*scope, "default").await;
+    assert_eq!(served().await, Served::Free { workers: 1, free_slots: 1 });
+    join(&*bench.store, "default").await;
+    assert_eq!(served().await, Served::Free { workers: 2, free_slots: 2 }, "it serves everyone");
 }
 
 /// A worker that others can see: whoever has its id can do nothing in its name.

@@ -212,11 +212,11 @@ async fn tasks_that_no_worker_can_run_are_found() {
     patient.assert_found(id, FindingSeverity::Warning, &words).await;
     serve(&store, 3, &one, "default").await;
     patient.assert_well(id, "with a worker").await;
-    patient.execute("update windlass.pulses set seen_at = now() - interval '10 minutes'").await;
+    patient.execute("update windlass.pulses set lease_until = now() - interval '61 s'").await;
     patient
         .assert_found(id, FindingSeverity::Warning, &["no live worker is registered for them"])
         .await;
-    patient.execute("update windlass.pulses set seen_at = now()").await;
+    patient.execute("update windlass.pulses set lease_until = now()").await;
     patient.execute("update windlass.workers set is_draining = true").await;
     patient
         .assert_found(id, FindingSeverity::Warning, &["no live worker is registered for them"])

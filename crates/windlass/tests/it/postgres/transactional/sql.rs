@@ -24,7 +24,11 @@ async fn a_run_is_whole_when_the_caller_commits_and_waits_for_its_admission() {
         .await;
     assert_eq!(id.as_uuid().get_version_num(), 7);
     let run = shop.store.get_run(id).await.expect("the store is there").expect("it is there");
-    assert_eq!(run.input.as_str(), r#"{"json": 1}"#, "the text is kept as it was given");
+    assert_eq!(
+        run.input.as_ref().unwrap().as_str(),
+        r#"{"json": 1}"#,
+        "the text is kept as it was given"
+    );
     assert_eq!((run.tenant.as_str(), run.priority.get()), ("acme", -3));
     assert_eq!(run.key.expect("it has one").as_str(), "order-7");
     assert_eq!(run.metadata.get("region").map(String::as_str), Some("north"));
@@ -199,7 +203,7 @@ async fn a_batch_of_json_is_started_in_its_order() {
     assert_eq!(shop.rows().await, [3; 3]);
     let run = shop.store.get_run(RunId::from_uuid(answers[0].1)).await;
     let run = run.expect("the store is there").expect("it is there");
-    assert_eq!(run.input.as_str(), r#"{ "a":  [1, 2] }"#);
+    assert_eq!(run.input.as_ref().unwrap().as_str(), r#"{ "a":  [1, 2] }"#);
     assert_eq!((run.tenant.as_str(), run.priority.get()), ("acme", 4));
     let delays = "select extract(epoch from delay)::integer from windlass.staged order by seq";
     let delays = shop.user.query(delays, &[]).await.expect("it works");
@@ -207,7 +211,7 @@ async fn a_batch_of_json_is_started_in_its_order() {
     assert_eq!(delays, [90, 0, 0], "admitted in the order of the batch");
     let run = shop.store.get_run(RunId::from_uuid(answers[1].1)).await;
     let run = run.expect("the store is there").expect("it is there");
-    assert_eq!((run.input.as_str(), run.tenant.as_str()), ("null", "default"));
+    assert_eq!((run.input.as_ref().unwrap().as_str(), run.tenant.as_str()), ("null", "default"));
     let none = shop.user.query("select position from windlass.start_runs('[]')", &[]).await;
     assert!(none.expect("it works").is_empty());
 }

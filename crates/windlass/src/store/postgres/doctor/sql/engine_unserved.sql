@@ -1,6 +1,6 @@
 -- engine.unserved: every ready task has a registered worker
 --
--- A worker registers its queues and workflow versions, and sends a heartbeat at least once a minute.
+-- A worker registers its queues and workflow versions, and sends a heartbeat every 20 seconds.
 -- Reads one row of each route: tasks of one queue, priority, workflow and version.
 select
     'warning' as severity,
@@ -34,7 +34,7 @@ where not exists (
     from windlass.workers w
     cross join lateral unnest(w.workflows, w.versions) as h (workflow, version)
     cross join lateral (
-        select x.seen_at
+        select x.lease_until
         from windlass.pulses x
         where x.worker_id = w.id
         order by x.number desc
@@ -46,5 +46,5 @@ where not exists (
         and r.queue = any(w.queues)
         and h.workflow = r.workflow
         and h.version = r.version
-        and p.seen_at > clock_timestamp() - {seen_max}
+        and p.lease_until > clock_timestamp() - {silent_max}
 )

@@ -1,24 +1,23 @@
-//! The same connections, for who reads behind a wall.
+//! The same connections for transactions that all begin with the same commands.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use super::{Habits, Pool};
 
 impl Pool {
-    /// The same connections for transactions that begin behind a wall: what `enter` says is done
-    /// at the beginning of each, and is over with it.
-    pub(in super::super) fn walled(&self, enter: &str) -> Pool {
+    /// Returns the same connections, on which every statement is in a transaction that begins
+    /// with `commands`. Their effect must end with the transaction (`set local`).
+    pub(in super::super) fn beginning(&self, commands: &str) -> Pool {
         let habits = &self.habits;
         let habits = Habits {
-            begin: format!("{}; {enter}", habits.begin),
+            begin: format!("{}; {commands}", habits.begin),
             is_pooled: habits.is_pooled,
-            is_walled: true,
+            always_begins: true,
             answer_max: habits.answer_max,
             acquire_timeout: habits.acquire_timeout,
             open_max: habits.open_max,
             tls: habits.tls.clone(),
-            statements: AtomicU64::new(0),
+            statements: Arc::clone(&habits.statements),
             #[cfg(feature = "testing")]
             steps: habits.steps.clone(),
         };
