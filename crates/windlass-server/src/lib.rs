@@ -22,9 +22,11 @@
 //! | `http` | the paths, what goes in and out, the document that describes them |
 //! | `grpc` | the same over gRPC, and the stream of workers |
 //! | `connections` | how clients are kept from harming each other |
+//! | `bodies` | the memory budget for request bodies |
 //! | `room` | places and memory, of which nobody takes all |
 //! | `tls` | the certificate of the server, whom it lets in by theirs, and how both change |
 
+mod bodies;
 mod connections;
 mod grpc;
 mod http;

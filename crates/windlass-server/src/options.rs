@@ -39,8 +39,13 @@ pub struct ServerOptions {
     /// address may take, or all who come by unix sockets, in percent: nobody takes the places of
     /// everyone, and what is beyond is answered 503. 100 if all come through one proxy.
     pub address_share_percent: u8,
-    /// The most memory for bodies of requests that are being read, in bytes.
+    /// The memory for request bodies of HTTP and gRPC together, in bytes. gRPC messages are
+    /// charged with what decoding them takes, until their calls are answered. Bodies beyond it
+    /// are refused: HTTP answers 503, gRPC `RESOURCE_EXHAUSTED`. Default: 256 MiB.
     pub body_bytes_max: usize,
+    /// How long a request body, or one message of a gRPC stream, may take to arrive.
+    /// Default: 20 s.
+    pub body_time_max: Duration,
     /// The most memory for answers to workers that wait to be read, in bytes. Answers beyond wait
     /// until others were read.
     pub answer_bytes_max: usize,
@@ -73,6 +78,7 @@ impl ServerOptions {
             streams_max: 8_192,
             address_share_percent: 50,
             body_bytes_max: 256 << 20,
+            body_time_max: Duration::from_secs(20),
             answer_bytes_max: 256 << 20,
             head_time_max: Duration::from_secs(10),
             request_time_max: Duration::from_secs(60),

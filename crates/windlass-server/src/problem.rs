@@ -7,7 +7,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICAT
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tonic::Status;
+use tonic::{Code, Status};
 use utoipa::ToSchema;
 use windlass::store::StoreError;
 use windlass::wire::status_of_error;
@@ -110,6 +110,12 @@ impl Problem {
         Problem::new(ErrorKind::Unavailable, format!("{what}; try again in a second"))
     }
 
+    /// The same refusal for want of memory as gRPC says it: `RESOURCE_EXHAUSTED`, which clients
+    /// may retry.
+    pub(crate) fn exhausted(self) -> Self {
+        Problem { status: StatusCode::TOO_MANY_REQUESTS, ..self }
+    }
+
     /// The HTTP status of the answer.
     pub fn status(&self) -> StatusCode {
         self.status
@@ -145,9 +151,17 @@ impl Problem {
         // Nothing but the path has been looked at: there is no such service.
         let is_unknown =
             matches!(self.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
-        match is_unknown {
-            true => Status::unimplemented(&self.detail),
-            false => status_of_error(self.to_wire()),
+        if is_unknown {
+            return Status::unimplemented(&self.detail);
+        }
+        let status = status_of_error(self.to_wire());
+        match self.status {
+            // The code that gRPC itself uses for a message over its limit.
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                let metadata = status.metadata().clone();
+                Status::with_metadata(Code::ResourceExhausted, status.message(), metadata)
+            }
+            _ => status,
         }
     }
 
@@ -159,6 +173,8 @@ impl Problem {
             StatusCode::NOT_FOUND => v1::ErrorKind::NotFound,
             StatusCode::CONFLICT => v1::ErrorKind::Conflict,
             StatusCode::FORBIDDEN => v1::ErrorKind::Forbidden,
+            // A slow network may be faster the next time.
+            StatusCode::REQUEST_TIMEOUT => v1::ErrorKind::Unavailable,
             status if status.is_client_error() => v1::ErrorKind::Invalid,
             StatusCode::INTERNAL_SERVER_ERROR => v1::ErrorKind::Corrupt,
             _ => v1::ErrorKind::Unavailable,
@@ -311,6 +327,9 @@ mod tests {
             (StatusCode::NOT_FOUND, Code::Unimplemented),
             (StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented),
             (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
+            (StatusCode::REQUEST_TIMEOUT, Code::Unavailable),
+            (StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted),
+            (StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted),
             (StatusCode::GATEWAY_TIMEOUT, Code::Unavailable),
             (StatusCode::INTERNAL_SERVER_ERROR, Code::DataLoss),
         ] {

@@ -8,8 +8,10 @@ mod budget;
 mod client;
 mod gather;
 mod idle;
+mod inbound;
 mod replies;
 mod sizes;
+mod weight;
 mod worker;
 
 use std::pin::Pin;
@@ -23,6 +25,8 @@ use tonic::{Request, Status};
 use windlass::store::{Store, StoreError};
 use windlass::wire::{Wire as _, WireError};
 use windlass_proto::v1;
+
+pub(crate) use self::inbound::receive;
 
 use self::client::ClientApi;
 use self::worker::WorkerApi;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, stream};
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -29,8 +29,10 @@ use super::Refused;
 use super::budget::{Budget, Memory};
 use super::gather::{Gather, WAYS};
 use super::idle::{Idle, Kind, Wake};
+use super::inbound::Charges;
 use super::replies::{Listener, Replies};
 use super::sizes::{Sizes, Told, tell_tasks};
+use crate::bodies::Charge;
 use crate::connections::Origin;
 use crate::identity::{Identity, strip_reserved};
 use crate::options::ServerOptions;
@@ -168,10 +170,21 @@ impl WorkerService for WorkerApi {
             workers: Mutex::default(),
             sizes: Sizes::default(),
         });
-        tokio::spawn(identity.over().run_until_cancelled_owned(session.read(request.into_inner())));
-        Ok(Response::new(super::until_over(identity, outbound.map(Ok))))
+        let charges = request.extensions().get::<Charges>().cloned().unwrap_or_default();
+        let fault = Fault::default();
+        let reading = session.read(request.into_inner(), charges, Arc::clone(&fault));
+        tokio::spawn(identity.over().run_until_cancelled_owned(reading));
+        // The client is told why its stream ends.
+        let fault = stream::once(async move {
+            fault.lock().unwrap_or_else(PoisonError::into_inner).take().map(Err)
+        });
+        let outbound = outbound.map(Ok).chain(fault.filter_map(std::future::ready));
+        Ok(Response::new(super::until_over(identity, outbound)))
     }
 }
+
+/// Why a stream ended, if what was received could not be read.
+type Fault = Arc<Mutex<Option<Status>>>;
 
 /// One stream, and the workers that talk on it.
 struct Session {
@@ -186,6 +199,8 @@ struct Session {
 struct Permit {
     request: OwnedSemaphorePermit,
     bytes: OwnedSemaphorePermit,
+    /// What the request takes of the server's memory for bodies.
+    charge: Option<Charge>,
 }
 
 /// A claim that is to be said to the store.
@@ -226,7 +241,12 @@ impl Session {
     }
 
     /// Answers what is said on the stream until it ends.
-    async fn read(self: Arc<Self>, mut inbound: Streaming<v1::WorkerRequest>) {
+    async fn read(
+        self: Arc<Self>,
+        mut inbound: Streaming<v1::WorkerRequest>,
+        charges: Charges,
+        fault: Fault,
+    ) {
         let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX));
         let bytes_under_way = Arc::new(Semaphore::new(STREAM_BYTES_MAX));
         let mut has_parted = false;
@@ -244,10 +264,11 @@ impl Session {
             };
             match message {
                 Ok(Some(asked)) => {
+                    let charge = charges.take();
                     let bytes = asked.encoded_len().min(STREAM_BYTES_MAX) as u32;
                     let bytes = Arc::clone(&bytes_under_way).acquire_many_owned(bytes).await;
                     let Ok(bytes) = bytes else { break };
-                    let permit = Permit { request: permit, bytes };
+                    let permit = Permit { request: permit, bytes, charge };
                     let over = self.identity.over();
                     let answer = Arc::clone(&self).answer(asked, permit);
                     tokio::spawn(over.run_until_cancelled_owned(answer));
@@ -255,6 +276,7 @@ impl Session {
                 Ok(None) => break,
                 Err(status) => {
                     tracing::debug!(%status, "a stream of workers broke");
+                    *fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
                     break;
                 }
             }
@@ -274,9 +296,9 @@ impl Session {
             Ok(reply) => reply,
             Err(Refused(error)) => Reply::Error(error),
         };
-        let Permit { request: _request, bytes } = permit;
+        let Permit { request: _request, bytes, charge } = permit;
         // What was asked is not kept while the answer waits to be read.
-        drop(bytes);
+        drop((bytes, charge));
         self.replies.answer(id, reply, takes_parts, memory).await;
     }
 

@@ -14,7 +14,8 @@ use axum::response::{IntoResponse, Response};
 use windlass::ErrorKind;
 
 use super::App;
-use super::rooms::Slot;
+use super::rooms::{Slot, origin_of};
+use crate::grpc;
 use crate::identity::Identity;
 use crate::passes;
 use crate::problem::Problem;
@@ -52,13 +53,23 @@ async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Respo
     let limit = if is_grpc { GRPC_TIME_MAX } else { app.options().request_time_max };
     let identity = request.extensions().get::<Identity>().cloned();
     let over = identity.as_ref().map(Identity::over).unwrap_or_default();
+    let answering = async {
+        if !is_grpc {
+            return Ok(next.run(request).await);
+        }
+        let origin = origin_of(request.extensions());
+        let (request, charge) = grpc::receive(request, app.rooms().bodies(), origin).await?;
+        let response = next.run(request).await;
+        drop(charge);
+        Ok(response)
+    };
     let answered = tokio::select! {
         biased;
         () = over.cancelled() => return passes::is_over().into_response(),
-        answered = tokio::time::timeout(limit, next.run(request)) => answered,
+        answered = tokio::time::timeout(limit, answering) => answered,
     };
     match answered {
-        Ok(response) => response,
+        Ok(response) => response.unwrap_or_else(|problem: Problem| problem.into_response()),
         Err(_) => {
             let detail = format!("the request has not been answered within {limit:?}");
             Problem::new(ErrorKind::Timeout, detail).into_response()

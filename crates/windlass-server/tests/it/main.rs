@@ -7,6 +7,7 @@ mod contract;
 mod document;
 mod functions;
 mod fuzz;
+mod grpc_bodies;
 mod grpc_client;
 mod grpc_door;
 mod grpc_gate;
