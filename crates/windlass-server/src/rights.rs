@@ -145,7 +145,7 @@ pub const HTTP: &[(&str, &str, Right, Reach)] = &[
 
 /// Every call of gRPC: its path and what it needs.
 pub const GRPC: &[(&str, Right, Reach)] = &[
-    ("/windlass.v1.ClientService/RegisterWorkflow", Submit, Tenant),
+    ("/windlass.v1.ClientService/RegisterWorkflow", Work, Tenant),
     ("/windlass.v1.ClientService/StartRuns", Submit, Tenant),
     ("/windlass.v1.ClientService/GetRun", Read, Tenant),
     ("/windlass.v1.ClientService/WaitRun", Read, Tenant),

@@ -16,6 +16,7 @@ mod grpc_worker;
 mod hostile;
 mod http2;
 mod operators;
+mod permissions;
 mod quotas;
 mod refusals;
 mod rights;
