@@ -35,6 +35,11 @@ pub struct ServerOptions {
     /// The most streams of gRPC at once, of which a process with workers has one or two; more are
     /// answered 503.
     pub streams_max: usize,
+    /// The most live workers that joined through this server with one token. Default: 2,000.
+    pub workers_per_token_max: usize,
+    /// The most live workers of one tenant that joined through this server with tokens of that
+    /// tenant. Default: 4,000.
+    pub workers_per_tenant_max: usize,
     /// How much of the requests, held requests, calls, streams and memory above and below one
     /// address may take, or all who come by unix sockets, in percent: nobody takes the places of
     /// everyone, and what is beyond is answered 503. 100 if all come through one proxy.
@@ -76,6 +81,8 @@ impl ServerOptions {
             requests_max: 256,
             held_max: 2_048,
             streams_max: 8_192,
+            workers_per_token_max: 2_000,
+            workers_per_tenant_max: 4_000,
             address_share_percent: 50,
             body_bytes_max: 256 << 20,
             body_time_max: Duration::from_secs(20),

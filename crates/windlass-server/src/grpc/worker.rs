@@ -36,6 +36,7 @@ use crate::bodies::Charge;
 use crate::connections::Origin;
 use crate::identity::{Identity, strip_reserved};
 use crate::options::ServerOptions;
+use crate::workers::LiveWorkers;
 
 /// The most requests of one stream that are under way: who says more is not read until some are
 /// answered.
@@ -58,22 +59,24 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 const RESULTS_MANY: usize = 50;
 
 /// The door for workers.
-pub(super) struct WorkerApi {
+pub(crate) struct WorkerApi {
     /// For those of all tenants.
     shared: Arc<Shared>,
     /// For those of one tenant each, who share nothing with others.
     scoped: Mutex<HashMap<Tenant, Arc<Shared>>>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     store: Arc<dyn Store>,
-    idle: Arc<Idle>,
+    /// Who waits for tasks, over gRPC and over HTTP.
+    pub(crate) idle: Arc<Idle>,
     claims: Arc<Gather<Asking, Result<Vec<Claimed>, StoreError>>>,
     finishes: Arc<Gather<Completion, Answer>>,
     recordings: Arc<Gather<Recording, Answer>>,
     checkpoints: Arc<Gather<Checkpoint, Answer>>,
     takes: Arc<Gather<TakeSignal, Taken>>,
     budget: Arc<Budget>,
+    live: Arc<LiveWorkers>,
     ending: CancellationToken,
     /// Nobody watches for those who are gone.
     _watching: DropGuard,
@@ -83,36 +86,44 @@ impl WorkerApi {
     /// A door to a store, until `ending`.
     pub(super) fn new(
         store: Arc<dyn Store>,
+        live: Arc<LiveWorkers>,
         options: &ServerOptions,
         ending: CancellationToken,
     ) -> Self {
         let budget = Arc::new(Budget::new(options));
-        WorkerApi { shared: Shared::new(store, budget, ending), scoped: Mutex::default() }
+        let shared = Shared::new(store, budget, live, ending);
+        WorkerApi { shared, scoped: Mutex::default() }
     }
 
     /// What those share who may do the same as this one.
-    fn shared_by(&self, identity: &Identity) -> Arc<Shared> {
+    pub(crate) fn shared_by(&self, identity: &Identity) -> Arc<Shared> {
         let Some(tenant) = identity.tenant() else { return Arc::clone(&self.shared) };
         let mut scoped = self.scoped.lock().unwrap_or_else(PoisonError::into_inner);
         // Kept while someone of the tenant is there.
         scoped.retain(|of, shared| of == tenant || Arc::strong_count(shared) > 1);
         let new = || {
-            let Shared { budget, ending, .. } = &*self.shared;
-            Shared::new(Arc::clone(identity.store()), Arc::clone(budget), ending.clone())
+            let Shared { budget, live, ending, .. } = &*self.shared;
+            let (budget, live) = (Arc::clone(budget), Arc::clone(live));
+            Shared::new(Arc::clone(identity.store()), budget, live, ending.clone())
         };
         Arc::clone(scoped.entry(tenant.clone()).or_insert_with(new))
     }
 
     /// The service, with its limits.
-    pub(super) fn into_service(self) -> WorkerServiceServer<WorkerApi> {
-        WorkerServiceServer::new(self)
+    pub(super) fn service(api: Arc<WorkerApi>) -> WorkerServiceServer<WorkerApi> {
+        WorkerServiceServer::from_arc(api)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
 }
 
 impl Shared {
-    fn new(store: Arc<dyn Store>, budget: Arc<Budget>, ending: CancellationToken) -> Arc<Self> {
+    fn new(
+        store: Arc<dyn Store>,
+        budget: Arc<Budget>,
+        live: Arc<LiveWorkers>,
+        ending: CancellationToken,
+    ) -> Arc<Self> {
         let idle = Arc::new(Idle::new(store.work_hints()));
         let watching = Arc::clone(&idle).watch();
         let watched = ending.child_token();
@@ -146,6 +157,7 @@ impl Shared {
                 Box::pin(async move { store.take_signals(batch).await })
             }),
             budget,
+            live,
             ending,
             _watching: watched.drop_guard(),
         })
@@ -235,6 +247,14 @@ struct Known {
     seq: ClaimSeq,
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        for (worker, _) in self.workers().iter() {
+            self.shared.live.detach(&self.identity, *worker);
+        }
+    }
+}
+
 impl Session {
     fn workers(&self) -> MutexGuard<'_, HashMap<WorkerId, Known>> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -281,8 +301,8 @@ impl Session {
                 }
             }
         }
-        for (worker, Known { claims, .. }) in self.workers().drain() {
-            self.shared.idle.forget(&claims, worker);
+        for (worker, Known { claims, .. }) in self.workers().iter() {
+            self.shared.idle.forget(claims, *worker);
         }
     }
 
@@ -368,6 +388,7 @@ impl Session {
             Asked::Leave(leave) => {
                 let worker: WorkerId = parse("worker", &leave.worker)?;
                 store.leave(worker).await?;
+                shared.live.leave(&self.identity, worker);
                 if let Some(Known { claims, .. }) = self.workers().remove(&worker) {
                     shared.idle.forget(&claims, worker);
                 }
@@ -393,7 +414,11 @@ impl Session {
         };
         let store = &self.shared.store;
         self.identity.note_workflows(&hello.definitions).await?;
-        store.join(hello).await?;
+        self.shared.live.join(&self.identity, worker, hello.lease, true)?;
+        if let Err(error) = store.join(hello).await {
+            self.shared.live.leave(&self.identity, worker);
+            return Err(error.into());
+        }
         self.workers().insert(worker, Known { claims: kind.clone(), kind, seq: ClaimSeq(0) });
         Ok(v1::Welcome {
             payload_limit: store.payload_limit().get() as u64,

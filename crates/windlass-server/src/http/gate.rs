@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
@@ -41,11 +43,15 @@ pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -
         }
         Err(problem) => problem.into_response(),
     };
-    // Who speaks gRPC reads no documents.
-    match response.extensions().get::<Problem>() {
+    // gRPC clients expect a status, not problem details.
+    let mut response = match response.extensions().get::<Problem>() {
         Some(problem) if is_grpc => problem.to_grpc().into_http(),
         Some(_) | None => response,
-    }
+    };
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Response {
@@ -183,7 +189,6 @@ fn check_origin(method: &Method, headers: &HeaderMap, host: &str) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
 
     #[test]
     fn only_names_of_this_server_are_believed() {

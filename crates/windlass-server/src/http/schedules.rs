@@ -94,7 +94,8 @@ async fn put_schedule(
     Body(body): Body<PutSchedule>,
 ) -> Result<Json<ScheduleBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    let schedule = body.build(key.clone(), app.payload_limit())?;
+    let mut schedule = body.build(key.clone(), app.payload_limit())?;
+    identity.own_schedule(&mut schedule).await?;
     let _turn = app.quotas().admit_schedule(&identity, &schedule).await?;
     identity.note_put(&schedule).await?;
     Ok(Json(identity.store().put_schedule(schedule).await?.into()))

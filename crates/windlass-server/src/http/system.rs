@@ -60,6 +60,6 @@ async fn readyz(State(app): State<App>) -> Result<Json<Health>, Problem> {
         body = String)),
 )]
 async fn metrics(State(app): State<App>) -> impl IntoResponse {
-    let text = app.windlass().metrics().await + &app.refusals().text();
+    let text = app.windlass().metrics().await + &app.refusals().text() + &app.claim_scans_text();
     ([(CONTENT_TYPE, TEXT_FORMAT)], text)
 }

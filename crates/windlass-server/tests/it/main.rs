@@ -29,6 +29,7 @@ mod shares;
 mod sockets;
 mod streams;
 mod support;
+mod tenancy;
 mod tls;
 mod tokens;
 mod words;

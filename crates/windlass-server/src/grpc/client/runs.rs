@@ -166,9 +166,11 @@ pub(super) async fn signal_key(
 ) -> Result<v1::Done, Refused> {
     let signal = NewKeySignal::from_wire(message)?;
     caller.quotas.admit_signal(&caller.identity, &signal.to.tenant, &signal.value).await?;
-    let Mailbox { tenant, key, name } = &signal.to;
-    let detail = json!({ "signal": signal.id.to_string(), "key": key, "name": name });
-    caller.identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;
+    if caller.identity.notes_signals() {
+        let Mailbox { tenant, key, name } = &signal.to;
+        let detail = json!({ "signal": signal.id.to_string(), "key": key, "name": name });
+        caller.identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;
+    }
     caller.store.signal_key(signal).await?;
     Ok(v1::Done {})
 }
