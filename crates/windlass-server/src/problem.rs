@@ -179,10 +179,7 @@ impl Problem {
             StatusCode::INTERNAL_SERVER_ERROR => v1::ErrorKind::Corrupt,
             _ => v1::ErrorKind::Unavailable,
         };
-        // That it does not exist is what the kind says.
-        let missing = self.detail.strip_suffix(" does not exist");
-        let missing = missing.filter(|_| kind == v1::ErrorKind::NotFound);
-        let message = missing.unwrap_or(&self.detail).to_owned();
+        let message = self.detail.clone();
         v1::Error {
             kind: kind.into(),
             code: self.kind.code().to_owned(),
@@ -217,22 +214,22 @@ fn status_of(kind: ErrorKind) -> StatusCode {
 
 fn title_of(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::Definition => "the workflow cannot be run as it is written",
-        ErrorKind::Argument => "a part of the request is outside its limits",
-        ErrorKind::Payload => "a value is not JSON, too large or of another type",
-        ErrorKind::NotFound => "there is no such thing",
-        ErrorKind::Conflict => "it is in a state that does not allow this",
-        ErrorKind::LeaseLost => "the worker's tasks were taken away",
-        ErrorKind::TermOver => "another process leads the duty",
-        ErrorKind::Unavailable => "the outcome is unknown, repeat the request",
-        ErrorKind::Timeout => "it did not end in time",
-        ErrorKind::Schema => "the schema of the database is not the one that is needed",
-        ErrorKind::Database => "the database refuses the server",
-        ErrorKind::Interrupted => "a worker was ended before its tasks were",
-        ErrorKind::Forbidden => "whoever asks may not do this",
-        ErrorKind::Unauthenticated => "the request does not say who makes it",
-        ErrorKind::Limited => "a limit of the tenant's is reached",
-        ErrorKind::Corrupt | _ => "the stored data contradicts itself",
+        ErrorKind::Definition => "Invalid workflow",
+        ErrorKind::Argument => "Invalid request",
+        ErrorKind::Payload => "Invalid payload",
+        ErrorKind::NotFound => "Not found",
+        ErrorKind::Conflict => "Conflict",
+        ErrorKind::LeaseLost => "Lease lost",
+        ErrorKind::TermOver => "Term over",
+        ErrorKind::Unavailable => "Unavailable",
+        ErrorKind::Timeout => "Timeout",
+        ErrorKind::Schema => "Schema mismatch",
+        ErrorKind::Database => "Database error",
+        ErrorKind::Interrupted => "Interrupted",
+        ErrorKind::Forbidden => "Permission denied",
+        ErrorKind::Unauthenticated => "Unauthenticated",
+        ErrorKind::Limited => "Quota exceeded",
+        ErrorKind::Corrupt | _ => "Internal error",
     }
 }
 
@@ -247,7 +244,11 @@ impl From<Error> for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let limited = error.retry_after();
-        let problem = Problem::from(Error::from(error));
+        let is_lost = matches!(error, StoreError::LeaseLost(_));
+        let mut problem = Problem::from(Error::from(error));
+        if is_lost {
+            problem.detail.push_str("; its tasks went back to their queues: join again");
+        }
         Problem { retry_after: limited.or(problem.retry_after), ..problem }
     }
 }

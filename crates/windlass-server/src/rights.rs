@@ -73,6 +73,7 @@ use Right::{Administer, Open, Read, Steer, Submit, Work};
 pub const HTTP: &[(&str, &str, Right, Reach)] = &[
     ("GET", "/healthz", Open, Tenant),
     ("GET", "/readyz", Open, Tenant),
+    ("GET", "/errors/{code}", Open, Tenant),
     ("GET", "/v1/openapi.json", Open, Tenant),
     ("GET", "/metrics", Read, All),
     ("GET", "/v1/archived-runs/{run}", Read, Tenant),

@@ -14,6 +14,10 @@ use crate::identity::Identity;
 use crate::options::ServerOptions;
 use crate::problem::Problem;
 
+/// The shortest and the longest lease of a worker, over HTTP and gRPC.
+pub(crate) const LEASE_MIN: Duration = Duration::from_secs(1);
+pub(crate) const LEASE_MAX: Duration = Duration::from_secs(86_400);
+
 /// How long a worker counts at least after it was last heard of.
 const SILENCE_MIN: Duration = Duration::from_secs(60);
 

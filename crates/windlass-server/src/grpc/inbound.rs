@@ -213,7 +213,7 @@ fn broken(why: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
+    use prost_reflect::{DescriptorPool, MessageDescriptor};
     use windlass_proto::v1;
 
     /// Whether a message has a payload, a definition or a list of messages anywhere.
@@ -221,12 +221,10 @@ mod tests {
         message.fields().any(|field| {
             let is_payload =
                 ["input", "value", "definition", "note", "failed"].contains(&field.name());
-            let within = match field.kind() {
-                Kind::Message(inner) => {
-                    field.is_list() || depth < 8 && may_be_large(&inner, depth + 1)
-                }
-                _ => false,
-            };
+            let inner = field.kind().as_message().cloned();
+            let within = inner.is_some_and(|inner| {
+                field.is_list() || depth < 8 && may_be_large(&inner, depth + 1)
+            });
             within || is_payload && !is_filter(message)
         })
     }

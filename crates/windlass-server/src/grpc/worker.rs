@@ -19,7 +19,7 @@ use windlass::wire::{
     Wire, WireError, large, name, parse, read, read_all, required, v1, write_all, write_answers,
     write_to_undo,
 };
-use windlass::worker::{LEASE_MIN, SETTING_MAX, SLOTS_MAX};
+use windlass::worker::SLOTS_MAX;
 use windlass_core::{Call, ClaimSeq, QueueName, TaskId, Tenant, WorkerId, WorkerName};
 use windlass_proto::v1::worker_reply::Reply;
 use windlass_proto::v1::worker_request::Request as Asked;
@@ -36,7 +36,7 @@ use crate::bodies::Charge;
 use crate::connections::Origin;
 use crate::identity::{Identity, strip_reserved};
 use crate::options::ServerOptions;
-use crate::workers::LiveWorkers;
+use crate::workers::{LEASE_MAX, LEASE_MIN, LiveWorkers};
 
 /// The most requests of one stream that are under way: who says more is not read until some are
 /// answered.
@@ -47,6 +47,10 @@ const STREAM_BYTES_MAX: usize = 32 << 20;
 
 /// How much memory is taken for an answer that may be large before it is there.
 const ANSWER_BYTES_EXPECTED: usize = 64 << 10;
+
+/// The most bytes of tasks in an answer that does not come in parts, but for one task that is larger
+/// alone: clients read messages of 4 MiB by default.
+const WHOLE_BYTES_MAX: usize = (4 << 20) - (64 << 10);
 
 /// The most workers of one stream.
 const WORKERS_MAX: usize = 1_000;
@@ -308,11 +312,12 @@ impl Session {
 
     async fn answer(self: Arc<Self>, request: v1::WorkerRequest, permit: Permit) {
         let (id, takes_parts) = (request.id, request.takes_parts);
+        let bytes_max = if takes_parts { usize::MAX } else { WHOLE_BYTES_MAX };
         let mut memory = match request.request.as_ref().is_some_and(may_bring_much) {
             true => self.replies.budget().take(ANSWER_BYTES_EXPECTED).await,
             false => Memory::default(),
         };
-        let reply = match self.reply(request, &mut memory).await {
+        let reply = match self.reply(request, bytes_max, &mut memory).await {
             Ok(reply) => reply,
             Err(Refused(error)) => Reply::Error(error),
         };
@@ -326,6 +331,7 @@ impl Session {
     async fn reply(
         &self,
         request: v1::WorkerRequest,
+        bytes_max: usize,
         memory: &mut Memory,
     ) -> Result<Reply, Refused> {
         if request.id == 0 {
@@ -335,8 +341,10 @@ impl Session {
         let store = &shared.store;
         Ok(match required("request", request.request)? {
             Asked::Hello(hello) => Reply::Welcome(self.hello(hello).await?),
-            Asked::Claim(claim) => Reply::Tasks(self.claim(claim, memory).await?),
-            Asked::Results(results) => Reply::Answers(self.finish(results, memory).await?),
+            Asked::Claim(claim) => Reply::Tasks(self.claim(claim, bytes_max, memory).await?),
+            Asked::Results(results) => {
+                Reply::Answers(self.finish(results, bytes_max, memory).await?)
+            }
             Asked::Releases(releases) => {
                 let releases = read_all("releases", releases.releases)?;
                 Reply::Answers(write_answers(&store.release(releases).await?))
@@ -398,7 +406,10 @@ impl Session {
     }
 
     async fn hello(&self, hello: v1::Hello) -> Result<v1::Welcome, Refused> {
-        let hello = Hello::from_wire(hello)?;
+        let mut hello = Hello::from_wire(hello)?;
+        if hello.info.queues.is_empty() {
+            hello.info.queues.push(QueueName::default());
+        }
         check_hello(&hello)?;
         let worker = hello.worker;
         if self.workers().len() >= WORKERS_MAX && !self.workers().contains_key(&worker) {
@@ -473,7 +484,12 @@ impl Session {
         })
     }
 
-    async fn claim(&self, claim: v1::Claim, memory: &mut Memory) -> Result<v1::Tasks, Refused> {
+    async fn claim(
+        &self,
+        claim: v1::Claim,
+        bytes_max: usize,
+        memory: &mut Memory,
+    ) -> Result<v1::Tasks, Refused> {
         let wait = Duration::from_micros(claim.wait_us).min(WAIT_MAX);
         let (mut request, kind) = self.claim_request(claim)?;
         let (worker, asked) = (request.worker, request.limit);
@@ -516,7 +532,7 @@ impl Session {
             idle.fall_idle(&kind, worker, began, Wake::Hint(self.replies.hinter()));
         }
         let is_short = limit < asked && tasks.len() >= limit;
-        Ok(self.tell(&tasks, (worker, is_short), memory).await)
+        Ok(self.tell(&tasks, (worker, is_short), bytes_max, memory).await)
     }
 
     /// What a worker is told of its tasks. One whose claim was cut short, and not for want of
@@ -525,10 +541,12 @@ impl Session {
         &self,
         tasks: &[Claimed],
         (worker, is_short): (WorkerId, bool),
+        bytes_max: usize,
         memory: &mut Memory,
     ) -> v1::Tasks {
         let stream = (&self.sizes, self.replies.budget());
-        let Told { tasks, is_cut } = tell_tasks(&self.shared.store, tasks, stream, memory).await;
+        let store = &self.shared.store;
+        let Told { tasks, is_cut } = tell_tasks(store, tasks, stream, bytes_max, memory).await;
         if is_short || is_cut {
             self.replies.hinter().hint(worker);
         }
@@ -546,6 +564,7 @@ impl Session {
     async fn finish(
         &self,
         results: v1::Results,
+        bytes_max: usize,
         memory: &mut Memory,
     ) -> Result<v1::Answers, Refused> {
         let completions: Vec<Completion> = read_all("results", results.results)?;
@@ -565,7 +584,7 @@ impl Session {
                 store.finish_and_claim(completions, request).await?;
             self.note_found(&kind, &claimed, limit);
             let is_short = limit < asked && claimed.len() >= limit;
-            let told = self.tell(&claimed, (worker, is_short), memory).await;
+            let told = self.tell(&claimed, (worker, is_short), bytes_max, memory).await;
             return Ok(v1::Answers { answers: write_all(&answers), claimed: Some(told) });
         }
         let bytes = completions.iter().map(Completion::bytes).sum();
@@ -601,9 +620,9 @@ fn check_hello(hello: &Hello) -> Result<(), WireError> {
         let problem = format!("{} is not within 1 to {SLOTS_MAX}", hello.slots);
         return Err(WireError::new("slots", problem));
     }
-    if hello.lease < LEASE_MIN || hello.lease > SETTING_MAX {
+    if hello.lease < LEASE_MIN || hello.lease > LEASE_MAX {
         let lease = hello.lease;
-        let problem = format!("{lease:?} is not within {LEASE_MIN:?} to {SETTING_MAX:?}");
+        let problem = format!("{lease:?} is not within {LEASE_MIN:?} to {LEASE_MAX:?}");
         return Err(WireError::new("lease_us", problem));
     }
     Ok(())

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use futures_util::StreamExt as _;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 use windlass::ErrorKind;
 
@@ -117,12 +117,58 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
         let (status, why) = match error.classify() {
             Category::Data => (StatusCode::UNPROCESSABLE_ENTITY, with_field::<T>(bytes, &error)),
+            // It is JSON: of several forms of a value exactly one may be given.
+            Category::Syntax if is_json(bytes) => {
+                let path = with_field::<T>(bytes, &error);
+                let path = path.split_once(": ").map_or("a value", |(path, _)| path);
+                let why = format!("{path}: expected an object with exactly one key");
+                (StatusCode::UNPROCESSABLE_ENTITY, why)
+            }
             Category::Syntax | Category::Eof | Category::Io => {
                 (StatusCode::BAD_REQUEST, error.to_string())
             }
         };
+        let why = plain(&why);
         Problem::with_status(status, ErrorKind::Argument, format!("body: {why}"))
     })
+}
+
+/// Whether the whole body is JSON.
+fn is_json(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
+/// What the reader of numbers calls its types, and what people call them.
+const TYPES: [(&str, &str); 9] = [
+    ("expected u8", "expected a whole number from 0 to 255"),
+    ("expected u16", "expected a whole number from 0 to 65535"),
+    ("expected u32", "expected a whole number from 0 to 4294967295"),
+    ("expected u64", "expected a whole number from 0 to 18446744073709551615"),
+    ("expected i16", "expected a whole number from -32768 to 32767"),
+    ("expected i32", "expected a whole number from -2147483648 to 2147483647"),
+    ("expected i64", "expected a whole number from -9223372036854775808 to 9223372036854775807"),
+    ("expected f64", "expected a number"),
+    ("invalid digit found in string", "expected a whole number"),
+];
+
+/// The text of an error without words of Rust.
+fn plain(text: &str) -> String {
+    let mut text = text.to_owned();
+    if text.starts_with("priority: ") || text.contains(".priority: ") {
+        text = text.replace("expected i16", "expected a whole number from -100 to 100");
+    }
+    for (from, to) in TYPES {
+        text = text.replace(from, to);
+    }
+    for kind in ["struct ", "enum ", "tuple struct ", "newtype struct ", "variant "] {
+        while let Some((before, after)) = text.split_once(&format!("expected {kind}")) {
+            let rest =
+                after.trim_start_matches(|letter: char| letter.is_alphanumeric() || letter == ':');
+            let what = if kind == "enum " { "one of its words or forms" } else { "an object" };
+            text = format!("{before}expected {what}{rest}");
+        }
+    }
+    text
 }
 
 /// What is wrong with a body that is JSON, by the name of the field. It is read once more for
@@ -145,7 +191,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
         match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
             Ok(axum::extract::Query(query)) => Ok(Query(query)),
             Err(rejection) => {
-                let detail = format!("query: {}", rejection.body_text());
+                let detail = format!("query: {}", plain(&rejection.body_text()));
                 Err(Problem::with_status(StatusCode::BAD_REQUEST, ErrorKind::Argument, detail))
             }
         }

@@ -155,7 +155,10 @@ fn check_host(host: &str, names: &[String]) -> Result<(), Problem> {
     if is_ours {
         return Ok(());
     }
-    let detail = format!("Host {host:?} is not a name of this server");
+    let detail = format!(
+        "Host {host:?} is not a name of this server; to accept it, start the server with \
+         --host-name {name}"
+    );
     Err(Problem::with_status(StatusCode::MISDIRECTED_REQUEST, ErrorKind::Argument, detail))
 }
 

@@ -118,7 +118,7 @@ async fn names_that_are_none_are_refused_by_their_field() {
         ("version", json!(0), "version 0"),
         ("version", json!(-1), "-1"),
         ("version", json!(1.5), "1.5"),
-        ("version", json!("1"), "expected u32"),
+        ("version", json!("1"), "expected a whole number from 0 to 4294967295"),
         ("id", json!("no"), "UUID"),
         ("delay_ms", json!(3_153_600_000_001_u64), "delay_ms"),
         ("delay_ms", json!(u64::MAX), "delay_ms"),

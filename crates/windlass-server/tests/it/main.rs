@@ -32,5 +32,6 @@ mod support;
 mod tenancy;
 mod tls;
 mod tokens;
+mod wording;
 mod words;
 mod workers;

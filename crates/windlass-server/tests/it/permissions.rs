@@ -25,6 +25,7 @@ use crate::support::TestServer;
 const HTTP: &[(&str, &str, &str, &str)] = &[
     ("GET", "/healthz", "anyone", "one"),
     ("GET", "/readyz", "anyone", "one"),
+    ("GET", "/errors/{code}", "anyone", "one"),
     ("GET", "/v1/openapi.json", "anyone", "one"),
     ("GET", "/metrics", "VWOA", "all"),
     ("GET", "/v1/archived-runs/{run}", "VWOA", "one"),

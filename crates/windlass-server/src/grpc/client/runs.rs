@@ -48,8 +48,8 @@ pub(super) async fn get_run(
     caller: &Caller,
     message: v1::GetRunRequest,
 ) -> Result<v1::GetRunReply, Refused> {
-    let run = caller.store.get_run(parse("run", &message.run)?).await?;
-    Ok(v1::GetRunReply { run: run.as_ref().map(Wire::to_wire) })
+    let run = caller.run(parse("run", &message.run)?).await?;
+    Ok(v1::GetRunReply { run: Some(run.to_wire()) })
 }
 
 pub(super) async fn list_runs(

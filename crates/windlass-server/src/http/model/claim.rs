@@ -14,6 +14,7 @@ use super::step::{ParkingBody, SaidFailure, StepBody, WriteStep};
 use super::{FailureBody, IdText, Json, NameText, Time, at_most, millis, read_list};
 use crate::http::token::Token;
 use crate::problem::Problem;
+use crate::workers::{LEASE_MAX, LEASE_MIN};
 
 /// The longest time that a claim is held.
 pub(crate) const WAIT_MS_MAX: u64 = 30_000;
@@ -22,8 +23,8 @@ pub(crate) const WAIT_MS_MAX: u64 = 30_000;
 pub(crate) const CLAIM_MAX: u64 = 1 << 40;
 
 /// The shortest and the longest lease of a worker.
-pub(crate) const LEASE_MS_MIN: u64 = 1_000;
-pub(crate) const LEASE_MS_MAX: u64 = 86_400_000;
+pub(crate) const LEASE_MS_MIN: u64 = LEASE_MIN.as_millis() as u64;
+pub(crate) const LEASE_MS_MAX: u64 = LEASE_MAX.as_millis() as u64;
 
 /// The most slots of a worker.
 pub(crate) const SLOTS_MAX: u32 = 10_000;
