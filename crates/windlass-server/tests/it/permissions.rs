@@ -1,8 +1,10 @@
-//! Who may call what, written down a second time, by hand and without a look at `rights.rs`.
+//! Who may call what, written down a second time.
 //!
-//! The table in `rights.rs` is what the server enforces; this one is what people were promised. A
-//! change of either fails here until both say the same, and so does an operation that is in
-//! neither.
+//! The table in `rights.rs` is what the server enforces; this one pins it. A change of either fails
+//! here until both say the same, and so does an operation that is in neither.
+//!
+//! The rows were first copied from `rights.rs` (all but RegisterWorkflow) and have not been reviewed
+//! one by one: they catch changes, not a row that was wrong from the start.
 //!
 //! Each row has the roles that may call the operation, by their initials (viewer, worker, operator,
 //! admin; `anyone` needs no token), and whether a token of one tenant may (`one`) or only a token of
