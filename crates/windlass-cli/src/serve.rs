@@ -55,6 +55,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = crate::text::whole_number::<u8>(1..=100))]
     address_share: u8,
 
+    /// Maximum number of live workers of one token
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = crate::text::whole_number::<usize>(1..=1_000_000))]
+    workers_per_token: usize,
+
+    /// Maximum number of live workers of one tenant's tokens
+    #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = crate::text::whole_number::<usize>(1..=1_000_000))]
+    workers_per_tenant: usize,
+
     /// Database role for reads of a tenant, restricted by row-level security; `windlass migrate
     /// --grants` creates it [default: no row-level security]
     #[arg(long, value_name = "ROLE")]
@@ -80,6 +88,8 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     let mut options = ServerOptions::new(access);
     options.host_names = arguments.host_name;
     options.address_share_percent = arguments.address_share;
+    options.workers_per_token_max = arguments.workers_per_token;
+    options.workers_per_tenant_max = arguments.workers_per_tenant;
     let tls = arguments.tls.apply(&mut options)?;
     let windlass = Windlass::connect(database).await?;
     if !arguments.insecure_dev {

@@ -8,6 +8,11 @@ use uuid::Uuid;
 
 use crate::time::Timestamp;
 
+/// A text that is not an id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a UUID such as 01981c2e-7a40-7c1f-9d57-0242ac120002: {0}")]
+pub struct IdError(uuid::Error);
+
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -40,10 +45,10 @@ macro_rules! uuid_id {
         }
 
         impl std::str::FromStr for $name {
-            type Err = uuid::Error;
+            type Err = IdError;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                Uuid::parse_str(text).map(Self)
+                Uuid::parse_str(text).map(Self).map_err(IdError)
             }
         }
     };

@@ -50,8 +50,8 @@ pub use definition::{Definition, DefinitionDraft, DefinitionError, TaskKind, Tas
 pub use event::{Event, EventBody, RunEvent, RunEventKind, TaskEvent, TaskEventKind};
 pub use fairness::{AGEING, Phase, Tag, Weight, first_priority, next_tag};
 pub use id::{
-    ActionId, CandidateId, ClaimSeq, EventId, Fence, Priority, RunId, ScheduleId, SignalId, TaskId,
-    TaskIndex, Term, Version, WorkerId,
+    ActionId, CandidateId, ClaimSeq, EventId, Fence, IdError, Priority, RunId, ScheduleId,
+    SignalId, TaskId, TaskIndex, Term, Version, WorkerId,
 };
 pub use lane::{Bound, LaneId, LaneKeys, LaneLimit, Lanes, Limit, LimitScope, WhenFull};
 pub use name::{

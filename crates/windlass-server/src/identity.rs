@@ -12,8 +12,8 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use tokio_util::sync::CancellationToken;
 use windlass::store::{
-    AUTHOR_METADATA, Author, METADATA_PAIRS_MAX, NewRun, RESERVED_METADATA, Scopes, Store,
-    StoreError,
+    AUTHOR_METADATA, Author, LogEntry, METADATA_PAIRS_MAX, NewRun, RESERVED_METADATA, Scopes,
+    Store, StoreError,
 };
 use windlass::{Operator, Role, Roles, Tenant, Timestamp, Token, TokenId};
 
@@ -247,6 +247,33 @@ impl Identity {
             run.id
         );
         Err(Problem::field("metadata", why))
+    }
+
+    /// Removes from lines of the log who wrote them, unless the caller is an admin or wrote them
+    /// itself: names of tokens and addresses are for admins.
+    pub(crate) fn redact(&self, entries: &mut [LogEntry]) {
+        if self.roles.has(Role::Admin) {
+            return;
+        }
+        let hidden = Operator::new("hidden").expect("it is a name");
+        let is_own = |by: &Author| by.token.is_some() && by.token == self.token();
+        for entry in entries.iter_mut().filter(|entry| !is_own(&entry.by)) {
+            entry.by = Author { name: hidden.clone(), token: None, origin: None };
+        }
+    }
+
+    /// Refuses to search the log by author, unless the caller is an admin.
+    ///
+    /// # Errors
+    ///
+    /// A problem if it is none.
+    pub(crate) fn may_search_by_author(&self, by: Option<&Operator>) -> Result<(), Problem> {
+        match by {
+            Some(_) if !self.roles.has(Role::Admin) => {
+                Err(Problem::forbidden("searching the log by author needs the role admin"))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Ends when its token holds no more: what it has open is to be closed.

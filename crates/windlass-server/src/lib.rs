@@ -22,9 +22,12 @@
 //! | `http` | the paths, what goes in and out, the document that describes them |
 //! | `grpc` | the same over gRPC, and the stream of workers |
 //! | `connections` | how clients are kept from harming each other |
+//! | `bodies` | the memory budget for request bodies |
 //! | `room` | places and memory, of which nobody takes all |
+//! | `workers` | the caps on live workers per token and tenant |
 //! | `tls` | the certificate of the server, whom it lets in by theirs, and how both change |
 
+mod bodies;
 mod connections;
 mod grpc;
 mod http;
@@ -40,6 +43,7 @@ mod room;
 mod server;
 mod tls;
 pub mod token;
+mod workers;
 
 pub use connections::Listener;
 pub use identity::{Access, Identity};

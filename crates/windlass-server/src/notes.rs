@@ -9,8 +9,8 @@ use windlass::store::{
     Action, NewLogEntry, NewSchedule, Quota, RetentionRule, RunRecord, ScheduleKey, ScheduleRecord,
     find_workflow,
 };
-use windlass::{ActionId, Payload, RunId, Tenant};
-use windlass_core::{Definition, SignalId, StepName, Timestamp};
+use windlass::{ActionId, Payload, Role, RunId, Tenant};
+use windlass_core::{Definition, LimitScope, ScheduleOwner, SignalId, StepName, Timestamp};
 
 use crate::identity::Identity;
 use crate::problem::Problem;
@@ -73,11 +73,64 @@ impl Identity {
             let (name, version) = (definition.name(), definition.version());
             let known = find_workflow(&**self.store(), name, version).await?;
             if known.is_none_or(|known| known != *definition) {
+                self.check_reach(definition)?;
                 let detail = json!({ "workflow": name, "version": version.get() });
                 self.note(Action::RegisterWorkflow, About::all(), Some(detail)).await?;
             }
         }
         Ok(())
+    }
+
+    /// Refuses a new or changed workflow with a limit that all tenants share, unless an admin
+    /// registers it: its keys can hold up the tasks of every tenant.
+    fn check_reach(&self, definition: &Definition) -> Result<(), Problem> {
+        if self.roles().has(Role::Admin) {
+            return Ok(());
+        }
+        let mut limits = definition.tasks().iter().flat_map(|task| task.limits.iter());
+        let Some(limit) = limits.find(|limit| limit.scope == LimitScope::Everyone) else {
+            return Ok(());
+        };
+        let (name, version, limit) = (definition.name(), definition.version(), &limit.name);
+        let why = format!(
+            "workflow {name:?} version {version} has the limit {limit:?}, which reaches across \
+             tenants: registering or changing it needs the role admin; start its worker once with \
+             an admin token, then workers may bring it as it is"
+        );
+        Err(Problem::forbidden(why))
+    }
+
+    /// Whether signals that it sends are written down. Programs send signals as often as they like,
+    /// and a line is kept for ever: of those who have the role worker alone there is none.
+    pub(crate) fn notes_signals(&self) -> bool {
+        self.roles().has(Role::Operator) || self.roles().has(Role::Admin)
+    }
+
+    /// Refuses to replace a schedule that an operator created, unless the caller is one. A schedule
+    /// that a program creates is owned by the program, or by the name of its token.
+    ///
+    /// # Errors
+    ///
+    /// A problem that names the owner.
+    pub(crate) async fn own_schedule(&self, schedule: &mut NewSchedule) -> Result<(), Problem> {
+        if self.notes_signals() {
+            return Ok(());
+        }
+        if schedule.owner.is_none() {
+            schedule.owner = ScheduleOwner::new(self.name().as_str()).ok();
+        }
+        let there = self.store().get_schedule(schedule.key.clone()).await?;
+        match there {
+            Some(there) if there.schedule.owner.is_none() => {
+                let name = &schedule.key.name;
+                let why = format!(
+                    "schedule {name:?} was created by an operator, and a worker token may not \
+                     replace it: use a token with the role operator, or another name"
+                );
+                Err(Problem::forbidden(why))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Writes down that it is about to send a signal to a run. One that is over takes none.
@@ -87,7 +140,7 @@ impl Identity {
         signal: SignalId,
         name: &StepName,
     ) -> Result<(), Problem> {
-        if run.state.is_final() {
+        if run.state.is_final() || !self.notes_signals() {
             return Ok(());
         }
         let detail = json!({ "signal": signal.to_string(), "name": name });

@@ -35,12 +35,22 @@ pub struct ServerOptions {
     /// The most streams of gRPC at once, of which a process with workers has one or two; more are
     /// answered 503.
     pub streams_max: usize,
+    /// The most live workers that joined through this server with one token. Default: 2,000.
+    pub workers_per_token_max: usize,
+    /// The most live workers of one tenant that joined through this server with tokens of that
+    /// tenant. Default: 4,000.
+    pub workers_per_tenant_max: usize,
     /// How much of the requests, held requests, calls, streams and memory above and below one
     /// address may take, or all who come by unix sockets, in percent: nobody takes the places of
     /// everyone, and what is beyond is answered 503. 100 if all come through one proxy.
     pub address_share_percent: u8,
-    /// The most memory for bodies of requests that are being read, in bytes.
+    /// The memory for request bodies of HTTP and gRPC together, in bytes. gRPC messages are
+    /// charged with what decoding them takes, until their calls are answered. Bodies beyond it
+    /// are refused: HTTP answers 503, gRPC `RESOURCE_EXHAUSTED`. Default: 256 MiB.
     pub body_bytes_max: usize,
+    /// How long a request body, or one message of a gRPC stream, may take to arrive.
+    /// Default: 20 s.
+    pub body_time_max: Duration,
     /// The most memory for answers to workers that wait to be read, in bytes. Answers beyond wait
     /// until others were read.
     pub answer_bytes_max: usize,
@@ -71,8 +81,11 @@ impl ServerOptions {
             requests_max: 256,
             held_max: 2_048,
             streams_max: 8_192,
+            workers_per_token_max: 2_000,
+            workers_per_tenant_max: 4_000,
             address_share_percent: 50,
             body_bytes_max: 256 << 20,
+            body_time_max: Duration::from_secs(20),
             answer_bytes_max: 256 << 20,
             head_time_max: Duration::from_secs(10),
             request_time_max: Duration::from_secs(60),

@@ -7,7 +7,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICAT
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tonic::Status;
+use tonic::{Code, Status};
 use utoipa::ToSchema;
 use windlass::store::StoreError;
 use windlass::wire::status_of_error;
@@ -110,6 +110,12 @@ impl Problem {
         Problem::new(ErrorKind::Unavailable, format!("{what}; try again in a second"))
     }
 
+    /// The same refusal for want of memory as gRPC says it: `RESOURCE_EXHAUSTED`, which clients
+    /// may retry.
+    pub(crate) fn exhausted(self) -> Self {
+        Problem { status: StatusCode::TOO_MANY_REQUESTS, ..self }
+    }
+
     /// The HTTP status of the answer.
     pub fn status(&self) -> StatusCode {
         self.status
@@ -145,9 +151,17 @@ impl Problem {
         // Nothing but the path has been looked at: there is no such service.
         let is_unknown =
             matches!(self.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
-        match is_unknown {
-            true => Status::unimplemented(&self.detail),
-            false => status_of_error(self.to_wire()),
+        if is_unknown {
+            return Status::unimplemented(&self.detail);
+        }
+        let status = status_of_error(self.to_wire());
+        match self.status {
+            // The code that gRPC itself uses for a message over its limit.
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                let metadata = status.metadata().clone();
+                Status::with_metadata(Code::ResourceExhausted, status.message(), metadata)
+            }
+            _ => status,
         }
     }
 
@@ -159,14 +173,13 @@ impl Problem {
             StatusCode::NOT_FOUND => v1::ErrorKind::NotFound,
             StatusCode::CONFLICT => v1::ErrorKind::Conflict,
             StatusCode::FORBIDDEN => v1::ErrorKind::Forbidden,
+            // A slow network may be faster the next time.
+            StatusCode::REQUEST_TIMEOUT => v1::ErrorKind::Unavailable,
             status if status.is_client_error() => v1::ErrorKind::Invalid,
             StatusCode::INTERNAL_SERVER_ERROR => v1::ErrorKind::Corrupt,
             _ => v1::ErrorKind::Unavailable,
         };
-        // That it does not exist is what the kind says.
-        let missing = self.detail.strip_suffix(" does not exist");
-        let missing = missing.filter(|_| kind == v1::ErrorKind::NotFound);
-        let message = missing.unwrap_or(&self.detail).to_owned();
+        let message = self.detail.clone();
         v1::Error {
             kind: kind.into(),
             code: self.kind.code().to_owned(),
@@ -201,22 +214,22 @@ fn status_of(kind: ErrorKind) -> StatusCode {
 
 fn title_of(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::Definition => "the workflow cannot be run as it is written",
-        ErrorKind::Argument => "a part of the request is outside its limits",
-        ErrorKind::Payload => "a value is not JSON, too large or of another type",
-        ErrorKind::NotFound => "there is no such thing",
-        ErrorKind::Conflict => "it is in a state that does not allow this",
-        ErrorKind::LeaseLost => "the worker's tasks were taken away",
-        ErrorKind::TermOver => "another process leads the duty",
-        ErrorKind::Unavailable => "the outcome is unknown, repeat the request",
-        ErrorKind::Timeout => "it did not end in time",
-        ErrorKind::Schema => "the schema of the database is not the one that is needed",
-        ErrorKind::Database => "the database refuses the server",
-        ErrorKind::Interrupted => "a worker was ended before its tasks were",
-        ErrorKind::Forbidden => "whoever asks may not do this",
-        ErrorKind::Unauthenticated => "the request does not say who makes it",
-        ErrorKind::Limited => "a limit of the tenant's is reached",
-        ErrorKind::Corrupt | _ => "the stored data contradicts itself",
+        ErrorKind::Definition => "Invalid workflow",
+        ErrorKind::Argument => "Invalid request",
+        ErrorKind::Payload => "Invalid payload",
+        ErrorKind::NotFound => "Not found",
+        ErrorKind::Conflict => "Conflict",
+        ErrorKind::LeaseLost => "Lease lost",
+        ErrorKind::TermOver => "Term over",
+        ErrorKind::Unavailable => "Unavailable",
+        ErrorKind::Timeout => "Timeout",
+        ErrorKind::Schema => "Schema mismatch",
+        ErrorKind::Database => "Database error",
+        ErrorKind::Interrupted => "Interrupted",
+        ErrorKind::Forbidden => "Permission denied",
+        ErrorKind::Unauthenticated => "Unauthenticated",
+        ErrorKind::Limited => "Quota exceeded",
+        ErrorKind::Corrupt | _ => "Internal error",
     }
 }
 
@@ -231,7 +244,11 @@ impl From<Error> for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let limited = error.retry_after();
-        let problem = Problem::from(Error::from(error));
+        let is_lost = matches!(error, StoreError::LeaseLost(_));
+        let mut problem = Problem::from(Error::from(error));
+        if is_lost {
+            problem.detail.push_str("; its tasks went back to their queues: join again");
+        }
         Problem { retry_after: limited.or(problem.retry_after), ..problem }
     }
 }
@@ -311,6 +328,9 @@ mod tests {
             (StatusCode::NOT_FOUND, Code::Unimplemented),
             (StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented),
             (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
+            (StatusCode::REQUEST_TIMEOUT, Code::Unavailable),
+            (StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted),
+            (StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted),
             (StatusCode::GATEWAY_TIMEOUT, Code::Unavailable),
             (StatusCode::INTERNAL_SERVER_ERROR, Code::DataLoss),
         ] {

@@ -73,6 +73,7 @@ use Right::{Administer, Open, Read, Steer, Submit, Work};
 pub const HTTP: &[(&str, &str, Right, Reach)] = &[
     ("GET", "/healthz", Open, Tenant),
     ("GET", "/readyz", Open, Tenant),
+    ("GET", "/errors/{code}", Open, Tenant),
     ("GET", "/v1/openapi.json", Open, Tenant),
     ("GET", "/metrics", Read, All),
     ("GET", "/v1/archived-runs/{run}", Read, Tenant),
@@ -145,7 +146,7 @@ pub const HTTP: &[(&str, &str, Right, Reach)] = &[
 
 /// Every call of gRPC: its path and what it needs.
 pub const GRPC: &[(&str, Right, Reach)] = &[
-    ("/windlass.v1.ClientService/RegisterWorkflow", Submit, Tenant),
+    ("/windlass.v1.ClientService/RegisterWorkflow", Work, Tenant),
     ("/windlass.v1.ClientService/StartRuns", Submit, Tenant),
     ("/windlass.v1.ClientService/GetRun", Read, Tenant),
     ("/windlass.v1.ClientService/WaitRun", Read, Tenant),

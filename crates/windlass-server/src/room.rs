@@ -47,9 +47,14 @@ impl Room {
 
     /// Takes so many places for an origin, or none.
     pub(crate) fn take(self: &Arc<Self>, origin: Origin, count: usize) -> Result<Place, Full> {
-        let mut place = Place { room: Arc::clone(self), origin, count: 0 };
+        let mut place = self.begin(origin);
         place.grow(count)?;
         Ok(place)
+    }
+
+    /// Takes no places yet; the result grows.
+    pub(crate) fn begin(self: &Arc<Self>, origin: Origin) -> Place {
+        Place { room: Arc::clone(self), origin, count: 0 }
     }
 }
 
@@ -62,11 +67,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// How many it is.
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
-
     /// Takes so many more, or none.
     pub(crate) fn grow(&mut self, more: usize) -> Result<(), Full> {
         if more == 0 {
@@ -133,7 +133,7 @@ mod tests {
         let mut place = room.take(machine(1), 3).unwrap();
         assert_eq!(place.grow(3), Err(Full::Share));
         assert_eq!(place.grow(2), Ok(()));
-        assert_eq!(place.count(), 5);
+        assert_eq!(place.count, 5);
         drop(place);
         assert_eq!(room.taken().all, 0);
     }

@@ -14,6 +14,7 @@ use crate::connections::{self, Listener};
 use crate::identity::Door;
 use crate::options::ServerOptions;
 use crate::quotas::Quotas;
+use crate::workers::LiveWorkers;
 use crate::{grpc, http};
 
 /// A server of an engine.
@@ -103,9 +104,11 @@ impl Server {
         let ending = CancellationToken::new();
         let options = self.options.clone();
         let quotas = Arc::new(Quotas::new(Arc::clone(self.windlass.store())));
-        let grpc = grpc::router(self.windlass.store(), &quotas, &options, &ending);
+        let workers = Arc::new(LiveWorkers::new(&options));
+        let (grpc, doors) =
+            grpc::router(self.windlass.store(), &quotas, &workers, &options, &ending);
         let door = Arc::new(Door::new(options.access.clone(), Arc::clone(self.windlass.store())));
-        let parts = http::Parts { door: Arc::clone(&door), quotas, grpc };
+        let parts = http::Parts { door: Arc::clone(&door), quotas, workers, doors, grpc };
         let router = http::router(self.windlass, self.options, parts, ending.clone());
         tracing::info!(%urls, "serving");
         let watch = async {

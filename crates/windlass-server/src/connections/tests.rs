@@ -136,9 +136,10 @@ impl Doorkeeper {
             (ServerOptions::new(Access::insecure_dev()), CancellationToken::new());
         let store = windlass.store();
         let quotas = Arc::new(Quotas::new(Arc::clone(store)));
-        let grpc = grpc::router(store, &quotas, &options, &ending);
+        let workers = Arc::new(crate::workers::LiveWorkers::new(&options));
+        let (grpc, doors) = grpc::router(store, &quotas, &workers, &options, &ending);
         let door = Arc::new(Door::new(Access::insecure_dev(), Arc::clone(store)));
-        let parts = http::Parts { door, quotas, grpc };
+        let parts = http::Parts { door, quotas, workers, doors, grpc };
         let router = http::router(windlass.clone(), options.clone(), parts, ending.clone());
         let at_door = keeper.clone();
         let router =

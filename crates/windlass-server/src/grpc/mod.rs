@@ -8,8 +8,10 @@ mod budget;
 mod client;
 mod gather;
 mod idle;
+mod inbound;
 mod replies;
 mod sizes;
+mod weight;
 mod worker;
 
 use std::pin::Pin;
@@ -24,25 +26,33 @@ use windlass::store::{Store, StoreError};
 use windlass::wire::{Wire as _, WireError};
 use windlass_proto::v1;
 
+pub(crate) use self::idle::{Kind, Wake};
+pub(crate) use self::inbound::receive;
+pub(crate) use self::worker::WorkerApi;
+
 use self::client::ClientApi;
-use self::worker::WorkerApi;
 use crate::identity::Identity;
 use crate::options::ServerOptions;
 use crate::passes;
 use crate::problem::Problem;
 use crate::quotas::{Excess, Quotas};
+use crate::workers::LiveWorkers;
 
 /// The services of a store, until `ending`. Each request must have an [`Identity`] among its
 /// extensions.
 pub(crate) fn router(
     store: &Arc<dyn Store>,
     quotas: &Arc<Quotas>,
+    live: &Arc<LiveWorkers>,
     options: &ServerOptions,
     ending: &CancellationToken,
-) -> Router {
+) -> (Router, Arc<WorkerApi>) {
     let clients = ClientApi::new(Arc::clone(quotas), ending.clone());
-    let workers = WorkerApi::new(Arc::clone(store), options, ending.clone());
-    Routes::new(clients.into_service()).add_service(workers.into_service()).into_axum_router()
+    let workers = WorkerApi::new(Arc::clone(store), Arc::clone(live), options, ending.clone());
+    let workers = Arc::new(workers);
+    let service = WorkerApi::service(Arc::clone(&workers));
+    let router = Routes::new(clients.into_service()).add_service(service).into_axum_router();
+    (router, workers)
 }
 
 /// The methods whose answers do not end by themselves: each takes a place for as long as whoever

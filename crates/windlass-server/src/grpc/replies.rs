@@ -135,7 +135,7 @@ impl Listener {
 }
 
 /// Wakes workers of a stream.
-pub(super) struct Hinter(mpsc::Sender<Waiting>);
+pub(crate) struct Hinter(mpsc::Sender<Waiting>);
 
 impl Hinter {
     /// Says that there may be something; whether someone listens.

@@ -75,12 +75,13 @@ pub(super) struct Told {
 
 /// Says which tasks a worker has claimed: as many as there is memory for, which is in `memory`. The
 /// others are handed back at once, to keep their places: nothing waits here with more than it has
-/// taken. One that fits into no message would be claimed again and again and told to nobody: it
+/// taken, and no more than `bytes_max` but for one task. One that fits into no message would be claimed again and again and told to nobody: it
 /// fails, saying so.
 pub(super) async fn tell_tasks(
     store: &Arc<dyn Store>,
     claimed: &[Claimed],
     (sizes, budget): (&Sizes, &StreamBudget),
+    bytes_max: usize,
     memory: &mut Memory,
 ) -> Told {
     let mut message = write_tasks(claimed);
@@ -90,6 +91,7 @@ pub(super) async fn tell_tasks(
     let slack = message.encoded_len() - bytes.iter().sum::<usize>() + PARTS_SLACK_BYTES;
     let has_memory = budget.grow(memory, total.min(CLAIM_BYTES_MAX) + slack);
     let room = if has_memory { CLAIM_BYTES_MAX } else { memory.bytes().saturating_sub(slack) };
+    let room = room.min(bytes_max.saturating_sub(slack));
     let (mut told, mut first_left) = (0, None);
     let (mut too_large, mut handed_back) = (Vec::new(), Vec::new());
     let mut places = claimed.iter().zip(&bytes);

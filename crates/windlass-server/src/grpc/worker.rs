@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, stream};
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -19,7 +19,7 @@ use windlass::wire::{
     Wire, WireError, large, name, parse, read, read_all, required, v1, write_all, write_answers,
     write_to_undo,
 };
-use windlass::worker::{LEASE_MIN, SETTING_MAX, SLOTS_MAX};
+use windlass::worker::SLOTS_MAX;
 use windlass_core::{Call, ClaimSeq, QueueName, TaskId, Tenant, WorkerId, WorkerName};
 use windlass_proto::v1::worker_reply::Reply;
 use windlass_proto::v1::worker_request::Request as Asked;
@@ -29,11 +29,14 @@ use super::Refused;
 use super::budget::{Budget, Memory};
 use super::gather::{Gather, WAYS};
 use super::idle::{Idle, Kind, Wake};
+use super::inbound::Charges;
 use super::replies::{Listener, Replies};
 use super::sizes::{Sizes, Told, tell_tasks};
+use crate::bodies::Charge;
 use crate::connections::Origin;
 use crate::identity::{Identity, strip_reserved};
 use crate::options::ServerOptions;
+use crate::workers::{LEASE_MAX, LEASE_MIN, LiveWorkers};
 
 /// The most requests of one stream that are under way: who says more is not read until some are
 /// answered.
@@ -44,6 +47,10 @@ const STREAM_BYTES_MAX: usize = 32 << 20;
 
 /// How much memory is taken for an answer that may be large before it is there.
 const ANSWER_BYTES_EXPECTED: usize = 64 << 10;
+
+/// The most bytes of tasks in an answer that does not come in parts, but for one task that is larger
+/// alone: clients read messages of 4 MiB by default.
+const WHOLE_BYTES_MAX: usize = (4 << 20) - (64 << 10);
 
 /// The most workers of one stream.
 const WORKERS_MAX: usize = 1_000;
@@ -56,22 +63,24 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 const RESULTS_MANY: usize = 50;
 
 /// The door for workers.
-pub(super) struct WorkerApi {
+pub(crate) struct WorkerApi {
     /// For those of all tenants.
     shared: Arc<Shared>,
     /// For those of one tenant each, who share nothing with others.
     scoped: Mutex<HashMap<Tenant, Arc<Shared>>>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     store: Arc<dyn Store>,
-    idle: Arc<Idle>,
+    /// Who waits for tasks, over gRPC and over HTTP.
+    pub(crate) idle: Arc<Idle>,
     claims: Arc<Gather<Asking, Result<Vec<Claimed>, StoreError>>>,
     finishes: Arc<Gather<Completion, Answer>>,
     recordings: Arc<Gather<Recording, Answer>>,
     checkpoints: Arc<Gather<Checkpoint, Answer>>,
     takes: Arc<Gather<TakeSignal, Taken>>,
     budget: Arc<Budget>,
+    live: Arc<LiveWorkers>,
     ending: CancellationToken,
     /// Nobody watches for those who are gone.
     _watching: DropGuard,
@@ -81,36 +90,44 @@ impl WorkerApi {
     /// A door to a store, until `ending`.
     pub(super) fn new(
         store: Arc<dyn Store>,
+        live: Arc<LiveWorkers>,
         options: &ServerOptions,
         ending: CancellationToken,
     ) -> Self {
         let budget = Arc::new(Budget::new(options));
-        WorkerApi { shared: Shared::new(store, budget, ending), scoped: Mutex::default() }
+        let shared = Shared::new(store, budget, live, ending);
+        WorkerApi { shared, scoped: Mutex::default() }
     }
 
     /// What those share who may do the same as this one.
-    fn shared_by(&self, identity: &Identity) -> Arc<Shared> {
+    pub(crate) fn shared_by(&self, identity: &Identity) -> Arc<Shared> {
         let Some(tenant) = identity.tenant() else { return Arc::clone(&self.shared) };
         let mut scoped = self.scoped.lock().unwrap_or_else(PoisonError::into_inner);
         // Kept while someone of the tenant is there.
         scoped.retain(|of, shared| of == tenant || Arc::strong_count(shared) > 1);
         let new = || {
-            let Shared { budget, ending, .. } = &*self.shared;
-            Shared::new(Arc::clone(identity.store()), Arc::clone(budget), ending.clone())
+            let Shared { budget, live, ending, .. } = &*self.shared;
+            let (budget, live) = (Arc::clone(budget), Arc::clone(live));
+            Shared::new(Arc::clone(identity.store()), budget, live, ending.clone())
         };
         Arc::clone(scoped.entry(tenant.clone()).or_insert_with(new))
     }
 
     /// The service, with its limits.
-    pub(super) fn into_service(self) -> WorkerServiceServer<WorkerApi> {
-        WorkerServiceServer::new(self)
+    pub(super) fn service(api: Arc<WorkerApi>) -> WorkerServiceServer<WorkerApi> {
+        WorkerServiceServer::from_arc(api)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
 }
 
 impl Shared {
-    fn new(store: Arc<dyn Store>, budget: Arc<Budget>, ending: CancellationToken) -> Arc<Self> {
+    fn new(
+        store: Arc<dyn Store>,
+        budget: Arc<Budget>,
+        live: Arc<LiveWorkers>,
+        ending: CancellationToken,
+    ) -> Arc<Self> {
         let idle = Arc::new(Idle::new(store.work_hints()));
         let watching = Arc::clone(&idle).watch();
         let watched = ending.child_token();
@@ -144,6 +161,7 @@ impl Shared {
                 Box::pin(async move { store.take_signals(batch).await })
             }),
             budget,
+            live,
             ending,
             _watching: watched.drop_guard(),
         })
@@ -168,10 +186,21 @@ impl WorkerService for WorkerApi {
             workers: Mutex::default(),
             sizes: Sizes::default(),
         });
-        tokio::spawn(identity.over().run_until_cancelled_owned(session.read(request.into_inner())));
-        Ok(Response::new(super::until_over(identity, outbound.map(Ok))))
+        let charges = request.extensions().get::<Charges>().cloned().unwrap_or_default();
+        let fault = Fault::default();
+        let reading = session.read(request.into_inner(), charges, Arc::clone(&fault));
+        tokio::spawn(identity.over().run_until_cancelled_owned(reading));
+        // The client is told why its stream ends.
+        let fault = stream::once(async move {
+            fault.lock().unwrap_or_else(PoisonError::into_inner).take().map(Err)
+        });
+        let outbound = outbound.map(Ok).chain(fault.filter_map(std::future::ready));
+        Ok(Response::new(super::until_over(identity, outbound)))
     }
 }
+
+/// Why a stream ended, if what was received could not be read.
+type Fault = Arc<Mutex<Option<Status>>>;
 
 /// One stream, and the workers that talk on it.
 struct Session {
@@ -186,6 +215,8 @@ struct Session {
 struct Permit {
     request: OwnedSemaphorePermit,
     bytes: OwnedSemaphorePermit,
+    /// What the request takes of the server's memory for bodies.
+    charge: Option<Charge>,
 }
 
 /// A claim that is to be said to the store.
@@ -220,13 +251,26 @@ struct Known {
     seq: ClaimSeq,
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        for (worker, _) in self.workers().iter() {
+            self.shared.live.detach(&self.identity, *worker);
+        }
+    }
+}
+
 impl Session {
     fn workers(&self) -> MutexGuard<'_, HashMap<WorkerId, Known>> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers what is said on the stream until it ends.
-    async fn read(self: Arc<Self>, mut inbound: Streaming<v1::WorkerRequest>) {
+    async fn read(
+        self: Arc<Self>,
+        mut inbound: Streaming<v1::WorkerRequest>,
+        charges: Charges,
+        fault: Fault,
+    ) {
         let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX));
         let bytes_under_way = Arc::new(Semaphore::new(STREAM_BYTES_MAX));
         let mut has_parted = false;
@@ -244,10 +288,11 @@ impl Session {
             };
             match message {
                 Ok(Some(asked)) => {
+                    let charge = charges.take();
                     let bytes = asked.encoded_len().min(STREAM_BYTES_MAX) as u32;
                     let bytes = Arc::clone(&bytes_under_way).acquire_many_owned(bytes).await;
                     let Ok(bytes) = bytes else { break };
-                    let permit = Permit { request: permit, bytes };
+                    let permit = Permit { request: permit, bytes, charge };
                     let over = self.identity.over();
                     let answer = Arc::clone(&self).answer(asked, permit);
                     tokio::spawn(over.run_until_cancelled_owned(answer));
@@ -255,28 +300,30 @@ impl Session {
                 Ok(None) => break,
                 Err(status) => {
                     tracing::debug!(%status, "a stream of workers broke");
+                    *fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
                     break;
                 }
             }
         }
-        for (worker, Known { claims, .. }) in self.workers().drain() {
-            self.shared.idle.forget(&claims, worker);
+        for (worker, Known { claims, .. }) in self.workers().iter() {
+            self.shared.idle.forget(claims, *worker);
         }
     }
 
     async fn answer(self: Arc<Self>, request: v1::WorkerRequest, permit: Permit) {
         let (id, takes_parts) = (request.id, request.takes_parts);
+        let bytes_max = if takes_parts { usize::MAX } else { WHOLE_BYTES_MAX };
         let mut memory = match request.request.as_ref().is_some_and(may_bring_much) {
             true => self.replies.budget().take(ANSWER_BYTES_EXPECTED).await,
             false => Memory::default(),
         };
-        let reply = match self.reply(request, &mut memory).await {
+        let reply = match self.reply(request, bytes_max, &mut memory).await {
             Ok(reply) => reply,
             Err(Refused(error)) => Reply::Error(error),
         };
-        let Permit { request: _request, bytes } = permit;
+        let Permit { request: _request, bytes, charge } = permit;
         // What was asked is not kept while the answer waits to be read.
-        drop(bytes);
+        drop((bytes, charge));
         self.replies.answer(id, reply, takes_parts, memory).await;
     }
 
@@ -284,6 +331,7 @@ impl Session {
     async fn reply(
         &self,
         request: v1::WorkerRequest,
+        bytes_max: usize,
         memory: &mut Memory,
     ) -> Result<Reply, Refused> {
         if request.id == 0 {
@@ -293,8 +341,10 @@ impl Session {
         let store = &shared.store;
         Ok(match required("request", request.request)? {
             Asked::Hello(hello) => Reply::Welcome(self.hello(hello).await?),
-            Asked::Claim(claim) => Reply::Tasks(self.claim(claim, memory).await?),
-            Asked::Results(results) => Reply::Answers(self.finish(results, memory).await?),
+            Asked::Claim(claim) => Reply::Tasks(self.claim(claim, bytes_max, memory).await?),
+            Asked::Results(results) => {
+                Reply::Answers(self.finish(results, bytes_max, memory).await?)
+            }
             Asked::Releases(releases) => {
                 let releases = read_all("releases", releases.releases)?;
                 Reply::Answers(write_answers(&store.release(releases).await?))
@@ -346,6 +396,7 @@ impl Session {
             Asked::Leave(leave) => {
                 let worker: WorkerId = parse("worker", &leave.worker)?;
                 store.leave(worker).await?;
+                shared.live.leave(&self.identity, worker);
                 if let Some(Known { claims, .. }) = self.workers().remove(&worker) {
                     shared.idle.forget(&claims, worker);
                 }
@@ -355,7 +406,10 @@ impl Session {
     }
 
     async fn hello(&self, hello: v1::Hello) -> Result<v1::Welcome, Refused> {
-        let hello = Hello::from_wire(hello)?;
+        let mut hello = Hello::from_wire(hello)?;
+        if hello.info.queues.is_empty() {
+            hello.info.queues.push(QueueName::default());
+        }
         check_hello(&hello)?;
         let worker = hello.worker;
         if self.workers().len() >= WORKERS_MAX && !self.workers().contains_key(&worker) {
@@ -371,7 +425,11 @@ impl Session {
         };
         let store = &self.shared.store;
         self.identity.note_workflows(&hello.definitions).await?;
-        store.join(hello).await?;
+        self.shared.live.join(&self.identity, worker, hello.lease, true)?;
+        if let Err(error) = store.join(hello).await {
+            self.shared.live.leave(&self.identity, worker);
+            return Err(error.into());
+        }
         self.workers().insert(worker, Known { claims: kind.clone(), kind, seq: ClaimSeq(0) });
         Ok(v1::Welcome {
             payload_limit: store.payload_limit().get() as u64,
@@ -426,7 +484,12 @@ impl Session {
         })
     }
 
-    async fn claim(&self, claim: v1::Claim, memory: &mut Memory) -> Result<v1::Tasks, Refused> {
+    async fn claim(
+        &self,
+        claim: v1::Claim,
+        bytes_max: usize,
+        memory: &mut Memory,
+    ) -> Result<v1::Tasks, Refused> {
         let wait = Duration::from_micros(claim.wait_us).min(WAIT_MAX);
         let (mut request, kind) = self.claim_request(claim)?;
         let (worker, asked) = (request.worker, request.limit);
@@ -469,7 +532,7 @@ impl Session {
             idle.fall_idle(&kind, worker, began, Wake::Hint(self.replies.hinter()));
         }
         let is_short = limit < asked && tasks.len() >= limit;
-        Ok(self.tell(&tasks, (worker, is_short), memory).await)
+        Ok(self.tell(&tasks, (worker, is_short), bytes_max, memory).await)
     }
 
     /// What a worker is told of its tasks. One whose claim was cut short, and not for want of
@@ -478,10 +541,12 @@ impl Session {
         &self,
         tasks: &[Claimed],
         (worker, is_short): (WorkerId, bool),
+        bytes_max: usize,
         memory: &mut Memory,
     ) -> v1::Tasks {
         let stream = (&self.sizes, self.replies.budget());
-        let Told { tasks, is_cut } = tell_tasks(&self.shared.store, tasks, stream, memory).await;
+        let store = &self.shared.store;
+        let Told { tasks, is_cut } = tell_tasks(store, tasks, stream, bytes_max, memory).await;
         if is_short || is_cut {
             self.replies.hinter().hint(worker);
         }
@@ -499,6 +564,7 @@ impl Session {
     async fn finish(
         &self,
         results: v1::Results,
+        bytes_max: usize,
         memory: &mut Memory,
     ) -> Result<v1::Answers, Refused> {
         let completions: Vec<Completion> = read_all("results", results.results)?;
@@ -518,7 +584,7 @@ impl Session {
                 store.finish_and_claim(completions, request).await?;
             self.note_found(&kind, &claimed, limit);
             let is_short = limit < asked && claimed.len() >= limit;
-            let told = self.tell(&claimed, (worker, is_short), memory).await;
+            let told = self.tell(&claimed, (worker, is_short), bytes_max, memory).await;
             return Ok(v1::Answers { answers: write_all(&answers), claimed: Some(told) });
         }
         let bytes = completions.iter().map(Completion::bytes).sum();
@@ -554,9 +620,9 @@ fn check_hello(hello: &Hello) -> Result<(), WireError> {
         let problem = format!("{} is not within 1 to {SLOTS_MAX}", hello.slots);
         return Err(WireError::new("slots", problem));
     }
-    if hello.lease < LEASE_MIN || hello.lease > SETTING_MAX {
+    if hello.lease < LEASE_MIN || hello.lease > LEASE_MAX {
         let lease = hello.lease;
-        let problem = format!("{lease:?} is not within {LEASE_MIN:?} to {SETTING_MAX:?}");
+        let problem = format!("{lease:?} is not within {LEASE_MIN:?} to {LEASE_MAX:?}");
         return Err(WireError::new("lease_us", problem));
     }
     Ok(())

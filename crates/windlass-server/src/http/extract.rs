@@ -1,29 +1,21 @@
 //! What handlers take out of a request, each with a problem that says where it is wrong.
 
 use std::str::FromStr;
-use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Path as AxumPath, Request};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use futures_util::StreamExt as _;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 use windlass::ErrorKind;
 
 use super::App;
 use super::cursor::from_hex;
-use super::rooms::{BodyBudget, origin_of};
-use crate::connections::Origin;
+use super::rooms::origin_of;
+use crate::bodies::{BodyBudget, Charge};
 use crate::problem::Problem;
-use crate::room::Place;
-
-/// How long a body may take to come.
-const BODY_TIME_MAX: Duration = Duration::from_secs(20);
-
-/// For how many bytes memory is taken at once, of a body that does not say how many it has.
-pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// The body of a request, as JSON.
 pub(crate) struct Body<T>(pub(crate) T);
@@ -79,54 +71,35 @@ fn check_content_type(request: &Request) -> Result<(), Problem> {
     Err(Problem::with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorKind::Argument, detail))
 }
 
-/// What has come of a body, and the memory that was taken for it.
-struct Taken<'a> {
-    budget: &'a BodyBudget,
-    memory: Place,
+/// A body, and the memory charged for it.
+struct Received {
     bytes: Vec<u8>,
+    _charge: Charge,
 }
 
-impl<'a> Taken<'a> {
-    /// No memory for a body of which nothing has come: what it says of its length costs whoever
-    /// says it nothing.
-    fn new(budget: &'a BodyBudget, origin: Origin) -> Result<Self, Problem> {
-        Ok(Taken { budget, memory: budget.begin(origin)?, bytes: Vec::new() })
-    }
-
-    /// Adds a piece, and takes the memory for it.
-    fn add(&mut self, piece: &[u8]) -> Result<(), Problem> {
-        let bytes = self.bytes.len() + piece.len();
-        let taken = self.memory.count() * 1024;
-        if bytes > taken {
-            self.budget.check(bytes)?;
-            let more = (bytes - taken).next_multiple_of(PIECE_BYTES);
-            BodyBudget::take(&mut self.memory, more)?;
-        }
-        self.bytes.extend_from_slice(piece);
-        Ok(())
-    }
-}
-
-/// Reads the body, if there is memory for it and it comes in time.
-async fn read(request: Request, budget: &BodyBudget) -> Result<Taken<'_>, Problem> {
+/// Receives the body, if there is memory for it and it arrives in time.
+async fn read(request: Request, budget: &BodyBudget) -> Result<Received, Problem> {
     let wrong = |error: axum::Error| {
-        let detail = format!("body: it broke off: {error}");
+        let detail = format!("body: the connection broke off: {error}");
         Problem::with_status(StatusCode::BAD_REQUEST, ErrorKind::Argument, detail)
     };
     let length = said_length(&request);
     budget.check(usize::try_from(length).unwrap_or(usize::MAX))?;
-    let mut taken = Taken::new(budget, origin_of(request.extensions()))?;
+    // Nothing is charged for a length that is only announced.
+    let mut charge = budget.begin(origin_of(request.extensions()));
     let mut pieces = request.into_body().into_data_stream();
-    let reading = async {
+    let mut bytes = Vec::new();
+    let receiving = async {
         while let Some(piece) = pieces.next().await {
-            taken.add(&piece.map_err(wrong)?)?;
+            let piece = piece.map_err(wrong)?;
+            budget.check(bytes.len() + piece.len())?;
+            charge.grow(piece.len())?;
+            bytes.extend_from_slice(&piece);
         }
-        Ok(taken)
+        Ok(Received { bytes, _charge: charge })
     };
-    tokio::time::timeout(BODY_TIME_MAX, reading).await.map_err(|_| {
-        let detail = format!("body: it has not come within {BODY_TIME_MAX:?}");
-        Problem::with_status(StatusCode::REQUEST_TIMEOUT, ErrorKind::Argument, detail)
-    })?
+    let received = tokio::time::timeout(budget.time_max, receiving).await;
+    received.map_err(|_| budget.timed_out())?
 }
 
 /// How many bytes a body has by its own word; none if it comes in pieces and does not say.
@@ -144,12 +117,58 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
         let (status, why) = match error.classify() {
             Category::Data => (StatusCode::UNPROCESSABLE_ENTITY, with_field::<T>(bytes, &error)),
+            // It is JSON: of several forms of a value exactly one may be given.
+            Category::Syntax if is_json(bytes) => {
+                let path = with_field::<T>(bytes, &error);
+                let path = path.split_once(": ").map_or("a value", |(path, _)| path);
+                let why = format!("{path}: expected an object with exactly one key");
+                (StatusCode::UNPROCESSABLE_ENTITY, why)
+            }
             Category::Syntax | Category::Eof | Category::Io => {
                 (StatusCode::BAD_REQUEST, error.to_string())
             }
         };
+        let why = plain(&why);
         Problem::with_status(status, ErrorKind::Argument, format!("body: {why}"))
     })
+}
+
+/// Whether the whole body is JSON.
+fn is_json(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
+/// What the reader of numbers calls its types, and what people call them.
+const TYPES: [(&str, &str); 9] = [
+    ("expected u8", "expected a whole number from 0 to 255"),
+    ("expected u16", "expected a whole number from 0 to 65535"),
+    ("expected u32", "expected a whole number from 0 to 4294967295"),
+    ("expected u64", "expected a whole number from 0 to 18446744073709551615"),
+    ("expected i16", "expected a whole number from -32768 to 32767"),
+    ("expected i32", "expected a whole number from -2147483648 to 2147483647"),
+    ("expected i64", "expected a whole number from -9223372036854775808 to 9223372036854775807"),
+    ("expected f64", "expected a number"),
+    ("invalid digit found in string", "expected a whole number"),
+];
+
+/// The text of an error without words of Rust.
+fn plain(text: &str) -> String {
+    let mut text = text.to_owned();
+    if text.starts_with("priority: ") || text.contains(".priority: ") {
+        text = text.replace("expected i16", "expected a whole number from -100 to 100");
+    }
+    for (from, to) in TYPES {
+        text = text.replace(from, to);
+    }
+    for kind in ["struct ", "enum ", "tuple struct ", "newtype struct ", "variant "] {
+        while let Some((before, after)) = text.split_once(&format!("expected {kind}")) {
+            let rest =
+                after.trim_start_matches(|letter: char| letter.is_alphanumeric() || letter == ':');
+            let what = if kind == "enum " { "one of its words or forms" } else { "an object" };
+            text = format!("{before}expected {what}{rest}");
+        }
+    }
+    text
 }
 
 /// What is wrong with a body that is JSON, by the name of the field. It is read once more for
@@ -172,7 +191,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
         match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
             Ok(axum::extract::Query(query)) => Ok(Query(query)),
             Err(rejection) => {
-                let detail = format!("query: {}", rejection.body_text());
+                let detail = format!("query: {}", plain(&rejection.body_text()));
                 Err(Problem::with_status(StatusCode::BAD_REQUEST, ErrorKind::Argument, detail))
             }
         }

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{CONTENT_TYPE, HOST, HeaderMap, ORIGIN};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
@@ -14,7 +16,8 @@ use axum::response::{IntoResponse, Response};
 use windlass::ErrorKind;
 
 use super::App;
-use super::rooms::Slot;
+use super::rooms::{Slot, origin_of};
+use crate::grpc;
 use crate::identity::Identity;
 use crate::passes;
 use crate::problem::Problem;
@@ -40,11 +43,15 @@ pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -
         }
         Err(problem) => problem.into_response(),
     };
-    // Who speaks gRPC reads no documents.
-    match response.extensions().get::<Problem>() {
+    // gRPC clients expect a status, not problem details.
+    let mut response = match response.extensions().get::<Problem>() {
         Some(problem) if is_grpc => problem.to_grpc().into_http(),
         Some(_) | None => response,
-    }
+    };
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Response {
@@ -52,13 +59,23 @@ async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Respo
     let limit = if is_grpc { GRPC_TIME_MAX } else { app.options().request_time_max };
     let identity = request.extensions().get::<Identity>().cloned();
     let over = identity.as_ref().map(Identity::over).unwrap_or_default();
+    let answering = async {
+        if !is_grpc {
+            return Ok(next.run(request).await);
+        }
+        let origin = origin_of(request.extensions());
+        let (request, charge) = grpc::receive(request, app.rooms().bodies(), origin).await?;
+        let response = next.run(request).await;
+        drop(charge);
+        Ok(response)
+    };
     let answered = tokio::select! {
         biased;
         () = over.cancelled() => return passes::is_over().into_response(),
-        answered = tokio::time::timeout(limit, next.run(request)) => answered,
+        answered = tokio::time::timeout(limit, answering) => answered,
     };
     match answered {
-        Ok(response) => response,
+        Ok(response) => response.unwrap_or_else(|problem: Problem| problem.into_response()),
         Err(_) => {
             let detail = format!("the request has not been answered within {limit:?}");
             Problem::new(ErrorKind::Timeout, detail).into_response()
@@ -138,7 +155,10 @@ fn check_host(host: &str, names: &[String]) -> Result<(), Problem> {
     if is_ours {
         return Ok(());
     }
-    let detail = format!("Host {host:?} is not a name of this server");
+    let detail = format!(
+        "Host {host:?} is not a name of this server; to accept it, start the server with \
+         --host-name {name}"
+    );
     Err(Problem::with_status(StatusCode::MISDIRECTED_REQUEST, ErrorKind::Argument, detail))
 }
 
@@ -172,7 +192,6 @@ fn check_origin(method: &Method, headers: &HeaderMap, host: &str) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
 
     #[test]
     fn only_names_of_this_server_are_believed() {

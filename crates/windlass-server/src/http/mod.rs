@@ -31,18 +31,23 @@ mod workers;
 mod workflows;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass::store::{RunRecord, Store};
-use windlass::{PayloadLimit, RunId, Tenant, Windlass};
+use windlass::store::{HandlerKey, RunRecord, Store, find_workflow};
+use windlass::{Definition, PayloadLimit, RunId, Tenant, Windlass};
 
+use crate::grpc::WorkerApi;
 use crate::identity::{Door, Identity};
 use crate::options::ServerOptions;
 use crate::problem::{self, Problem};
 use crate::quotas::Quotas;
+use crate::workers::LiveWorkers;
 use live::Live;
 use refusals::Refusals;
 use rooms::Rooms;
@@ -52,6 +57,10 @@ const BATCH_BYTES_MAX: usize = 16 << 20;
 
 /// What a body may have besides its payload.
 const BODY_SLACK_BYTES: usize = 64 << 10;
+
+/// How long it is remembered whether a workflow has keys with owners, and of how many workflows.
+const OWNED_MAX_AGE: Duration = Duration::from_secs(60);
+const OWNED_MAX: usize = 10_000;
 
 /// What all handlers share.
 #[derive(Clone)]
@@ -66,7 +75,13 @@ struct Shared {
     scoped_live: Mutex<HashMap<Tenant, Arc<Live>>>,
     rooms: Rooms,
     quotas: Arc<Quotas>,
+    workers: Arc<LiveWorkers>,
+    /// Who waits for tasks.
+    doors: Arc<WorkerApi>,
+    owned: Mutex<HashMap<HandlerKey, (Instant, bool)>>,
     refusals: Refusals,
+    /// How often claims over HTTP have asked the store.
+    claim_scans: AtomicU64,
     ending: CancellationToken,
 }
 
@@ -74,7 +89,7 @@ impl App {
     fn new(
         windlass: Windlass,
         options: ServerOptions,
-        (door, quotas): (Arc<Door>, Arc<Quotas>),
+        Parts { door, quotas, workers, doors, .. }: Parts,
         ending: CancellationToken,
     ) -> Self {
         let live = Arc::new(Live::new(windlass.store()));
@@ -89,7 +104,11 @@ impl App {
             scoped_live: Mutex::default(),
             rooms,
             quotas,
+            workers,
+            doors,
+            owned: Mutex::default(),
             refusals: Refusals::default(),
+            claim_scans: AtomicU64::new(0),
             ending,
         }))
     }
@@ -120,6 +139,48 @@ impl App {
         &self.0.quotas
     }
 
+    /// The live workers, and how many there may be.
+    pub(crate) fn workers(&self) -> &LiveWorkers {
+        &self.0.workers
+    }
+
+    /// Who waits for tasks.
+    pub(crate) fn doors(&self) -> &WorkerApi {
+        &self.0.doors
+    }
+
+    /// Whether any of these workflows has tasks whose keys have owners: then one worker cannot
+    /// stand in for another. Asks the store once in a while.
+    pub(crate) async fn has_owners(&self, handlers: &[HandlerKey]) -> Result<bool, Problem> {
+        for handler in handlers {
+            let known = self.owned().get(handler).copied();
+            let owns = match known.filter(|(at, _)| at.elapsed() < OWNED_MAX_AGE) {
+                Some((_, owns)) => owns,
+                None => {
+                    let HandlerKey { workflow, version } = handler;
+                    let found = find_workflow(&**self.store(), workflow, *version).await?;
+                    let is_owned =
+                        |found: Arc<Definition>| found.tasks().iter().any(|task| task.is_owned());
+                    let owns = found.is_some_and(is_owned);
+                    let mut owned = self.owned();
+                    if owned.len() >= OWNED_MAX {
+                        owned.clear();
+                    }
+                    owned.insert(handler.clone(), (Instant::now(), owns));
+                    owns
+                }
+            };
+            if owns {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn owned(&self) -> MutexGuard<'_, HashMap<HandlerKey, (Instant, bool)>> {
+        self.0.owned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn door(&self) -> &Door {
         &self.0.door
     }
@@ -132,6 +193,21 @@ impl App {
         scoped.retain(|of, live| of == tenant || live.is_watched());
         let new = || Arc::new(Live::new(identity.store()));
         Arc::clone(scoped.entry(tenant.clone()).or_insert_with(new))
+    }
+
+    /// Counts a claim that asks the store.
+    fn note_claim_scan(&self) {
+        self.0.claim_scans.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often claims over HTTP have asked the store, for Prometheus.
+    fn claim_scans_text(&self) -> String {
+        let name = "windlass_server_claim_scans_total";
+        let count = self.0.claim_scans.load(Ordering::Relaxed);
+        format!(
+            "# HELP {name} Scans of the queues for claims over HTTP, held ones included.\n\
+             # TYPE {name} counter\n{name} {count}\n"
+        )
     }
 
     fn refusals(&self) -> &Refusals {
@@ -162,6 +238,8 @@ impl App {
 pub(crate) struct Parts {
     pub(crate) door: Arc<Door>,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) workers: Arc<LiveWorkers>,
+    pub(crate) doors: Arc<WorkerApi>,
     pub(crate) grpc: Router,
 }
 
@@ -169,10 +247,11 @@ pub(crate) struct Parts {
 pub(crate) fn router(
     windlass: Windlass,
     options: ServerOptions,
-    Parts { door, quotas, grpc }: Parts,
+    parts: Parts,
     ending: CancellationToken,
 ) -> Router {
-    let app = App::new(windlass, options, (door, quotas), ending);
+    let grpc = parts.grpc.clone();
+    let app = App::new(windlass, options, parts, ending);
     let (router, document) = document::build();
     router
         .with_state(app.clone())

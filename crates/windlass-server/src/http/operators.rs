@@ -37,7 +37,10 @@ async fn list_log(
     Query(query): Query<LogQuery>,
 ) -> Result<Json<LogPageBody>, Problem> {
     let _turn = identity.begin_list()?;
-    let page = identity.store().list_log(query.filter()?).await?;
+    let filter = query.filter()?;
+    identity.may_search_by_author(filter.by.as_ref())?;
+    let mut page = identity.store().list_log(filter).await?;
+    identity.redact(&mut page.entries);
     let entries = page.entries.into_iter().map(LogEntryBody::from).collect();
     Ok(Json(LogPageBody { entries, next: page.next.map(|number| Number(number).to_text()) }))
 }

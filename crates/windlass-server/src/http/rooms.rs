@@ -6,13 +6,12 @@ use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
 use axum::extract::FromRequestParts;
+use axum::http::Extensions;
 use axum::http::request::Parts;
-use axum::http::{Extensions, StatusCode};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use windlass::ErrorKind;
 
 use super::App;
-use super::extract::PIECE_BYTES;
+use crate::bodies::BodyBudget;
 use crate::connections::Origin;
 use crate::grpc::is_stream;
 use crate::options::ServerOptions;
@@ -39,43 +38,6 @@ impl Slot {
     }
 }
 
-/// How much memory there is for bodies.
-pub(super) struct BodyBudget {
-    /// For all that are being read, in KiB.
-    kib: Arc<Room>,
-    /// For one of them, in bytes.
-    bytes_max: usize,
-}
-
-impl BodyBudget {
-    /// So many bytes for one body, which any origin may send.
-    fn new(options: &ServerOptions, bytes_max: usize) -> Self {
-        let (most, percent) = (options.body_bytes_max / 1024, options.address_share_percent);
-        let kib = Room::new(most, percent, bytes_max.next_multiple_of(PIECE_BYTES) / 1024);
-        BodyBudget { kib, bytes_max }
-    }
-
-    /// Refuses a body that has too many bytes.
-    pub(super) fn check(&self, bytes: usize) -> Result<(), Problem> {
-        if bytes <= self.bytes_max {
-            return Ok(());
-        }
-        let detail = format!("body: {bytes} bytes are over the limit of {}", self.bytes_max);
-        Err(Problem::with_status(StatusCode::PAYLOAD_TOO_LARGE, ErrorKind::Payload, detail))
-    }
-
-    /// Where memory for a body is taken; none yet.
-    pub(super) fn begin(&self, origin: Origin) -> Result<Place, Problem> {
-        self.kib.take(origin, 0).map_err(|full| refused(full, "bytes of bodies", "being read"))
-    }
-
-    /// Takes memory for so many more bytes.
-    pub(super) fn take(memory: &mut Place, bytes: usize) -> Result<(), Problem> {
-        let grown = memory.grow(bytes.div_ceil(1024));
-        grown.map_err(|full| refused(full, "bytes of bodies", "being read"))
-    }
-}
-
 /// How much of everything there is room for. Each kind has its own, so that what takes long keeps
 /// nobody out who wants something else.
 pub(super) struct Rooms {
@@ -87,7 +49,7 @@ pub(super) struct Rooms {
     calls: Arc<Room>,
     /// Streams of gRPC, which live as long as whoever opened them.
     streams: Arc<Room>,
-    bodies: BodyBudget,
+    bodies: Arc<BodyBudget>,
 }
 
 impl Rooms {
@@ -99,12 +61,12 @@ impl Rooms {
             held: room(options.held_max),
             calls: room(options.held_max),
             streams: room(options.streams_max),
-            bodies: BodyBudget::new(options, body_bytes_max),
+            bodies: Arc::new(BodyBudget::new(options, body_bytes_max)),
         }
     }
 
     /// The memory for bodies.
-    pub(super) fn bodies(&self) -> &BodyBudget {
+    pub(super) fn bodies(&self) -> &Arc<BodyBudget> {
         &self.bodies
     }
 

@@ -134,9 +134,11 @@ async fn signal_key(
     let keep_for = body.keep_for_ms.map_or(SIGNAL_KEPT, Duration::from_millis);
     let signal = NewKeySignal { id, to, value, keep_for };
     signal.check(limit).map_err(|why| Problem::new(ErrorKind::Argument, why))?;
-    let Mailbox { tenant, key, name } = &signal.to;
-    let detail = serde_json::json!({ "signal": id.to_string(), "key": key, "name": name });
-    identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;
+    if identity.notes_signals() {
+        let Mailbox { tenant, key, name } = &signal.to;
+        let detail = serde_json::json!({ "signal": id.to_string(), "key": key, "name": name });
+        identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;
+    }
     identity.store().signal_key(signal).await?;
     Ok(Json(SentSignal { id }))
 }

@@ -9,7 +9,6 @@ use utoipa_axum::routes;
 use windlass::store::{Action, Backfilled, ScheduleFilter, ScheduleKey};
 use windlass::{ScheduleName, Tenant};
 
-use super::App;
 use super::cursor::Cursor;
 use super::extract::{Body, Name, Query};
 use super::model::page_limit;
@@ -18,6 +17,7 @@ use super::model::schedule::{
     BackfillSchedule, BackfilledBody, FireBody, FireList, FireQuery, PutSchedule, ScheduleBody,
     SchedulePageBody, ScheduleQuery, TenantQuery, UnreadableBody,
 };
+use super::{App, workflows};
 use crate::identity::Identity;
 use crate::problem::Problem;
 
@@ -94,7 +94,12 @@ async fn put_schedule(
     Body(body): Body<PutSchedule>,
 ) -> Result<Json<ScheduleBody>, Problem> {
     let key = key(&identity, query.tenant, &name)?;
-    let schedule = body.build(key.clone(), app.payload_limit())?;
+    let version = match body.version {
+        Some(version) => version,
+        None => workflows::find(&identity, &body.workflow, None).await?.definition.version(),
+    };
+    let mut schedule = body.build(key.clone(), version, app.payload_limit())?;
+    identity.own_schedule(&mut schedule).await?;
     let _turn = app.quotas().admit_schedule(&identity, &schedule).await?;
     identity.note_put(&schedule).await?;
     Ok(Json(identity.store().put_schedule(schedule).await?.into()))

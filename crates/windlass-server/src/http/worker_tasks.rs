@@ -4,10 +4,12 @@
 //! The server keeps nothing of a worker: what it needs is in each request, so that a worker does
 //! not notice when the server is started again, and may talk to any of several.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -29,12 +31,11 @@ use super::model::{ITEMS_MAX, check_items};
 use super::rooms::Held;
 use super::token::Token;
 use super::workers::WorkerPath;
+use crate::grpc::{Kind, Wake};
 use crate::identity::Identity;
 use crate::problem::Problem;
 
-/// How long a claim that is held waits before it looks again without a hint; shorter where hints
-/// of other processes are not heard.
-const POLL: Duration = Duration::from_secs(1);
+/// How long a held claim waits before it looks again where hints of other processes are not heard.
 const POLL_DEAF: Duration = Duration::from_millis(250);
 
 /// The shortest pause between two looks of one claim, whatever is hinted.
@@ -109,24 +110,50 @@ async fn claim(
 ) -> Result<Vec<Claimed>, Problem> {
     let store = identity.store();
     let until = Instant::now() + wait;
-    let poll = if store.hears_hints() { POLL } else { POLL_DEAF };
-    let mut hints = store.work_hints();
+    let worker = request.worker;
+    app.workers().touch(identity, worker);
+    let has_owners = !wait.is_zero() && app.has_owners(&request.handlers).await?;
+    let kind = Kind {
+        owner: has_owners.then_some(worker),
+        queues: Arc::clone(&request.queues),
+        handlers: Arc::clone(&request.handlers),
+        tenant: None,
+    };
+    let shared = app.doors().shared_by(identity);
+    let idle = &shared.idle;
     let mut is_poll = false;
     for look in 0..LOOKS_MAX {
-        hints.take();
         let ClaimSeq(first) = request.seq;
         let next = ClaimRequest { seq: ClaimSeq(first + look), is_poll, ..request.clone() };
+        // A claim whose number was used before finds nothing, whatever there is.
+        let began = idle.begin(&kind, worker, false);
+        app.note_claim_scan();
         let claimed = store.claim(next).await?;
-        let now = Instant::now();
-        if !claimed.is_empty() || now >= until || app.ending().is_cancelled() {
+        if !claimed.is_empty() {
+            idle.found(&kind, claimed.len() >= request.limit);
             return Ok(claimed);
         }
-        tokio::time::sleep(PAUSE_MIN).await;
-        tokio::select! {
-            () = hints.changed() => is_poll = false,
-            () = tokio::time::sleep_until(until.min(now + poll)) => is_poll = true,
-            () = app.ending().cancelled() => {}
+        if Instant::now() >= until || app.ending().is_cancelled() {
+            return Ok(claimed);
         }
+        // Of the claims that wait for the same, one looks when there may be something, and the
+        // next one if it has found something.
+        let (wake, woken) = oneshot::channel();
+        idle.fall_idle(&kind, worker, began, Wake::Answer(wake));
+        let deaf = async {
+            match store.hears_hints() {
+                true => std::future::pending().await,
+                false => tokio::time::sleep(POLL_DEAF).await,
+            }
+        };
+        is_poll = tokio::select! {
+            _ = woken => false,
+            () = deaf => true,
+            () = tokio::time::sleep_until(until) => true,
+            () = app.ending().cancelled() => true,
+        };
+        // After the wait: a hint between a look and the wait for the next would wake it at once.
+        tokio::time::sleep(PAUSE_MIN).await;
     }
     Ok(Vec::new())
 }
@@ -247,6 +274,7 @@ async fn heartbeat(
         let held = parse(&note.token)?;
         progress.push(ProgressNote { held, note: note.note.to_payload("note", limit)? });
     }
+    app.workers().touch(&identity, worker);
     let settled = seq(body.settled, LOOKS_MAX - 1);
     let beat = Heartbeat { worker, settled, held: held.clone(), progress };
     let answer = identity.store().extend(beat).await?;

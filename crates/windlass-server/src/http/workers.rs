@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::Json;
+use axum::extract::State;
 use axum::http::StatusCode;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -62,6 +63,7 @@ async fn list_workers(
     responses((status = 201, description = "It has joined.", body = JoinedWorker)),
 )]
 async fn join_worker(
+    State(app): State<App>,
     identity: Identity,
     Body(body): Body<JoinWorker>,
 ) -> Result<(StatusCode, Json<JoinedWorker>), Problem> {
@@ -77,7 +79,11 @@ async fn join_worker(
         info,
     };
     identity.note_workflows(&hello.definitions).await?;
-    identity.store().join(hello).await?;
+    app.workers().join(&identity, id, hello.lease, false)?;
+    if let Err(error) = identity.store().join(hello).await {
+        app.workers().leave(&identity, id);
+        return Err(error.into());
+    }
     let lease_ms = body.lease_ms;
     let joined = JoinedWorker { id, lease_ms, heartbeat_ms: lease_ms / 3 };
     Ok((StatusCode::CREATED, Json(joined)))
@@ -96,7 +102,12 @@ async fn drain_worker(identity: Identity, Id(worker): Id<WorkerId>) -> Result<St
 #[utoipa::path(delete, path = "/v1/workers/{worker}", tag = "workers", params(WorkerPath),
     responses((status = 204, description = "It has left.")),
 )]
-async fn leave_worker(identity: Identity, Id(worker): Id<WorkerId>) -> Result<StatusCode, Problem> {
+async fn leave_worker(
+    State(app): State<App>,
+    identity: Identity,
+    Id(worker): Id<WorkerId>,
+) -> Result<StatusCode, Problem> {
     identity.store().leave(worker).await?;
+    app.workers().leave(&identity, worker);
     Ok(StatusCode::NO_CONTENT)
 }

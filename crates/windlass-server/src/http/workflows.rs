@@ -52,8 +52,43 @@ pub(super) async fn find(
     let found = identity.store().list_workflows(filter).await?.workflows.pop();
     let is_it =
         |it: &WorkflowRecord| version.is_none_or(|version| it.definition.version() == version);
-    found.filter(is_it).ok_or_else(|| match version {
-        Some(version) => Problem::not_found(format_args!("workflow {name:?} version {version}")),
-        None => Problem::not_found(format_args!("workflow {name:?}")),
-    })
+    if let Some(found) = found.filter(is_it) {
+        return Ok(found);
+    }
+    let what = match version {
+        Some(version) => format!("workflow {name:?} version {version}"),
+        None => format!("workflow {name:?}"),
+    };
+    let nearest = nearest(identity, name.as_str()).await?;
+    let nearest = nearest.map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
+    let detail = format!("{what} does not exist: no worker has registered it{nearest}");
+    Err(Problem::new(windlass::ErrorKind::NotFound, detail))
+}
+
+/// Returns the registered name that is most like this one, if one is alike, among the first
+/// thousand.
+async fn nearest(identity: &Identity, name: &str) -> Result<Option<String>, Problem> {
+    let filter = WorkflowFilter { name: None, after: None, limit: WORKFLOWS_PAGE_MAX };
+    let page = identity.store().list_workflows(filter).await?;
+    let names = page.workflows.iter().map(|it| it.definition.name().as_str());
+    let others = names.filter(|known| *known != name);
+    let scored = others.map(|known| (distance(known, name), known));
+    let best = scored.min().filter(|(edits, _)| *edits <= 1 + name.chars().count() / 4);
+    Ok(best.map(|(_, known)| known.to_owned()))
+}
+
+/// Returns how many characters must be added, removed or replaced to turn one text into the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, letter) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (place, with) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *with);
+            diagonal = row[place + 1];
+            row[place + 1] = replaced.min(diagonal + 1).min(row[place] + 1);
+        }
+    }
+    row[other.len()]
 }

@@ -75,7 +75,7 @@ async fn a_flood_of_chunks_is_refused_when_the_memory_for_bodies_is_used_up() {
     let said = told(&mut last).await;
     assert!(said.starts_with("HTTP/1.1 503"), "{said}");
     assert!(said.contains("application/problem+json") && said.contains("WL-0007"), "{said}");
-    assert!(said.contains("too many bytes of bodies are being read"), "{said}");
+    assert!(said.contains("too many bytes of bodies are being received"), "{said}");
     drop(flood);
     until(&server, 2 * MIB, 201).await;
 }

@@ -229,15 +229,15 @@ async fn a_client_that_takes_nothing_of_what_it_is_sent_is_dropped() {
 #[tokio::test]
 async fn bodies_share_a_limit_and_one_that_breaks_off_leaves_nothing_behind() {
     let mut options = options();
-    options.body_bytes_max = 16_000_000 / 1024 * 1024;
+    options.body_bytes_max = 16_000_000;
     let server = TestServer::with(options).await;
     server.worker(single("w")).await;
     let mut stream = server.connect().await;
     let head = "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
                 Content-Length: 16000000\r\n\r\n{\"workflow\":";
     stream.write_all(head.as_bytes()).await.unwrap();
-    // All but the last piece that there is memory for.
-    stream.write_all(&vec![b' '; 15_960_000]).await.unwrap();
+    // All but the last 20 bytes that there is memory for.
+    stream.write_all(&vec![b' '; 15_999_968]).await.unwrap();
     let until = async |status: u16| {
         let body = json!({ "workflow": "w", "version": 1 });
         while server.post("/v1/runs", body.clone()).await.status != status {}

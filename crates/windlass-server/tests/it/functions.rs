@@ -210,7 +210,8 @@ async fn children_are_of_the_tenant_and_version_that_is_right_and_may_go_their_o
         child(100_000, json!({})),
     ] });
     let born = server.post(&worker.path("start-children"), body).await.ok(200);
-    assert_eq!(born["tasks"][1]["problem"]["detail"], "workflow \"ship\" version 9 does not exist");
+    let why = "workflow \"ship\" version 9 does not exist: no worker has registered it";
+    assert_eq!(born["tasks"][1]["problem"]["detail"], why);
     let first =
         server.get(&format!("/v1/runs/{}", born["tasks"][0]["run"].as_str().unwrap())).await;
     assert_eq!(first.ok(200)["metadata"], json!({ "a": "b" }), "nobody else says who did it");

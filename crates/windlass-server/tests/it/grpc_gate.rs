@@ -37,7 +37,7 @@ async fn a_call_for_another_name_or_from_another_page_ends_with_a_status_that_sa
     let foreign = channel(&server).origin("http://evil.test".parse().unwrap()).connect_lazy();
     let status = list(foreign, None).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
-    assert_eq!(status.message(), r#"Host "evil.test" is not a name of this server"#);
+    assert!(status.message().starts_with(r#"Host "evil.test" is not a name of this server; "#));
     let status = list(channel(&server).connect_lazy(), Some("http://evil.test")).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
     assert!(status.message().contains("a page of \"http://evil.test\""), "{status:?}");

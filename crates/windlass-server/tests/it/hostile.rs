@@ -118,7 +118,7 @@ async fn names_that_are_none_are_refused_by_their_field() {
         ("version", json!(0), "version 0"),
         ("version", json!(-1), "-1"),
         ("version", json!(1.5), "1.5"),
-        ("version", json!("1"), "expected u32"),
+        ("version", json!("1"), "expected a whole number from 0 to 4294967295"),
         ("id", json!("no"), "UUID"),
         ("delay_ms", json!(3_153_600_000_001_u64), "delay_ms"),
         ("delay_ms", json!(u64::MAX), "delay_ms"),
@@ -135,6 +135,43 @@ async fn names_that_are_none_are_refused_by_their_field() {
         (0..65).map(|number| (number.to_string(), json!(""))).collect();
     let detail = start("metadata", Value::Object(pairs)).await.problem(422, "WL-0002");
     assert!(detail.contains("65 metadata pairs"), "{detail}");
+}
+
+#[tokio::test]
+async fn lists_are_read_no_further_than_their_limit() {
+    let server = TestServer::start().await;
+    let mut worker = server.worker(single("w")).await;
+    let list = |item: &str, count: usize, last: &str| {
+        let items = [item].repeat(count).join(",");
+        format!("[{items},{last}]")
+    };
+    // The item after the limit is not reached: what is wrong with it is not noticed.
+    let runs = list(r#"{"workflow":"w"}"#, 1_001, "5");
+    let tasks = list(r#"{"token":"x"}"#, 1_001, "5");
+    let held = list(r#""x""#, 10_001, "5");
+    let steps = list(r#"{"name":"a"}"#, 50_001, "5");
+    let flow = list(r#"{"name":"a"}"#, 50_000, r#"{"name":"b"}"#);
+    let workflow =
+        format!(r#"{{"name":"f","tasks":{}}}"#, &flow.replacen(r#"{"name":"a"},"#, "", 1));
+    for (path, body, most) in [
+        ("/v1/run-batches".to_owned(), format!(r#"{{"runs":{runs}}}"#), 1_000),
+        (worker.path("release"), format!(r#"{{"tasks":{tasks}}}"#), 1_000),
+        (worker.path("heartbeat"), format!(r#"{{"settled":0,"held":{held}}}"#), 10_000),
+        (
+            "/v1/workers".to_owned(),
+            format!(r#"{{"name":"w","slots":1,"workflows":[{{"name":"f","tasks":{steps}}}]}}"#),
+            50_000,
+        ),
+        (
+            "/v1/workers".to_owned(),
+            format!(r#"{{"name":"w","slots":1,"workflows":[{workflow},{workflow},{workflow},5]}}"#),
+            100_000,
+        ),
+    ] {
+        let detail = server.raw(Method::POST, &path, body).await.problem(422, "WL-0002");
+        assert!(detail.contains(&format!("more than {most} items")), "{path}: {detail}");
+    }
+    worker.claim().await;
 }
 
 #[tokio::test]

@@ -19,16 +19,21 @@ use crate::tokens::{guarded, token_of};
 
 const METHODS: [&str; 4] = ["get", "put", "post", "delete"];
 
-#[tokio::test]
-async fn every_path_and_every_call_is_in_the_table_and_nothing_else_is() {
-    let server = TestServer::start().await;
+/// Every HTTP operation of a server, by its method and its path.
+pub(crate) async fn operations(server: &TestServer) -> BTreeSet<(String, String)> {
     let document = server.get("/v1/openapi.json").await.ok(200);
     let mut there = BTreeSet::from([("GET".to_owned(), "/v1/openapi.json".to_owned())]);
-    for (path, item) in document["paths"].as_object().unwrap() {
+    for (path, item) in document["paths"].as_object().expect("it has paths") {
         for method in METHODS.into_iter().filter(|method| item.get(method).is_some()) {
             there.insert((method.to_uppercase(), path.clone()));
         }
     }
+    there
+}
+
+#[tokio::test]
+async fn every_path_and_every_call_is_in_the_table_and_nothing_else_is() {
+    let there = operations(&TestServer::start().await).await;
     let row =
         |(method, path, _, _): &(&str, &str, _, _)| ((*method).to_owned(), (*path).to_owned());
     assert_eq!(there, HTTP.iter().map(row).collect());
@@ -47,10 +52,10 @@ async fn every_path_and_every_call_is_in_the_table_and_nothing_else_is() {
 }
 
 /// Someone who comes to a server.
-struct Guest {
-    role: Role,
-    tenant: Option<&'static str>,
-    token: Secret,
+pub(crate) struct Guest {
+    pub(crate) role: Role,
+    pub(crate) tenant: Option<&'static str>,
+    pub(crate) token: Secret,
 }
 
 impl Guest {
@@ -61,14 +66,14 @@ impl Guest {
 }
 
 /// A server with things of the tenant `own`, and everyone who may come.
-struct World {
-    server: TestServer,
-    guests: Vec<Guest>,
+pub(crate) struct World {
+    pub(crate) server: TestServer,
+    pub(crate) guests: Vec<Guest>,
     run: String,
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let server = guarded().await;
         let mut guests = Vec::new();
         for role in Role::ALL {
@@ -96,7 +101,7 @@ impl World {
     }
 
     /// A path with the names of things of `own`, or of things that are not there.
-    fn fill(&self, path: &str, is_there: bool) -> String {
+    pub(crate) fn fill(&self, path: &str, is_there: bool) -> String {
         let nobody = "01981c2e-7a40-7c1f-9d57-0242ac120002";
         let run = if is_there { &self.run } else { nobody };
         let schedule = if is_there { "nightly" } else { "never" };
@@ -106,7 +111,7 @@ impl World {
     }
 
     /// What is answered to an operation, without its end if it is a stream.
-    async fn status(&self, token: &str, method: &str, path: &str) -> u16 {
+    pub(crate) async fn status(&self, token: &str, method: &str, path: &str) -> u16 {
         let body = if method == "GET" { "" } else { "{}" };
         let request = self.server.request_as(token, method.parse().expect("it is one"), path, body);
         self.server.send(request).await.status().as_u16()
@@ -177,7 +182,7 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
 }
 
 /// The code that a call of gRPC with an empty message ends with.
-async fn call(channel: &Channel, token: &str, path: &'static str) -> Code {
+pub(crate) async fn call(channel: &Channel, token: &str, path: &'static str) -> Code {
     let mut client = Grpc::new(channel.clone());
     client.ready().await.expect("the server is there");
     let codec: ProstCodec<v1::Done, v1::Done> = ProstCodec::default();

@@ -243,7 +243,7 @@ async fn a_start_without_a_version_is_of_the_newest_that_is_known() {
     };
     let start = json!({ "workflow": "mail", "input": 1, "key": "k" });
     let detail = server.post("/v1/runs", start.clone()).await.problem(404, "WL-0004");
-    assert_eq!(detail, "workflow \"mail\" does not exist");
+    assert_eq!(detail, "workflow \"mail\" does not exist: no worker has registered it");
     server.worker(single("mail")).await;
     let first = server.post("/v1/runs", start.clone()).await.ok(201);
     assert_eq!(version_of(&first).await, 1);

@@ -79,9 +79,12 @@ async fn schedules_come_in_pages_and_those_that_make_no_sense_are_refused() {
         (json!({ "cron": { "expression": "61 * * * *" } }), "61"),
         (json!({ "cron": { "expression": "* * * * *", "zone": "Mars/Base" } }), "Mars/Base"),
         (json!({ "every": { "interval_ms": 999 } }), "999"),
-        (json!({ "every": { "interval_ms": 1000 }, "once": "2030-01-01T00:00:00Z" }), "column"),
+        (
+            json!({ "every": { "interval_ms": 1000 }, "once": "2030-01-01T00:00:00Z" }),
+            "exactly one",
+        ),
         (json!({ "once": "tomorrow" }), "tomorrow"),
-        (json!({}), "column"),
+        (json!({}), "exactly one"),
     ] {
         let answer = server.put("/v1/schedules/x", body(&cadence)).await;
         assert!(matches!(answer.status.as_u16(), 400 | 422), "{cadence}: {}", answer.text);

@@ -193,8 +193,13 @@ impl Store for RemoteStore {
     }
 
     async fn get_run(&self, run: RunId) -> Result<Option<RunRecord>, StoreError> {
-        let reply = ask!(self, get_run, v1::GetRunRequest { run: run.to_string() })?;
-        Ok(read_some("run", reply.run)?)
+        let reply = ask!(self, get_run, v1::GetRunRequest { run: run.to_string() });
+        match reply {
+            // A server of an earlier version answers without a run.
+            Ok(reply) => Ok(read_some("run", reply.run)?),
+            Err(StoreError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn list_tasks(

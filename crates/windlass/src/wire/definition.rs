@@ -6,8 +6,8 @@ use std::time::Duration;
 use windlass_core::definition::{DefinitionDraft, TaskDraft};
 use windlass_core::lane::{Bound, Breaker, Debounce, LimitScope, Rate};
 use windlass_core::{
-    Definition, LaneLimit, Limit, LimitName, QueueName, RetryPolicy, TaskIndex, TaskKind, TaskName,
-    TaskSpec, Trigger, WhenFull, WorkerLost,
+    Definition, LaneLimit, Limit, LimitName, QueueName, RetryError, RetryPolicy, TaskIndex,
+    TaskKind, TaskName, TaskSpec, Trigger, WhenFull, WorkerLost,
 };
 
 use super::{
@@ -155,7 +155,20 @@ impl Wire for RetryPolicy {
         };
         match policy.validate() {
             Ok(()) => Ok(policy),
-            Err(error) => Err(WireError::new("attempts", error)),
+            Err(error) => {
+                let field = match error {
+                    RetryError::Attempts(_) => "attempts",
+                    RetryError::Factor(_) => "factor",
+                    RetryError::Jitter(_) => "jitter",
+                    RetryError::FirstDelay { .. } => "first_delay_us",
+                    RetryError::DelayMax(_) => "delay_max_us",
+                    // The kinds may grow.
+                    _ => "retry",
+                };
+                let why =
+                    format!("{error}; set every field of the policy, or leave the policy out");
+                Err(WireError::new(field, why))
+            }
         }
     }
 }

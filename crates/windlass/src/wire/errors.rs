@@ -14,6 +14,14 @@ use crate::store::StoreError;
 /// The metadata of a status that says what went wrong: a [`v1::Error`].
 pub const ERROR_METADATA: &str = "windlass-error-bin";
 
+/// How the message about something that does not exist ends. [`StoreError::NotFound`] has only what
+/// it is; servers of earlier versions say no more either.
+const MISSING: &str = " does not exist";
+
+fn without_verb(text: &str) -> String {
+    text.strip_suffix(MISSING).unwrap_or(text).to_owned()
+}
+
 impl Wire for StoreError {
     type Message = v1::Error;
 
@@ -27,7 +35,8 @@ impl Wire for StoreError {
         };
         match self {
             StoreError::NotFound(what) => {
-                message(v1::ErrorKind::NotFound, ErrorKind::NotFound, what)
+                let text = format!("{what}{MISSING}");
+                message(v1::ErrorKind::NotFound, ErrorKind::NotFound, &text)
             }
             StoreError::Conflict(why) => message(v1::ErrorKind::Conflict, ErrorKind::Conflict, why),
             StoreError::LeaseLost(worker) => {
@@ -64,7 +73,7 @@ impl Wire for StoreError {
     fn from_wire(message: v1::Error) -> Result<Self, WireError> {
         let text = message.message;
         Ok(match v1::ErrorKind::try_from(message.kind) {
-            Ok(v1::ErrorKind::NotFound) => StoreError::NotFound(text),
+            Ok(v1::ErrorKind::NotFound) => StoreError::NotFound(without_verb(&text)),
             Ok(v1::ErrorKind::LeaseLost) => {
                 StoreError::LeaseLost(parse::<WorkerId>("worker", &message.worker)?)
             }
@@ -141,7 +150,7 @@ pub fn error_of_status(status: &Status) -> StoreError {
         | Code::Unimplemented
         | Code::OutOfRange
         | Code::AlreadyExists => StoreError::Conflict(status.message().to_owned()),
-        Code::NotFound => StoreError::NotFound(status.message().to_owned()),
+        Code::NotFound => StoreError::NotFound(without_verb(status.message())),
         Code::PermissionDenied => StoreError::Forbidden(status.message().to_owned()),
         Code::Unauthenticated => StoreError::Unauthenticated(status.message().to_owned()),
         Code::Ok

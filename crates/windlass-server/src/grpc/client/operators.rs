@@ -59,15 +59,21 @@ pub(super) async fn list_log(
     let _turn = caller.identity.begin_list()?;
     let mut limit = first(message.limit);
     let filter = LogFilter::from_wire(message)?;
+    caller.identity.may_search_by_author(filter.by.as_ref())?;
     loop {
         let filter = LogFilter { limit, ..filter.clone() };
-        let page = caller.store.list_log(filter).await?.to_wire();
+        let mut page = caller.store.list_log(filter).await?;
+        caller.identity.redact(&mut page.entries);
+        let page = page.to_wire();
         match shorter(&page, limit) {
             Some(half) => limit = half,
             None => return Ok(page),
         }
     }
 }
+
+/// How far the ready tasks and schedules of a tenant are counted at most.
+const USAGE_MAX: u32 = 100_000;
 
 pub(super) async fn set_retention(
     caller: &Caller,
@@ -152,7 +158,7 @@ pub(super) async fn get_usage(
     message: v1::GetUsageRequest,
 ) -> Result<v1::GetUsageReply, Refused> {
     let tenant = name("tenant", Tenant::new(&message.tenant))?;
-    Ok(caller.store.get_usage(tenant, message.at_most).await?.to_wire())
+    Ok(caller.store.get_usage(tenant, message.at_most.min(USAGE_MAX)).await?.to_wire())
 }
 
 pub(super) async fn list_workflows(

@@ -37,7 +37,8 @@ pub(super) async fn put_schedule(
     caller: &Caller,
     message: v1::Schedule,
 ) -> Result<v1::ScheduleRecord, Refused> {
-    let schedule = NewSchedule::from_wire(message)?;
+    let mut schedule = NewSchedule::from_wire(message)?;
+    caller.identity.own_schedule(&mut schedule).await?;
     let _turn = caller.quotas.admit_schedule(&caller.identity, &schedule).await?;
     caller.identity.note_put(&schedule).await?;
     Ok(caller.store.put_schedule(schedule).await?.to_wire())

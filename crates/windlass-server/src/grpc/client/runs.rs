@@ -49,8 +49,8 @@ pub(super) async fn get_run(
     caller: &Caller,
     message: v1::GetRunRequest,
 ) -> Result<v1::GetRunReply, Refused> {
-    let run = caller.store.get_run(parse("run", &message.run)?).await?;
-    Ok(v1::GetRunReply { run: run.as_ref().map(Wire::to_wire) })
+    let run = caller.run(parse("run", &message.run)?).await?;
+    Ok(v1::GetRunReply { run: Some(run.to_wire()) })
 }
 
 pub(super) async fn list_runs(
@@ -168,9 +168,11 @@ pub(super) async fn signal_key(
 ) -> Result<v1::Done, Refused> {
     let signal = NewKeySignal::from_wire(message)?;
     caller.quotas.admit_signal(&caller.identity, &signal.to.tenant, &signal.value).await?;
-    let Mailbox { tenant, key, name } = &signal.to;
-    let detail = json!({ "signal": signal.id.to_string(), "key": key, "name": name });
-    caller.identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;
+    if caller.identity.notes_signals() {
+        let Mailbox { tenant, key, name } = &signal.to;
+        let detail = json!({ "signal": signal.id.to_string(), "key": key, "name": name });
+        caller.identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;
+    }
     caller.store.signal_key(signal).await?;
     Ok(v1::Done {})
 }

@@ -31,6 +31,9 @@ const LOOK_SHARE: Duration = Duration::from_millis(2);
 /// The time between two hints of a stream.
 const HINT_PAUSE: Duration = Duration::from_millis(50);
 
+/// The time between two hints of a stream of one tenant.
+const SCOPED_HINT_PAUSE: Duration = Duration::from_millis(500);
+
 /// Hints that runs have ended.
 pub(super) type RunHints = Pin<Box<dyn Stream<Item = Result<v1::RunHint, Status>> + Send>>;
 
@@ -97,11 +100,16 @@ impl Waiters {
     }
 }
 
-/// Hints until nobody listens, or until the server stops.
+/// Hints until nobody listens, or until the server stops. Hints of the store are about runs of all
+/// tenants: who has one tenant is hinted at regular times instead, which tell nothing of others.
 pub(super) fn watch_runs(caller: &Caller, stopping: CancellationToken) -> RunHints {
+    let is_scoped = caller.identity.tenant().is_some();
     let state = (caller.store.run_hints(), stopping, Instant::now());
-    Box::pin(stream::unfold(state, |(mut hints, stopping, from)| async move {
+    Box::pin(stream::unfold(state, move |(mut hints, stopping, from)| async move {
         let next = async {
+            if is_scoped {
+                return sleep_until(from + SCOPED_HINT_PAUSE).await;
+            }
             sleep_until(from).await;
             hints.changed().await;
         };

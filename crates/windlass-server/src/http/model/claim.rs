@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use windlass::store::{Answer, Claimed, HandlerKey, Refusal, WorkerInfo};
 use windlass::{QueueName, RunId, Version, WorkerId, WorkflowName};
@@ -11,9 +11,10 @@ use windlass_core::{Outcome, WorkerName};
 
 use super::definition::DefinitionBody;
 use super::step::{ParkingBody, SaidFailure, StepBody, WriteStep};
-use super::{FailureBody, IdText, Json, NameText, Time, millis};
+use super::{FailureBody, IdText, Json, NameText, Time, at_most, millis, read_list};
 use crate::http::token::Token;
 use crate::problem::Problem;
+use crate::workers::{LEASE_MAX, LEASE_MIN};
 
 /// The longest time that a claim is held.
 pub(crate) const WAIT_MS_MAX: u64 = 30_000;
@@ -22,8 +23,8 @@ pub(crate) const WAIT_MS_MAX: u64 = 30_000;
 pub(crate) const CLAIM_MAX: u64 = 1 << 40;
 
 /// The shortest and the longest lease of a worker.
-pub(crate) const LEASE_MS_MIN: u64 = 1_000;
-pub(crate) const LEASE_MS_MAX: u64 = 86_400_000;
+pub(crate) const LEASE_MS_MIN: u64 = LEASE_MIN.as_millis() as u64;
+pub(crate) const LEASE_MS_MAX: u64 = LEASE_MAX.as_millis() as u64;
 
 /// The most slots of a worker.
 pub(crate) const SLOTS_MAX: u32 = 10_000;
@@ -45,9 +46,11 @@ pub(crate) struct JoinWorker {
     /// The queues it serves; `default` if nothing is said.
     #[serde(default = "default_queues")]
     #[schema(value_type = Vec<NameText>, min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) queues: Vec<QueueName>,
     /// The workflows it has handlers for.
     #[schema(min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "workflows_at_most")]
     pub(crate) workflows: Vec<DefinitionBody>,
     /// The machine or container it runs on.
     #[serde(default)]
@@ -64,6 +67,16 @@ pub(crate) struct JoinWorker {
     /// What else there is to say of it: up to 32 pairs of 256 bytes each.
     #[serde(default)]
     pub(crate) metadata: BTreeMap<String, String>,
+}
+
+/// The most tasks of the workflows of one worker, in all.
+const JOIN_TASKS_MAX: usize = 100_000;
+
+/// Reads the workflows of a worker, of which each counts for its tasks.
+fn workflows_at_most<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<DefinitionBody>, D::Error> {
+    read_list(deserializer, JOIN_TASKS_MAX, |workflow: &DefinitionBody| workflow.tasks().max(1))
 }
 
 fn lease_ms() -> u64 {
@@ -147,9 +160,11 @@ pub(crate) struct ClaimTasks {
     /// The queues it serves; `default` if nothing is said.
     #[serde(default = "default_queues")]
     #[schema(value_type = Vec<NameText>, min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) queues: Vec<QueueName>,
     /// The workflows it has handlers for.
     #[schema(min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) workflows: Vec<HandlerBody>,
     /// The most tasks it wants: its free slots.
     #[schema(minimum = 1, maximum = 1000)]
@@ -279,6 +294,7 @@ impl ClaimedBody {
 pub(crate) struct FinishTasks {
     /// Each with what came of it.
     #[schema(min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) tasks: Vec<FinishTask>,
 }
 
@@ -334,6 +350,7 @@ impl OutcomeBody {
 pub(crate) struct ReleaseTasks {
     /// The tasks.
     #[schema(min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) tasks: Vec<ReleaseTask>,
 }
 
@@ -368,6 +385,7 @@ impl ReleaseTask {
 pub(crate) struct CheckpointTasks {
     /// Each with its value.
     #[schema(min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) tasks: Vec<CheckpointTask>,
 }
 
@@ -388,6 +406,7 @@ pub(crate) struct CheckpointTask {
 pub(crate) struct RecordSteps {
     /// Each with its calls.
     #[schema(min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) tasks: Vec<RecordTask>,
 }
 
@@ -400,6 +419,7 @@ pub(crate) struct RecordTask {
     pub(crate) token: String,
     /// The calls.
     #[schema(min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) steps: Vec<WriteStep>,
 }
 
@@ -415,10 +435,12 @@ pub(crate) struct HeartbeatBody {
     /// The tokens of the tasks it holds: those that run, and those whose end has not been
     /// answered yet.
     #[schema(max_items = 10_000)]
+    #[serde(deserialize_with = "at_most::<10_000, _, _>")]
     pub(crate) held: Vec<String>,
     /// What handlers say of their progress.
     #[serde(default)]
     #[schema(max_items = 10_000)]
+    #[serde(deserialize_with = "at_most::<10_000, _, _>")]
     pub(crate) progress: Vec<ProgressBody>,
 }
 

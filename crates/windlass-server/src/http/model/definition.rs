@@ -10,7 +10,7 @@ use windlass_core::WorkerLost;
 use windlass_core::definition::{DefinitionDraft, TaskDraft, TaskKind};
 
 use super::limit::LimitBody;
-use super::millis;
+use super::{at_most, millis};
 use crate::problem::Problem;
 
 /// The most codes of failures that a task names as never tried again: a worker carries them.
@@ -34,6 +34,7 @@ pub(crate) struct DefinitionBody {
     timeout_ms: Option<u64>,
     /// The tasks. A claim names parents by their place in this list, from 0.
     #[schema(min_items = 1, max_items = 50_000)]
+    #[serde(deserialize_with = "at_most::<50_000, _, _>")]
     tasks: Vec<TaskBody>,
 }
 
@@ -52,6 +53,7 @@ pub(crate) struct TaskBody {
     /// The names of the tasks that must end first.
     #[serde(default)]
     #[schema(value_type = Vec<super::NameText>, max_items = 50_000)]
+    #[serde(deserialize_with = "at_most::<50_000, _, _>")]
     after: Vec<String>,
     /// Lets it be a sleep of this time, which needs no worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,6 +243,11 @@ impl TaskBody {
 }
 
 impl DefinitionBody {
+    /// How many tasks it has.
+    pub(crate) fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
     /// The definition, if it passes every check.
     pub(crate) fn build(self) -> Result<Arc<Definition>, Problem> {
         let name = self.name;

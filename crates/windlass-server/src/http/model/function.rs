@@ -12,7 +12,7 @@ use windlass_core::{Call, SignalId, SignalKey, StepName};
 use super::claim::RefusalWord;
 use super::run::StateWord;
 use super::step::{ResultBody, StepBody};
-use super::{IdText, Json, KeyText, NameText};
+use super::{IdText, Json, KeyText, NameText, at_most};
 use crate::problem::{Problem, ProblemBody};
 
 /// The largest place of a child among those of its call: a call has up to 100,000.
@@ -33,6 +33,7 @@ pub(crate) fn check_call(call: u32) -> Result<Call, Problem> {
 pub(crate) struct TakeSignals {
     /// Each with the signal that it asks for.
     #[schema(min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) tasks: Vec<TakeSignalBody>,
 }
 
@@ -129,6 +130,7 @@ impl From<Taken> for TakenSignal {
 pub(crate) struct StartChildren {
     /// Each with the run that it starts.
     #[schema(min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) tasks: Vec<StartChild>,
 }
 

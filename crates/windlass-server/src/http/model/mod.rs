@@ -61,6 +61,52 @@ pub(crate) fn check_items(field: &str, count: usize) -> Result<(), Problem> {
     Err(Problem::field(field, format_args!("{count} items are not within 1 to {ITEMS_MAX}")))
 }
 
+/// Reads a list of at most `MAX` items. The limit holds while the list is read: an item takes many
+/// times as much memory as it has bytes.
+pub(crate) fn at_most<'de, const MAX: usize, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    read_list(deserializer, MAX, |_| 1)
+}
+
+/// Reads a list until its items count more than `max` together.
+pub(crate) fn read_list<'de, T, D>(
+    deserializer: D,
+    max: usize,
+    count: fn(&T) -> usize,
+) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct List<T>(usize, fn(&T) -> usize);
+
+    impl<'de, T: Deserialize<'de>> de::Visitor<'de> for List<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "a list of at most {} items", self.0)
+        }
+
+        fn visit_seq<A: de::SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let (mut list, mut total) = (Vec::new(), 0);
+            while let Some(item) = items.next_element()? {
+                total += (self.1)(&item);
+                if total > self.0 {
+                    let why = format_args!("more than {} items; split the request", self.0);
+                    return Err(de::Error::custom(why));
+                }
+                list.push(item);
+            }
+            Ok(list)
+        }
+    }
+
+    deserializer.deserialize_seq(List(max, count))
+}
+
 /// A duration in milliseconds; what is beyond the number stays beyond every limit.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

@@ -11,7 +11,7 @@ use windlass::store::{
 use windlass::{Priority, RunId, RunState, TaskState, Tenant, Version, WorkflowName};
 use windlass_core::{IdempotencyKey, SignalId, SignalKey, StepName};
 
-use super::{FailureBody, IdText, Json, KeyText, NameText, Time};
+use super::{FailureBody, IdText, Json, KeyText, NameText, Time, at_most};
 use crate::http::cursor::Cursor;
 use crate::identity::Identity;
 use crate::problem::Problem;
@@ -109,6 +109,7 @@ impl From<Started> for StartedBody {
 pub(crate) struct StartRuns {
     /// The runs.
     #[schema(min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     pub(crate) runs: Vec<StartRun>,
 }
 

@@ -162,10 +162,11 @@ pub(crate) enum OverlapWord {
 pub(crate) struct PutSchedule {
     /// The workflow that it starts.
     #[schema(value_type = NameText)]
-    workflow: WorkflowName,
-    /// The version of the workflow.
-    #[schema(value_type = u32, minimum = 1, maximum = 2_147_483_647)]
-    version: Version,
+    pub(crate) workflow: WorkflowName,
+    /// The version of the workflow. Default: the newest that is registered.
+    #[serde(default)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 2_147_483_647)]
+    pub(crate) version: Option<Version>,
     /// The input of every run; null if nothing is said.
     #[serde(default)]
     input: Json,
@@ -202,6 +203,7 @@ impl PutSchedule {
     pub(crate) fn build(
         self,
         key: ScheduleKey,
+        version: Version,
         limit: PayloadLimit,
     ) -> Result<NewSchedule, Problem> {
         let mut timing = Timing::new(self.cadence.build()?);
@@ -225,7 +227,7 @@ impl PutSchedule {
         let schedule = NewSchedule {
             key,
             workflow: self.workflow,
-            version: self.version,
+            version,
             input: self.input.to_payload("input", limit)?,
             priority: self.priority,
             timing,

@@ -10,7 +10,7 @@ use windlass_core::{
     StepWrite, Wait,
 };
 
-use super::{ChildrenMax, FailureBody, Json, KeyText, NameText, Time, WaitMs};
+use super::{ChildrenMax, FailureBody, Json, KeyText, NameText, Time, WaitMs, at_most};
 use crate::problem::Problem;
 
 /// What is known of one call of a durable function.
@@ -327,10 +327,12 @@ pub(crate) struct ParkingBody {
     /// What is recorded together with it.
     #[serde(default)]
     #[schema(max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     steps: Vec<WriteStep>,
     /// The calls that were recorded earlier and still wait.
     #[serde(default)]
     #[schema(max_items = 1000)]
+    #[serde(deserialize_with = "at_most::<1000, _, _>")]
     waits: Vec<u32>,
     /// Whether it waits for anything but time.
     #[serde(default)]

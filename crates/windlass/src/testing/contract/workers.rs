@@ -207,6 +207,8 @@ pub(crate) async fn what_a_worker_says_of_itself_has_limits(bench: &Bench<'_>) {
         host: most.clone(),
         version: most.clone(),
         metadata: (1..WORKER_METADATA_PAIRS_MAX).map(pair).chain([(most.clone(), most)]).collect(),
+        // A server adds it where a worker names no queue.
+        queues: vec![QueueName::default()],
         ..WorkerInfo::default()
     };
     let worker = bench.stranger();
