@@ -1,8 +1,9 @@
 //! Whether everyone gets a turn: gaps against their bound, shares against weights.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use windlass::Workflow;
+use windlass::{Ctx, TaskError, Workflow};
 
 use super::ground::Ground;
 use super::report::Report;
@@ -45,6 +46,14 @@ pub(crate) async fn run(arguments: &Arguments, ground: &Ground) -> anyhow::Resul
         let waited = (newcomer + 1).saturating_sub(began).max(1);
         report.add("newcomer_gap", "a newcomer waited for", waited as f64, "claims");
     }
+    let small = newcomers(ground).await?;
+    let bound = 2 * SMALL_SLOTS + 1 + SMALL_SLOTS;
+    report.add("small_worker_newcomers", "newcomers beside a small worker", small.len() as f64, "");
+    let worst = small.iter().copied().max().unwrap_or_default();
+    let late = small.iter().filter(|waited| **waited > bound).count();
+    report.add("small_worker_gap", "worst wait of a newcomer there", worst as f64, "claims");
+    report.add("small_worker_bound", "bound there, with claims in flight", bound as f64, "claims");
+    report.add("small_worker_late", "newcomers beyond the bound there", late as f64, "");
     let error = weighted(arguments, ground).await?;
     let label = "worst error of a share, weights 1, 2 and 4";
     report.add("share_error_percent", label, 100.0 * error, "%");
@@ -92,6 +101,52 @@ async fn equal(arguments: &Arguments, ground: &Ground) -> anyhow::Result<Vec<Tur
                where r.workflow = $1 and e.kind = 'started' order by e.id";
     let rows = ground.client.query(sql, &[&"bench-fairness", &came]).await?;
     Ok(rows.iter().map(|row| Turn { tenant: row.get(0), is_before_newcomer: row.get(1) }).collect())
+}
+
+/// A worker with few slots, whose tasks take a while, and the backlog before it.
+const SMALL_SLOTS: usize = 10;
+const SMALL_TASK: Duration = Duration::from_millis(5);
+const SMALL_BACKLOG: usize = 20_000;
+
+/// The number of tenants that come one after the other.
+const NEWCOMERS: usize = 100;
+
+/// Lets newcomers come one by one while one small worker is busy with the backlog of another
+/// tenant. Returns for how many claims each of them waited.
+async fn newcomers(ground: &Ground) -> anyhow::Result<Vec<usize>> {
+    const WORKFLOW: &str = "bench-newcomers";
+    let mut builder = Workflow::<()>::builder(WORKFLOW);
+    builder.task("task").run(async |_: Ctx<()>| {
+        tokio::time::sleep(SMALL_TASK).await;
+        Ok::<_, TaskError>(())
+    });
+    let workflow = builder.build()?;
+    let windlass = ground.engine().await?;
+    start_for(&windlass, &workflow, "backlog", SMALL_BACKLOG).await?;
+    let engine = ground.engine().await?;
+    let worker = engine.worker().register(&workflow).slots(SMALL_SLOTS).spawn()?;
+    let clock = "select extract(epoch from clock_timestamp())::float8";
+    let mut came = Vec::new();
+    for number in 0..NEWCOMERS {
+        let run = windlass.start(&workflow, ()).tenant(format!("newcomer-{number}")).await?;
+        came.push(ground.client.query_one(clock, &[]).await?.get::<_, f64>(0));
+        run.wait().await?;
+    }
+    worker.drain().await?;
+    let sql = "select r.tenant, extract(epoch from e.at)::float8 from windlass.events e \
+               join windlass.runs r on r.id = e.run_id \
+               where r.workflow = $1 and e.kind = 'started' order by e.id";
+    let rows = ground.client.query(sql, &[&WORKFLOW]).await?;
+    let claims: Vec<(String, f64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let waited = |(number, came): (usize, &f64)| {
+        let tenant = format!("newcomer-{number}");
+        let claim = claims.iter().position(|(of, _)| *of == tenant)?;
+        let before = claims[..claim].iter().filter(|(_, at)| at < came).count();
+        Some(claim - before + 1)
+    };
+    let all: Vec<usize> = came.iter().enumerate().filter_map(waited).collect();
+    anyhow::ensure!(all.len() == NEWCOMERS, "{} of {NEWCOMERS} newcomers were claimed", all.len());
+    Ok(all)
 }
 
 async fn crew(

@@ -44,7 +44,7 @@ async fn a_database_with_runs_in_all_states_is_clean() {
 async fn a_database_without_runs_is_clean() {
     let report = Story::empty().await.audit().await;
     assert!(found(&report).is_empty(), "{report:#?}");
-    assert_eq!(check(&report, "schema.indexes").checked, 35);
+    assert_eq!(check(&report, "schema.indexes").checked, 36);
 }
 
 #[tokio::test]
