@@ -386,8 +386,7 @@ impl Session {
 
     /// When the loop must look again even if nothing happens.
     fn wake_at(&self, drain: Option<&Drain>, now: Instant) -> Option<Instant> {
-        let polls = !self.parts.planted.has(PlantedBug::HintsWithoutPolling);
-        let look = drain.is_none() && !self.is_claiming() && self.has_room() && polls;
+        let look = drain.is_none() && !self.is_claiming() && self.has_room();
         let times = [
             look.then_some(self.look_at),
             (!self.outbox.is_flushing() && self.outbox.has_parcels())

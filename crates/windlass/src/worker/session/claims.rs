@@ -81,7 +81,11 @@ impl Session {
                 self.claim_refusals.reset();
                 self.claim_max = (self.claim_max * 2).min(CLAIM_MAX);
                 let is_full = claimed.len() == self.claim_limit;
-                let pause = self.poll_pause(claimed.is_empty());
+                let pause = match self.parts.planted.has(PlantedBug::HintsWithoutPolling) {
+                    // Until the end of the simulation.
+                    true => Duration::from_secs(1_000_000),
+                    false => self.poll_pause(claimed.is_empty()),
+                };
                 self.look_at = if is_full { now } else { now + pause };
                 // Sooner, never later: a heartbeat that every claim put off would never
                 // name the tasks that the worker does not know of.
