@@ -153,7 +153,7 @@ pub(crate) fn outputs<'a>(tasks: impl Iterator<Item = (&'a str, &'a str)>) -> St
     text
 }
 
-/// A payload in at most so many characters, and whether it was cut.
+/// Shortens a payload for a table; returns the text and whether it was cut.
 fn shortened(payload: &str, most: usize) -> (String, bool) {
     let whole = shown(&readable(payload));
     if whole.chars().count() <= most {

@@ -160,7 +160,7 @@ impl Controls {
         }
     }
 
-    /// The page with a line about the keys below it, in at most so many lines.
+    /// Renders the page with a line about the keys below it.
     fn text(&self, page: &Page<'_>, lines_max: usize) -> String {
         let room = lines_max.saturating_sub(1);
         let text = match self.is_help {

@@ -13,7 +13,7 @@ use windlass::store::StoreError;
 /// The most lists of one token that are read at a time.
 pub(crate) const LISTS_MAX: usize = 4;
 
-/// When a client that is over the limit may try again.
+/// The time after which a refused client may retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The lists in progress, by token.

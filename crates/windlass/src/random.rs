@@ -1,4 +1,4 @@
-//! Random bits for ids that nobody may guess.
+//! Random bits for ids that must not be guessable.
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 

@@ -121,12 +121,12 @@ fn per_second(rate: Option<f64>) -> String {
 }
 
 impl Page<'_> {
-    /// The picture of everything in at most so many lines.
+    /// Renders all views in at most `lines_max` lines.
     pub(super) fn text(&self, lines_max: usize) -> String {
         self.text_of(View::All, lines_max)
     }
 
-    /// The picture of one view in at most so many lines.
+    /// Renders one view in at most `lines_max` lines.
     pub(super) fn text_of(&self, view: View, lines_max: usize) -> String {
         let head = self.head();
         let parts = match view {

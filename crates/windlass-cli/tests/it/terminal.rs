@@ -54,7 +54,7 @@ fn top(url: &str, steps: &[(&str, &str)]) -> (Option<i32>, String) {
         main.write_all(key.as_bytes()).unwrap();
     }
     let mut rest = Vec::new();
-    // The end of a terminal that nobody has any more is an error, not an end.
+    // Reading fails, instead of ending, once the other side of the terminal is closed.
     let _ = main.read_to_end(&mut rest);
     (child.wait().unwrap().code(), seen + &String::from_utf8_lossy(&rest))
 }
@@ -82,7 +82,7 @@ fn sent(url: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let mut child = command.spawn().unwrap();
     drop(command);
     let mut bytes = Vec::new();
-    // The end of a terminal that nobody has any more is an error, not an end.
+    // Reading fails, instead of ending, once the other side of the terminal is closed.
     let _ = main.read_to_end(&mut bytes);
     child.wait().unwrap();
     String::from_utf8(bytes).unwrap()

@@ -100,7 +100,7 @@ impl Waiters {
     }
 }
 
-/// Hints until nobody listens, or until the server stops. Hints of the store are about runs of all
+/// Streams hints until the client disconnects or the server stops. Hints of the store are about runs of all
 /// tenants: who has one tenant is hinted at regular times instead, which tell nothing of others.
 pub(super) fn watch_runs(caller: &Caller, stopping: CancellationToken) -> RunHints {
     let is_scoped = caller.identity.tenant().is_some();

@@ -389,7 +389,7 @@ impl Work {
     }
 
     /// Fails if a task that was ready or running when it was loaded lacks a place in one of its
-    /// lanes: it has no slot to give up, and whoever waits for that slot would wait for ever.
+    /// lanes: it has no slot to release, so the tasks that wait for the slot would wait for ever.
     fn check_places(&self, id: TaskId) -> Result<(), Fault> {
         let stored_in = self.task(id).and_then(|task| task.stored_in);
         let needed = match stored_in {
