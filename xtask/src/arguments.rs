@@ -1,7 +1,7 @@
 //! What a command line asks for.
 //!
-//! Read by hand: nine commands with seven options between them do not earn a
-//! dependency that everyone compiles before the first test.
+//! Parsed by hand: a few commands with few options do not justify a dependency that everyone
+//! compiles before the first test.
 
 use crate::Failure;
 
@@ -24,8 +24,13 @@ Commands:
                      simulate as many seeds as fit in N seconds
   simulate --bugs [--seeds N]
                      show that the simulation catches every planted bug
-  tidy               check what no compiler does: file lengths, spaces, error pages, links,
-                     the README's program, lints of each crate
+  chaos [options]    run workers while they are killed and frozen, the database crashes and
+                     connections are cut, and check an independent ledger; 4 minutes;
+                     `chaos --help` lists the options
+  bare [--nextest]   run both commands of the README on a bare Debian in target/bare; needs root,
+                     debootstrap and an hour; --nextest adds the machine's cargo-nextest to it
+  tidy               check what no compiler does: spaces, error pages, links, the README's
+                     program, lints of each crate
   supply             check the dependencies against deny.toml: bans, licences, sources; installs
                      cargo-deny into target/tools if it is not there
   api                try a server with tokens with all that Schemathesis can draw from its OpenAPI
@@ -53,6 +58,13 @@ pub(crate) enum Command {
     Upgrade,
     /// Run the simulation.
     Simulate(Simulation),
+    /// Run the chaos test with these options.
+    Chaos(Vec<String>),
+    /// Run the commands of the README on a bare system.
+    Bare {
+        /// Whether the system has cargo-nextest.
+        with_nextest: bool,
+    },
     /// Check the texts of the workspace.
     Tidy,
     /// Check the dependencies.
@@ -114,6 +126,8 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, Failure> {
         "test" => parse_test(options),
         "simulate" => parse_simulate(options).map(Command::Simulate),
         "upgrade" => without_options(command, options, Command::Upgrade),
+        "chaos" => Ok(Command::Chaos(options.to_vec())),
+        "bare" => parse_bare(options),
         "tidy" => without_options(command, options, Command::Tidy),
         "supply" => without_options(command, options, Command::Supply),
         "api" => without_options(command, options, Command::Api),
@@ -141,6 +155,15 @@ fn parse_test(options: &[String]) -> Result<Command, Failure> {
         }
     }
     Ok(Command::Test { is_quick, may_install })
+}
+
+fn parse_bare(options: &[String]) -> Result<Command, Failure> {
+    match options {
+        [] => Ok(Command::Bare { with_nextest: false }),
+        [option] if option == "--nextest" => Ok(Command::Bare { with_nextest: true }),
+        [first, second, ..] if first == "--nextest" => Err(unknown_option("bare", second)),
+        [first, ..] => Err(unknown_option("bare", first)),
+    }
 }
 
 fn parse_sbom(options: &[String]) -> Result<Command, Failure> {
@@ -212,6 +235,8 @@ mod tests {
             other @ (Command::Help
             | Command::Test { .. }
             | Command::Upgrade
+            | Command::Chaos(_)
+            | Command::Bare { .. }
             | Command::Tidy
             | Command::Supply
             | Command::Api
@@ -230,6 +255,10 @@ mod tests {
         assert_eq!(read("test --install"), test(false, true));
         assert_eq!(read("test --install --quick"), test(true, true));
         assert_eq!(read("upgrade"), Ok(Command::Upgrade));
+        let options = vec!["--tasks".to_owned(), "9".to_owned()];
+        assert_eq!(read("chaos --tasks 9"), Ok(Command::Chaos(options)));
+        assert_eq!(read("bare"), Ok(Command::Bare { with_nextest: false }));
+        assert_eq!(read("bare --nextest"), Ok(Command::Bare { with_nextest: true }));
         assert_eq!(read("tidy"), Ok(Command::Tidy));
         assert_eq!(read("readme"), Ok(Command::Readme));
         assert_eq!(read("supply"), Ok(Command::Supply));
@@ -259,6 +288,8 @@ mod tests {
             ("tests", "unknown command \"tests\""),
             ("test --fast", "test has no option \"--fast\""),
             ("tidy now", "tidy has no option \"now\""),
+            ("bare --fast", "bare has no option \"--fast\""),
+            ("bare --nextest now", "bare has no option \"now\""),
             ("sbom --target", "--target needs a target"),
             ("sbom all", "sbom has no option \"all\""),
             ("sbom --target a b", "sbom has no option \"b\""),

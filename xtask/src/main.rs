@@ -5,6 +5,7 @@
 
 mod api;
 mod arguments;
+mod bare;
 mod clusters;
 mod markdown;
 mod previous;
@@ -73,6 +74,8 @@ fn run(command: Command) -> Result<(), Failure> {
             steps::upgrade(&root, Suite { is_quick: false, may_install: false, has_nextest })
         }
         Command::Simulate(simulation) => steps::simulate(&root, &simulation),
+        Command::Chaos(options) => steps::chaos(&root, &options),
+        Command::Bare { with_nextest } => bare::check(&root, with_nextest),
         Command::Tidy => tidy::tidy(&root),
         Command::Supply => supply::check(&root),
         Command::Api => api::check(&root),

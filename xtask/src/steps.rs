@@ -110,6 +110,13 @@ pub(crate) fn simulate(root: &Path, simulation: &Simulation) -> Result<(), Failu
     Step { name: "simulation", work: simulator(*simulation) }.run(root)
 }
 
+/// Runs the chaos test.
+pub(crate) fn chaos(root: &Path, options: &[String]) -> Result<(), Failure> {
+    let mut line = words("run --release --quiet --package windlass-chaos -- run");
+    line.extend_from_slice(options);
+    Step { name: "chaos", work: Work::Cargo(line) }.run(root)
+}
+
 impl Suite {
     /// The steps of the test, in order: what fails fast or often comes first.
     fn steps(self) -> Vec<Step> {
