@@ -204,6 +204,8 @@ pub const GRPC: &[(&str, Right, Reach)] = &[
     ("/windlass.v1.ClientService/ListDuties", Read, All),
     ("/windlass.v1.ClientService/ForgetDuty", Steer, All),
     ("/windlass.v1.WorkerService/Work", Work, Tenant),
+    ("/grpc.health.v1.Health/Check", Open, Tenant),
+    ("/grpc.health.v1.Health/Watch", Open, Tenant),
 ];
 
 /// What a request needs, by the path that it was matched to; none if it is not listed.
@@ -239,7 +241,8 @@ mod tests {
     #[test]
     fn each_role_has_what_it_is_for() {
         let rights = |role| {
-            [Open, Measure, Read, Submit, Work, Steer, Administer].map(|it| it.is_of(Roles::from(role)))
+            [Open, Measure, Read, Submit, Work, Steer, Administer]
+                .map(|it| it.is_of(Roles::from(role)))
         };
         let metrics = [true, true, false, false, false, false, false];
         assert_eq!(rights(Role::Metrics), metrics);

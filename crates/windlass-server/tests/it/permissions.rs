@@ -29,13 +29,11 @@
 
 use std::collections::BTreeSet;
 
-use prost_reflect::DescriptorPool;
 use tonic::Code;
 use tonic::transport::Endpoint;
 use windlass::Role;
-use windlass_proto::v1;
 
-use crate::rights::{Guest, World, call, operations};
+use crate::rights::{Guest, World, call, descriptors, operations};
 use crate::support::TestServer;
 
 /// Every HTTP operation.
@@ -171,6 +169,8 @@ const GRPC: &[(&str, &str, &str)] = &[
     ("/windlass.v1.ClientService/ListDuties", "VWOA", "all"),
     ("/windlass.v1.ClientService/ForgetDuty", "OA", "all"),
     ("/windlass.v1.WorkerService/Work", "WA", "one"),
+    ("/grpc.health.v1.Health/Check", "anyone", "one"),
+    ("/grpc.health.v1.Health/Watch", "anyone", "one"),
 ];
 
 /// Whether a guest may do what a row is about.
@@ -199,7 +199,7 @@ async fn every_operation_has_one_row_here() {
         .collect();
     assert_eq!(rows.len(), HTTP.len(), "one is there twice");
     assert_eq!(rows, operations(&server).await);
-    let pool = DescriptorPool::decode(v1::DESCRIPTORS).expect("our descriptors");
+    let pool = descriptors();
     let mut methods = BTreeSet::new();
     for service in pool.services() {
         for method in service.methods() {
