@@ -151,7 +151,7 @@ fn admin_token(path: &Path) -> anyhow::Result<Token> {
     let token = token.map_err(|why| file.refuse(format!("it has no token: {why}")))?;
     match token.kind() {
         Role::Admin => Ok(token),
-        kind @ (Role::Viewer | Role::Worker | Role::Operator) => {
+        kind @ (Role::Metrics | Role::Viewer | Role::Worker | Role::Operator) => {
             let why = format!("its token is one of a {kind}, and one of an admin is needed");
             Err(file.refuse(why).into())
         }
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(token.text().expose(), admin.expose());
         let error = read(admin.expose(), 0o644).expect_err("everyone may read it");
         assert!(error.contains("(mode 0644): change that to 0640"), "{error}");
-        for role in [Role::Viewer, Role::Worker, Role::Operator] {
+        for role in [Role::Metrics, Role::Viewer, Role::Worker, Role::Operator] {
             let error = read(text(role).expose(), 0o600).expect_err("it may do less");
             assert!(error.contains(&format!("one of a {role}, and one of an admin")), "{error}");
         }

@@ -49,7 +49,7 @@ struct Create {
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Role: viewer, worker, operator or admin; may be repeated
+    /// Role: metrics, viewer, worker, operator or admin; may be repeated
     #[arg(long, value_name = "ROLE", required = true)]
     role: Vec<Role>,
 

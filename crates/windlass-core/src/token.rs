@@ -30,6 +30,8 @@ const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
+    /// Reads the metrics of a server, and nothing else.
+    Metrics,
     /// Looks at runs, schedules and dead letters, and changes nothing.
     Viewer,
     /// A program: registers workflows, starts runs, sends signals, and works on tasks.
@@ -42,11 +44,13 @@ pub enum Role {
 
 impl Role {
     /// Every role.
-    pub const ALL: [Role; 4] = [Role::Viewer, Role::Worker, Role::Operator, Role::Admin];
+    pub const ALL: [Role; 5] =
+        [Role::Metrics, Role::Viewer, Role::Worker, Role::Operator, Role::Admin];
 
     /// Its name in stored data, in tokens and in what people see.
     pub const fn word(self) -> &'static str {
         match self {
+            Role::Metrics => "metrics",
             Role::Viewer => "viewer",
             Role::Worker => "worker",
             Role::Operator => "operator",
@@ -97,7 +101,7 @@ impl Roles {
 
     /// The one that may do most, which is the kind of the token.
     pub fn strongest(self) -> Role {
-        self.iter().last().unwrap_or(Role::Viewer)
+        self.iter().last().unwrap_or(Role::Metrics)
     }
 }
 
@@ -178,7 +182,7 @@ pub enum TokenError {
     )]
     Id(usize),
     /// There is no such role.
-    #[error("{0:?} is not a role; those are viewer, worker, operator and admin")]
+    #[error("{0:?} is not a role; those are metrics, viewer, worker, operator and admin")]
     Role(String),
 }
 

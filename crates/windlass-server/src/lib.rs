@@ -38,6 +38,7 @@ mod options;
 mod passes;
 mod problem;
 mod quotas;
+mod readiness;
 pub mod rights;
 mod room;
 mod server;

@@ -11,6 +11,8 @@ use windlass::{Role, Roles};
 pub enum Right {
     /// Nobody is asked who they are: it says nothing of anyone.
     Open,
+    /// Reads the metrics of the server, which show no run.
+    Measure,
     /// Looks at something.
     Read,
     /// Starts runs, sends signals and declares schedules, as programs do.
@@ -27,10 +29,12 @@ impl Right {
     /// Whether one of these roles has it.
     pub fn is_of(self, roles: Roles) -> bool {
         roles.iter().any(|role| match (self, role) {
-            (Right::Open | Right::Read, _) | (_, Role::Admin) => true,
+            (Right::Open | Right::Measure, _) | (_, Role::Admin) => true,
+            (Right::Read, Role::Viewer | Role::Worker | Role::Operator) => true,
             (Right::Submit, Role::Worker | Role::Operator) => true,
             (Right::Work, Role::Worker) | (Right::Steer, Role::Operator) => true,
-            (Right::Submit | Right::Work | Right::Steer | Right::Administer, Role::Viewer)
+            (_, Role::Metrics)
+            | (Right::Submit | Right::Work | Right::Steer | Right::Administer, Role::Viewer)
             | (Right::Work | Right::Administer, Role::Operator)
             | (Right::Steer | Right::Administer, Role::Worker) => false,
         })
@@ -67,7 +71,7 @@ pub struct Need {
 }
 
 use Reach::{All, Tenant};
-use Right::{Administer, Open, Read, Steer, Submit, Work};
+use Right::{Administer, Measure, Open, Read, Steer, Submit, Work};
 
 /// Every operation of HTTP: its method, its path and what it needs.
 pub const HTTP: &[(&str, &str, Right, Reach)] = &[
@@ -75,7 +79,7 @@ pub const HTTP: &[(&str, &str, Right, Reach)] = &[
     ("GET", "/readyz", Open, Tenant),
     ("GET", "/errors/{code}", Open, Tenant),
     ("GET", "/v1/openapi.json", Open, Tenant),
-    ("GET", "/metrics", Read, All),
+    ("GET", "/metrics", Measure, All),
     ("GET", "/v1/archived-runs/{run}", Read, Tenant),
     ("GET", "/v1/dead-letters", Read, Tenant),
     ("POST", "/v1/dead-letters/discard", Steer, Tenant),
@@ -200,6 +204,8 @@ pub const GRPC: &[(&str, Right, Reach)] = &[
     ("/windlass.v1.ClientService/ListDuties", Read, All),
     ("/windlass.v1.ClientService/ForgetDuty", Steer, All),
     ("/windlass.v1.WorkerService/Work", Work, Tenant),
+    ("/grpc.health.v1.Health/Check", Open, Tenant),
+    ("/grpc.health.v1.Health/Watch", Open, Tenant),
 ];
 
 /// What a request needs, by the path that it was matched to; none if it is not listed.
@@ -223,8 +229,9 @@ mod tests {
     #[test]
     fn looking_is_never_enough_to_change_anything() {
         let viewer = Roles::from(Role::Viewer);
+        let metrics = Roles::from(Role::Metrics);
         for right in [Submit, Work, Steer, Administer] {
-            assert!(!right.is_of(viewer), "{right:?}");
+            assert!(!right.is_of(viewer) && !right.is_of(metrics), "{right:?}");
         }
         for (method, path, right, _) in HTTP {
             assert!(*method == "GET" || !right.is_of(viewer), "{method} {path}");
@@ -234,12 +241,15 @@ mod tests {
     #[test]
     fn each_role_has_what_it_is_for() {
         let rights = |role| {
-            [Open, Read, Submit, Work, Steer, Administer].map(|it| it.is_of(Roles::from(role)))
+            [Open, Measure, Read, Submit, Work, Steer, Administer]
+                .map(|it| it.is_of(Roles::from(role)))
         };
-        assert_eq!(rights(Role::Viewer), [true, true, false, false, false, false]);
-        assert_eq!(rights(Role::Worker), [true, true, true, true, false, false]);
-        assert_eq!(rights(Role::Operator), [true, true, true, false, true, false]);
-        assert_eq!(rights(Role::Admin), [true; 6]);
+        let metrics = [true, true, false, false, false, false, false];
+        assert_eq!(rights(Role::Metrics), metrics);
+        assert_eq!(rights(Role::Viewer), [true, true, true, false, false, false, false]);
+        assert_eq!(rights(Role::Worker), [true, true, true, true, true, false, false]);
+        assert_eq!(rights(Role::Operator), [true, true, true, true, false, true, false]);
+        assert_eq!(rights(Role::Admin), [true; 7]);
         let both = Roles::of([Role::Worker, Role::Operator]).unwrap();
         assert!(Work.is_of(both) && Steer.is_of(both) && !Administer.is_of(both));
         assert_eq!(Steer.words(), "operator or admin");

@@ -3889,6 +3889,8 @@ pub enum Role {
     Operator = 3,
     /// Everything.
     Admin = 4,
+    /// Reads the metrics of a server, and nothing else.
+    Metrics = 5,
 }
 impl Role {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -3902,6 +3904,7 @@ impl Role {
             Self::Worker => "ROLE_WORKER",
             Self::Operator => "ROLE_OPERATOR",
             Self::Admin => "ROLE_ADMIN",
+            Self::Metrics => "ROLE_METRICS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -3912,6 +3915,7 @@ impl Role {
             "ROLE_WORKER" => Some(Self::Worker),
             "ROLE_OPERATOR" => Some(Self::Operator),
             "ROLE_ADMIN" => Some(Self::Admin),
+            "ROLE_METRICS" => Some(Self::Metrics),
             _ => None,
         }
     }

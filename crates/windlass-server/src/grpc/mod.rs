@@ -7,6 +7,7 @@
 mod budget;
 mod client;
 mod gather;
+mod health;
 mod idle;
 mod inbound;
 mod replies;
@@ -22,6 +23,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::{Request, Status};
+use tonic_health::pb::health_server::HealthServer;
 use windlass::store::{Store, StoreError};
 use windlass::wire::{Wire as _, WireError};
 use windlass_proto::v1;
@@ -31,6 +33,7 @@ pub(crate) use self::inbound::receive;
 pub(crate) use self::worker::WorkerApi;
 
 use self::client::ClientApi;
+use self::health::HealthApi;
 use crate::identity::Identity;
 use crate::options::ServerOptions;
 use crate::passes;
@@ -51,7 +54,9 @@ pub(crate) fn router(
     let workers = WorkerApi::new(Arc::clone(store), Arc::clone(live), options, ending.clone());
     let workers = Arc::new(workers);
     let service = WorkerApi::service(Arc::clone(&workers));
-    let router = Routes::new(clients.into_service()).add_service(service).into_axum_router();
+    let router = Routes::new(clients.into_service()).add_service(service);
+    let health = HealthApi::new(Arc::clone(store), ending.clone());
+    let router = router.add_service(HealthServer::new(health)).into_axum_router();
     (router, workers)
 }
 

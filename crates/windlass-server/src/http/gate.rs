@@ -116,7 +116,7 @@ fn need_of(parts: &Parts) -> Result<Need, Problem> {
     let need = match parts.extensions.get::<MatchedPath>() {
         _ if is_grpc(&parts.headers) => rights::of_grpc(path),
         Some(matched) => rights::of_http(method, matched.as_str()),
-        None => return Ok(Need { right: Right::Read, reach: Reach::Tenant }),
+        None => return Ok(Need { right: Right::Measure, reach: Reach::Tenant }),
     };
     need.ok_or_else(|| match parts.extensions.get::<MatchedPath>() {
         // Another method than those that the path has.

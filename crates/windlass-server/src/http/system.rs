@@ -1,7 +1,5 @@
 //! How the server is.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -10,14 +8,11 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use windlass::ErrorKind;
 
 use super::App;
 use super::extract::Name;
 use crate::problem::Problem;
-
-/// How long the store may take to say that it is there.
-const STORE_TIME_MAX: Duration = Duration::from_secs(2);
+use crate::readiness;
 
 /// The type of what Prometheus reads.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -51,11 +46,7 @@ async fn healthz() -> Json<Health> {
     responses((status = 200, description = "They may.", body = Health)),
 )]
 async fn readyz(State(app): State<App>) -> Result<Json<Health>, Problem> {
-    if app.ending().is_cancelled() {
-        return Err(Problem::new(ErrorKind::Unavailable, "the server is about to end"));
-    }
-    let late = |_| Problem::new(ErrorKind::Unavailable, "the store has not answered in time");
-    tokio::time::timeout(STORE_TIME_MAX, app.store().now()).await.map_err(late)??;
+    readiness::check(&**app.store(), app.ending()).await?;
     Ok(Json(Health { state: "ready" }))
 }
 

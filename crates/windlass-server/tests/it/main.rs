@@ -11,6 +11,7 @@ mod grpc_bodies;
 mod grpc_client;
 mod grpc_door;
 mod grpc_gate;
+mod grpc_health;
 mod grpc_stream;
 mod grpc_worker;
 mod hostile;

@@ -1,25 +1,39 @@
 //! Who may call what, written down a second time.
 //!
-//! The table in `rights.rs` is what the server enforces; this one pins it. A change of either fails
-//! here until both say the same, and so does an operation that is in neither.
+//! The table in `rights.rs` is what the server enforces; this one is the expectation. A change of
+//! either fails here until both agree, and so does an operation that is in neither.
 //!
-//! The rows were first copied from `rights.rs` (all but RegisterWorkflow) and have not been reviewed
-//! one by one: they catch changes, not a row that was wrong from the start.
+//! The first version was copied from `rights.rs`. Then each row was reviewed against these rules,
+//! which come from docs/server.md and docs/isolation.md and not from that table:
 //!
-//! Each row has the roles that may call the operation, by their initials (viewer, worker, operator,
-//! admin; `anyone` needs no token), and whether a token of one tenant may (`one`) or only a token of
-//! all tenants (`all`). Tokens of another tenant than the one whose things are named are let
-//! through the table like those of their own, and find nothing: see `rights.rs` of these tests.
+//! - `anyone`: probes and published documents, which show nothing of any run.
+//! - M (metrics): the metrics of the server, which show no payload and no name of a run.
+//! - V (viewer): reads. Every other role reads as well, since it must see what it changes.
+//! - W (worker): what a program does: registers workflows, starts runs, sends signals, declares its
+//!   schedules, works on tasks, and does periodic jobs. It decides no fate of a run that exists.
+//! - O (operator): what a person does: starts and signals, and cancels, retries, undoes, redrives,
+//!   discards, and steers schedules. It finishes no task and registers no code.
+//! - A (admin): everything; alone tokens, quotas, retention and weights.
+//! - `all`: what tenants share or what shows more than one of them: workers, queues, leaders,
+//!   periodic jobs, quotas, retention, weights and metrics. All else is `one`. The catalog of
+//!   workflows is `one` although tenants share it, because programs of a tenant need it.
+//!
+//! Rules finer than an operation have tests of their own in `tenancy.rs` and `tokens.rs`: limits
+//! across tenants, schedules that an operator created, authors in the log, and which tokens an admin
+//! may create.
+//!
+//! Each row has the roles that may call the operation, by their initials, and whether a token of one
+//! tenant may (`one`) or only a token of all tenants (`all`). A token of another tenant than the one
+//! whose things are named passes the table like one of that tenant, and finds nothing: see
+//! `rights.rs` of these tests.
 
 use std::collections::BTreeSet;
 
-use prost_reflect::DescriptorPool;
 use tonic::Code;
 use tonic::transport::Endpoint;
 use windlass::Role;
-use windlass_proto::v1;
 
-use crate::rights::{Guest, World, call, operations};
+use crate::rights::{Guest, World, call, descriptors, operations};
 use crate::support::TestServer;
 
 /// Every HTTP operation.
@@ -29,7 +43,7 @@ const HTTP: &[(&str, &str, &str, &str)] = &[
     ("GET", "/readyz", "anyone", "one"),
     ("GET", "/errors/{code}", "anyone", "one"),
     ("GET", "/v1/openapi.json", "anyone", "one"),
-    ("GET", "/metrics", "VWOA", "all"),
+    ("GET", "/metrics", "MVWOA", "all"),
     ("GET", "/v1/archived-runs/{run}", "VWOA", "one"),
     ("GET", "/v1/dead-letters", "VWOA", "one"),
     ("POST", "/v1/dead-letters/discard", "OA", "one"),
@@ -155,11 +169,14 @@ const GRPC: &[(&str, &str, &str)] = &[
     ("/windlass.v1.ClientService/ListDuties", "VWOA", "all"),
     ("/windlass.v1.ClientService/ForgetDuty", "OA", "all"),
     ("/windlass.v1.WorkerService/Work", "WA", "one"),
+    ("/grpc.health.v1.Health/Check", "anyone", "one"),
+    ("/grpc.health.v1.Health/Watch", "anyone", "one"),
 ];
 
 /// Whether a guest may do what a row is about.
 fn may(guest: &Guest, roles: &str, tenants: &str) -> bool {
     let initial = match guest.role {
+        Role::Metrics => 'M',
         Role::Viewer => 'V',
         Role::Worker => 'W',
         Role::Operator => 'O',
@@ -182,7 +199,7 @@ async fn every_operation_has_one_row_here() {
         .collect();
     assert_eq!(rows.len(), HTTP.len(), "one is there twice");
     assert_eq!(rows, operations(&server).await);
-    let pool = DescriptorPool::decode(v1::DESCRIPTORS).expect("our descriptors");
+    let pool = descriptors();
     let mut methods = BTreeSet::new();
     for service in pool.services() {
         for method in service.methods() {

@@ -253,3 +253,86 @@ async fn every_answer_says_that_it_is_neither_to_be_guessed_nor_kept() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_admin_of_a_tenant_learns_nothing_of_a_token_whose_id_it_chooses() {
+    let server = guarded().await;
+    let admin = token_of(&server.windlass, Role::Admin, Some("acme")).await;
+    let own = token_of(&server.windlass, Role::Viewer, Some("acme")).await;
+    let others = token_of(&server.windlass, Role::Operator, Some("zenith")).await;
+    let shared = token_of(&server.windlass, Role::Operator, None).await;
+    let revoked = token_of(&server.windlass, Role::Operator, Some("zenith")).await;
+    let parsed = |token: &Secret| windlass::Token::parse(token.expose()).expect("it is one");
+    let revoked_id = parsed(&revoked).id();
+    server.windlass.store().revoke_token(revoked_id).await.expect("it is there");
+    let mut client = grpc(&server).await;
+    let mut create = async |token: &Secret, tag: Vec<u8>| {
+        let token = parsed(token);
+        let new = v1::NewToken {
+            id: token.id().to_string(),
+            tag: tag.into(),
+            name: "probe".to_owned(),
+            roles: vec![v1::Role::Viewer.into()],
+            tenant: Some("acme".to_owned()),
+            expires_at_us: None,
+        };
+        let answer = client.create_token(by(&admin, new)).await;
+        let status = answer.expect_err("the id is taken");
+        (status.code(), status.message().replace(token.id().as_str(), "<id>"))
+    };
+    let expected = create(&own, vec![7; 32]).await;
+    assert_eq!(expected.0, Code::AlreadyExists, "{expected:?}");
+    for token in [&others, &shared, &revoked] {
+        assert_eq!(create(token, vec![7; 32]).await, expected);
+        // Also with what its secret is checked against, which a server never tells.
+        let tag = windlass_server::token::tag_of(&parsed(token)).0.to_vec();
+        assert_eq!(create(token, tag).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn usage_is_counted_up_to_a_limit_whatever_a_client_asks() {
+    const TASKS: usize = 1_000;
+    const LIMIT: u32 = 100_000;
+    let server = TestServer::start().await;
+    let tasks: Vec<Value> = (0..TASKS).map(|it| json!({ "name": format!("t{it}") })).collect();
+    server.worker(json!({ "name": "wide", "tasks": tasks })).await;
+    for _ in 0..=LIMIT as usize / TASKS {
+        server.start_run("wide", json!(1)).await;
+    }
+    let mut client = grpc(&server).await;
+    for (at_most, counted) in [(5, 5), (LIMIT, LIMIT), (LIMIT + 1, LIMIT), (u32::MAX, LIMIT)] {
+        let request = v1::GetUsageRequest { tenant: "default".to_owned(), at_most };
+        let reply = client.get_usage(request).await.expect("it is counted").into_inner();
+        assert_eq!(reply.ready_tasks, counted, "at most {at_most}");
+    }
+}
+
+/// A definition with a limit that all tenants share, as a message.
+fn shared_limit_message() -> v1::Definition {
+    let limit = v1::Limit {
+        name: Some("provider".to_owned()),
+        is_across_tenants: true,
+        bound: Some(v1::limit::Bound::Slots(5)),
+        ..Default::default()
+    };
+    let task = v1::Task { name: "only".to_owned(), limits: vec![limit], ..Default::default() };
+    v1::Definition { name: "pay".to_owned(), version: 1, tasks: vec![task], ..Default::default() }
+}
+
+#[tokio::test]
+async fn a_limit_across_tenants_is_registered_by_admins_over_grpc_too() {
+    let server = guarded().await;
+    let worker = token_of(&server.windlass, Role::Worker, None).await;
+    let admin = token_of(&server.windlass, Role::Admin, None).await;
+    let mut client = grpc(&server).await;
+    let mut register = async |token: &Secret| {
+        let definition = Some(shared_limit_message());
+        let message = v1::RegisterWorkflowRequest { definition };
+        client.register_workflow(by(token, message)).await.map(drop)
+    };
+    let refused = register(&worker).await.expect_err("it is for admins");
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    register(&admin).await.expect("an admin may");
+    register(&worker).await.expect("as it is registered");
+}

@@ -277,3 +277,20 @@ async fn a_token_that_is_used_is_noted_and_one_whose_time_is_over_is_refused() {
     };
     soon("it is noted", noted).await;
 }
+
+#[tokio::test]
+async fn a_metrics_token_reads_the_metrics_and_no_run() {
+    let server = guarded().await;
+    let admin = token_of(&server.windlass, Role::Admin, None).await;
+    let body = json!({ "name": "prometheus", "roles": ["metrics"] });
+    let made = server.post_as(&admin, "/v1/tokens", body).await.ok(201);
+    let token = Secret::from(made["token"].as_str().expect("it is shown"));
+    assert!(token.expose().starts_with("wl_metrics_"), "{made}");
+    assert_eq!(server.get_as(&token, "/metrics").await.status, 200);
+    let refused = server.get_as(&token, "/v1/runs").await.problem(403, "WL-0014");
+    assert!(refused.contains("is metrics"), "{refused}");
+    assert_eq!(server.get_as(&token, "/nowhere").await.status, 404);
+    // Its metrics are of all tenants, so a tenant's own may not read them.
+    let own = token_of(&server.windlass, Role::Metrics, Some("acme")).await;
+    assert_eq!(server.get_as(&own, "/metrics").await.status, 403);
+}

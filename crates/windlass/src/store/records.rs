@@ -11,8 +11,36 @@ use windlass_core::{
     WorkerId, WorkflowName,
 };
 
+use super::StoreError;
+
 /// The most metadata pairs of a run.
 pub const METADATA_PAIRS_MAX: usize = 64;
+
+/// Returns the conflict of a start whose id or key belongs to a run that was started differently.
+///
+/// `differing` names the parts that differ. It is empty for a run of another tenant: the caller
+/// learns nothing of that one.
+pub(crate) fn another_start(
+    new: &NewRun,
+    run: RunId,
+    is_named: bool,
+    differing: &[&str],
+) -> StoreError {
+    let by = match &new.key {
+        Some(key) if !is_named => format!("idempotency key {key:?}"),
+        Some(_) | None => format!("run id {}", new.id),
+    };
+    let parts = match differing {
+        [] => String::new(),
+        parts => format!(" (different: {})", parts.join(", ")),
+    };
+    StoreError::Conflict(format!("{by} was used for run {run} with another start{parts}"))
+}
+
+/// Returns the parts of a start that are not the same as those of a run.
+pub(crate) fn differing_parts(parts: [(&'static str, bool); 3]) -> Vec<&'static str> {
+    parts.into_iter().filter(|(_, is_same)| !is_same).map(|(part, _)| part).collect()
+}
 
 /// What the metadata begins with that the engine says of a run. Through a server, nobody else can.
 pub const RESERVED_METADATA: &str = "windlass.";

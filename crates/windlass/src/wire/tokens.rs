@@ -13,6 +13,7 @@ impl Wire for Role {
 
     fn to_wire(&self) -> i32 {
         let role = match self {
+            Role::Metrics => v1::Role::Metrics,
             Role::Viewer => v1::Role::Viewer,
             Role::Worker => v1::Role::Worker,
             Role::Operator => v1::Role::Operator,
@@ -23,6 +24,7 @@ impl Wire for Role {
 
     fn from_wire(number: i32) -> Result<Self, WireError> {
         match v1::Role::try_from(number) {
+            Ok(v1::Role::Metrics) => Ok(Role::Metrics),
             Ok(v1::Role::Viewer) => Ok(Role::Viewer),
             Ok(v1::Role::Worker) => Ok(Role::Worker),
             Ok(v1::Role::Operator) => Ok(Role::Operator),

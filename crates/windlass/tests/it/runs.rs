@@ -67,7 +67,10 @@ async fn the_same_key_is_the_same_run_and_with_another_input_a_conflict() {
     assert_eq!(start("a").await.unwrap().id(), first.id());
     let error = start("b").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    let text = format!(r#"idempotency key "k" was used for run {} with another start"#, first.id());
+    let text = format!(
+        r#"idempotency key "k" was used for run {} with another start (different: input)"#,
+        first.id()
+    );
     assert_eq!(error.to_string(), format!("{text} [WL-0005]"));
     // Another tenant's key is another key.
     let other = windlass.start(&echo, "b".to_owned()).tenant("bolt").key("k").await.unwrap();

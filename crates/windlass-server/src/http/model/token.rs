@@ -12,6 +12,8 @@ use super::Time;
 #[serde(rename_all = "snake_case")]
 #[schema(as = Role)]
 pub(crate) enum RoleWord {
+    /// Reads the metrics of the server, and nothing else.
+    Metrics,
     /// Looks, and changes nothing.
     Viewer,
     /// A program: starts runs, sends signals, works on tasks.
@@ -25,6 +27,7 @@ pub(crate) enum RoleWord {
 impl From<RoleWord> for Role {
     fn from(word: RoleWord) -> Self {
         match word {
+            RoleWord::Metrics => Role::Metrics,
             RoleWord::Viewer => Role::Viewer,
             RoleWord::Worker => Role::Worker,
             RoleWord::Operator => Role::Operator,
@@ -36,6 +39,7 @@ impl From<RoleWord> for Role {
 impl From<Role> for RoleWord {
     fn from(role: Role) -> Self {
         match role {
+            Role::Metrics => RoleWord::Metrics,
             Role::Viewer => RoleWord::Viewer,
             Role::Worker => RoleWord::Worker,
             Role::Operator => RoleWord::Operator,
@@ -52,7 +56,7 @@ pub(crate) struct CreateToken {
     #[schema(value_type = String, min_length = 1, max_length = 200)]
     pub(crate) name: Operator,
     /// What it may be used for.
-    #[schema(min_items = 1, max_items = 4)]
+    #[schema(min_items = 1, max_items = 5)]
     pub(crate) roles: Vec<RoleWord>,
     /// Whose things it is for; those of all tenants if nothing is said, or of the only tenant of
     /// whoever makes it.
@@ -67,7 +71,7 @@ pub(crate) struct CreateToken {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CreatedToken {
     /// The token, for whoever is to use it.
-    #[schema(pattern = "^wl_(viewer|worker|operator|admin)_[a-z2-7]{16}_[a-z2-7]{59}$")]
+    #[schema(pattern = "^wl_(metrics|viewer|worker|operator|admin)_[a-z2-7]{16}_[a-z2-7]{59}$")]
     pub(crate) token: String,
     /// What lists show of it.
     #[serde(flatten)]

@@ -8,6 +8,7 @@ use windlass_core::{Definition, RunId};
 use super::run::Run;
 use super::state::State;
 use crate::planted::PlantedBug;
+use crate::store::records::{another_start, differing_parts};
 use crate::store::{NewRun, Started, StoreError, WorkflowRecord};
 
 impl State {
@@ -72,9 +73,7 @@ impl State {
         if kept.input == new.input {
             return Ok(Some(kept.run));
         }
-        let run = kept.run;
-        let text = format!("idempotency key {key:?} was used for run {run} with another start");
-        Err(StoreError::Conflict(text))
+        Err(another_start(new, kept.run, false, &["input"]))
     }
 
     /// The run that this start names already, by its id or by its key.
@@ -95,11 +94,14 @@ impl State {
         if is_same {
             return Ok(Some(run.id));
         }
-        let by = match &new.key {
-            Some(key) if named.is_none() => format!("idempotency key {key:?}"),
-            Some(_) | None => format!("run id {}", new.id),
+        let differing = match run.tenant == new.tenant {
+            true => differing_parts([
+                ("workflow", *run.definition.name() == new.workflow),
+                ("input", run.input == new.input),
+                ("key", run.key == new.key),
+            ]),
+            false => Vec::new(),
         };
-        let text = format!("{by} was used for run {} with another start", run.id);
-        Err(StoreError::Conflict(text))
+        Err(another_start(new, run.id, named.is_some(), &differing))
     }
 }

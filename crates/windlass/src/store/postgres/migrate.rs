@@ -80,6 +80,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "runs_by_tenant",
         sql: include_str!("migrations/0006_runs_by_tenant.sql"),
     },
+    Migration {
+        version: 7,
+        works_from: 2,
+        name: "metrics_role",
+        sql: include_str!("migrations/0007_metrics_role.sql"),
+    },
 ];
 
 /// What a migration did.
@@ -425,6 +431,7 @@ mod tests {
         "91fca81df5f48b5b13d9187957b35cb9c0480bc4ca501f89c98df3e9935db08d",
         "cad33e92c1ef7f3d74edc4b5853df444fc120c74a8a2e40e673505afc9bef9ca",
         "ea8787df85850cfa0e2d401ba8b7af5fe00c02abb536de98be1c6f264dc503bc",
+        "0c80a302d06df7c5254f45cb80a8eb4223548010db481503ce88d6f27fd0ca61",
     ];
 
     #[test]

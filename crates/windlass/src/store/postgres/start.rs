@@ -19,6 +19,7 @@ use super::statements as sql;
 use super::time::At;
 use super::work::Work;
 use super::writes::{Param, Writes, params};
+use crate::store::records::{another_start, differing_parts};
 use crate::store::{NewRun, Started, StoreError};
 
 impl PostgresStore {
@@ -553,16 +554,18 @@ async fn find_existing(
 /// The answer to a start whose id or key is that of a run which is there.
 fn judge_existing(row: &tokio_postgres::Row, new: &NewRun) -> Result<Started, StoreError> {
     let run = RunId::from_uuid(row.get("id"));
-    let is_same = row.get::<_, &str>("tenant") == new.tenant.as_str()
-        && row.get::<_, &str>("workflow") == new.workflow.as_str()
-        && row.get::<_, &str>("input") == new.input.as_str()
-        && row.get::<_, Option<&str>>("key") == new.key.as_ref().map(|key| key.as_str());
-    if is_same {
+    let is_own = row.get::<_, &str>("tenant") == new.tenant.as_str();
+    let key = new.key.as_ref().map(|key| key.as_str());
+    let mut differing = differing_parts([
+        ("workflow", row.get::<_, &str>("workflow") == new.workflow.as_str()),
+        ("input", row.get::<_, &str>("input") == new.input.as_str()),
+        ("key", row.get::<_, Option<&str>>("key") == key),
+    ]);
+    if is_own && differing.is_empty() {
         return Ok(Started { run, is_new: false });
     }
-    let by = match &new.key {
-        Some(key) if !row.get::<_, bool>("is_named") => format!("idempotency key {key:?}"),
-        Some(_) | None => format!("run id {}", new.id),
-    };
-    Err(StoreError::Conflict(format!("{by} was used for run {run} with another start")))
+    if !is_own {
+        differing.clear();
+    }
+    Err(another_start(new, run, row.get("is_named"), &differing))
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use windlass_core::TokenId;
 
 use super::ScopedStore;
-use crate::store::tokens::no_token;
+use crate::store::tokens::{another_token, no_token};
 use crate::store::{
     NewToken, StoreError, StoredToken, TokenFilter, TokenPage, TokenRecord, TokenStore,
 };
@@ -22,7 +22,10 @@ impl TokenStore for ScopedStore {
             Some(tenant) => self.check_tenant(tenant)?,
             None => return self.shared("a token for all tenants"),
         }
-        self.store.create_token(token).await
+        let id = token.id;
+        let record = self.store.create_token(token).await?;
+        // A token of another tenant with this id and secret is taken, like any other id.
+        if self.is_own_token(&record) { Ok(record) } else { Err(another_token(id)) }
     }
 
     async fn create_first_token(&self, _token: NewToken) -> Result<bool, StoreError> {

@@ -275,7 +275,9 @@ pub(crate) async fn a_key_outlives_its_run_as_its_rule_says(bench: &Bench<'_>) {
     assert!(!bench.is_there(run).await, "it is not made anew");
     let other = NewRun { input: json("\"other\""), ..again() };
     let conflict = bench.try_start(other).await;
-    let text = format!("idempotency key \"k\" was used for run {run} with another start");
+    let text = format!(
+        "idempotency key \"k\" was used for run {run} with another start (different: input)"
+    );
     assert_eq!(conflict, Err(StoreError::Conflict(text)));
     // Of another tenant it is another key, and a batch is judged one by one.
     let elsewhere = NewRun { tenant: tenant("bolt"), ..again() };
