@@ -52,7 +52,8 @@ async fn drain(worker: WorkerId, session: &Session) -> anyhow::Result<()> {
     let document = || json!({ "worker": worker.to_string(), "is_draining": true });
     let text = || {
         let (name, tasks) = (shown(&found.name), found.tasks);
-        format!("Draining worker {name}: it finishes {tasks} tasks and exits.\n")
+        let tasks = if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") };
+        format!("Draining worker {name}: it finishes {tasks} and exits.\n")
     };
     session.tell(document, text)
 }

@@ -1,7 +1,7 @@
 //! `windlass workflows`: which workflows there are to start.
 
 use serde_json::{Value, json};
-use windlass::store::{WorkflowFilter, WorkflowRecord};
+use windlass::store::{WorkflowFilter, WorkflowRecord, nearest};
 use windlass::{Timestamp, Windlass, WorkflowName};
 
 use crate::session::Session;
@@ -55,53 +55,24 @@ pub(crate) async fn read(
 /// How many workflows are looked at for names like one that is not there.
 const LOOKED_AT_MAX: usize = 1_000;
 
-/// How many names are offered instead of one that is not there.
-const NEAREST_MAX: usize = 3;
-
 /// The error that there is no such workflow, with the names that are nearest.
 pub(crate) async fn unknown(
     windlass: &Windlass,
     name: &WorkflowName,
 ) -> anyhow::Result<anyhow::Error> {
     let (all, _) = read(windlass, None, LOOKED_AT_MAX).await?;
-    let mut names: Vec<&str> = all.iter().map(|it| it.definition.name().as_str()).collect();
-    names.dedup();
     let what = format!("workflow {:?}", name.as_str());
-    let what = match nearest(name.as_str(), &names).as_slice() {
-        [] if names.is_empty() => {
+    let names = all.iter().map(|it| it.definition.name().as_str());
+    let near: Vec<String> =
+        nearest(name.as_str(), names).iter().map(|name| format!("{name:?}")).collect();
+    let what = match near.as_slice() {
+        [] if all.is_empty() => {
             format!("{what} (there are no workflows: a worker registers them)")
         }
         [] => format!("{what} (see windlass workflows)"),
         near => format!("{what} (the nearest: {})", near.join(", ")),
     };
     Ok(windlass::Error::from(windlass::store::StoreError::NotFound(what)).into())
-}
-
-/// The names that are most like this one, if any is like it.
-fn nearest(name: &str, names: &[&str]) -> Vec<String> {
-    let limit = (name.chars().count() / 2).max(2);
-    let is_part = |other: &str| other.contains(name) || name.contains(other);
-    let distance = |other: &str| if is_part(other) { 1 } else { edits(name, other) };
-    let mut near: Vec<(usize, &str)> = names.iter().map(|it| (distance(it), *it)).collect();
-    near.retain(|(distance, _)| *distance <= limit);
-    near.sort();
-    near.iter().take(NEAREST_MAX).map(|(_, name)| format!("{name:?}")).collect()
-}
-
-/// How many letters must be put in, taken out or replaced to make one text of the other.
-fn edits(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (place, letter) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = place + 1;
-        for (column, found) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(*found != letter);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 fn json(workflow: &WorkflowRecord) -> Value {
@@ -130,19 +101,4 @@ fn table(workflows: &[WorkflowRecord], now: Timestamp) -> String {
         ]
     };
     listing(&header, &[1, 2], workflows.iter().map(row))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_nearest_names_are_offered_and_none_that_is_nothing_like_it() {
-        let names = ["order", "order~undo", "refund", "mail", "mailing-list"];
-        assert_eq!(nearest("ordr", &names), [r#""order""#]);
-        assert_eq!(nearest("mai", &names), [r#""mail""#, r#""mailing-list""#]);
-        assert_eq!(nearest("ordre", &names), [r#""order""#]);
-        assert!(nearest("invoice-total", &names).is_empty());
-        assert_eq!((edits("", "abc"), edits("kitten", "sitting"), edits("a", "a")), (3, 3, 0));
-    }
 }

@@ -29,6 +29,7 @@ pub mod fairness;
 pub mod id;
 pub mod lane;
 pub mod name;
+pub mod nearest;
 pub mod payload;
 pub mod progress;
 pub mod retry;

@@ -45,7 +45,7 @@ impl RunId {
 impl WorkflowName {
     /// The name of the workflow that undoes runs of this one. A long name is cut, and ends with
     /// a number that stands for all of it.
-    fn of_undo(&self) -> String {
+    pub fn of_undo(&self) -> String {
         let name = self.as_str();
         if name.len() + UNDO_SUFFIX.len() <= NAME_BYTES_MAX {
             return format!("{name}{UNDO_SUFFIX}");

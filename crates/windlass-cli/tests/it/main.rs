@@ -48,6 +48,7 @@ mod tls;
 mod tokens;
 #[cfg(unix)]
 mod upgrade;
+mod workers;
 
 use std::process::{Command, Output};
 

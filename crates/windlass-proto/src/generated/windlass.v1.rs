@@ -575,7 +575,9 @@ pub mod worker_reply {
         /// The request could not be done; the answer to any of them.
         #[prost(message, tag = "11")]
         Error(super::Error),
-        /// There may be tasks for a worker whose last claim found none. By itself, id 0.
+        /// There may be tasks for a worker whose last claim found none. By itself, id 0. It obliges to
+        /// nothing: a worker with free slots should CLAIM soon, without `is_poll`; one without may ignore
+        /// it. Hints may be lost, so a worker that hears none still claims now and then, with `is_poll`.
         #[prost(message, tag = "12")]
         Hint(super::Hint),
         /// The server ends: open a stream to another one. By itself, id 0.
@@ -641,7 +643,10 @@ pub struct Claim {
     /// comes twice is answered with no tasks.
     #[prost(uint64, tag = "2")]
     pub seq: u64,
-    /// The most tasks it wants: its free slots.
+    /// The most tasks it wants: its free slots. It is given no more than it has free slots, counted by
+    /// the server as `slots` of HELLO minus what it holds; with none free, the claim is an error. So is
+    /// a claim for queues or workflows that it did not join with, unless it joined without any, and one
+    /// for a workflow that is not registered.
     #[prost(uint32, tag = "3")]
     pub limit: u32,
     /// How long the answer may be held back while there are no tasks, at most 30 seconds. It comes
@@ -656,12 +661,17 @@ pub struct Claim {
     /// The workflows, see queues.
     #[prost(message, repeated, tag = "6")]
     pub workflows: ::prost::alloc::vec::Vec<WorkflowVersion>,
-    /// Whether it expects none: the last claim found none, and no HINT came since.
+    /// Whether it expects none: the last claim found none, and no HINT came since. The server may then
+    /// answer by a read instead of a claim. Leave it false in doubt: it only saves work.
     #[prost(bool, tag = "7")]
     pub is_poll: bool,
     /// Only tasks of this tenant; those of all tenants if it is empty.
     #[prost(string, tag = "8")]
     pub tenant: ::prost::alloc::string::String,
+    /// How many of the tasks that it holds have ended in the worker, while their RESULTS or RELEASES
+    /// have not been answered yet. They take no slot, so that a worker can claim while it tells.
+    #[prost(uint32, tag = "9")]
+    pub ending: u32,
 }
 /// Tasks that are leased to a worker.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -846,10 +856,12 @@ pub mod result {
         /// It succeeded with this output, JSON.
         #[prost(string, tag = "2")]
         Succeed(::prost::alloc::string::String),
-        /// It failed for good.
+        /// It failed permanently: no further attempt, whatever its retry policy says. For workers that
+        /// apply the policy themselves and found no attempt left, or a failure that must not be retried.
         #[prost(message, tag = "3")]
         Fail(super::Failure),
-        /// It is to be tried again.
+        /// It failed, and the worker has decided that it is tried again after the pause it computed. For
+        /// workers that apply the retry policy themselves.
         #[prost(message, tag = "4")]
         Retry(super::Retry),
         /// It does not run, and is skipped.
@@ -861,8 +873,9 @@ pub mod result {
         /// It begins afresh with this input, JSON.
         #[prost(string, tag = "7")]
         ContinueWith(::prost::alloc::string::String),
-        /// What became of the attempt; the server decides by the policy that is said here whether it
-        /// is tried again. For workers that do not decide themselves.
+        /// It failed, and the server decides between `retry` and `fail`: by the attempt and the policy
+        /// in this message, which the worker copies from the claim. Recommended for workers in other
+        /// languages.
         #[prost(message, tag = "8")]
         FailedAttempt(super::Attempt),
     }
@@ -1217,8 +1230,10 @@ pub struct Heartbeat {
     /// The worker.
     #[prost(string, tag = "1")]
     pub worker: ::prost::alloc::string::String,
-    /// Up to this claim it knows all answers, or has given up on them: tasks of these claims that it
-    /// does not hold go back to their queues.
+    /// The newest claim such that the worker knows the answers of it and of all earlier ones, or has
+    /// given up on them. Tasks of these claims that are not in `held` go back to their queues, which is
+    /// how tasks of a lost answer come back; so never settle a claim whose answer may still come. 0
+    /// settles none.
     #[prost(uint64, tag = "2")]
     pub settled: u64,
     /// The tasks it holds: those that run, and those whose result has not been answered yet.

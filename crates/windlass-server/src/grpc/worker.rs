@@ -464,6 +464,7 @@ impl Session {
             queues: Arc::clone(&kind.queues),
             handlers: Arc::clone(&kind.handlers),
             limit: claim.limit as usize,
+            ending: claim.ending as usize,
             is_poll: claim.is_poll,
             tenant: kind.tenant.clone(),
         };

@@ -93,6 +93,7 @@ async fn claim_tasks(
         queues: body.queues.into(),
         handlers: handlers.into(),
         limit: body.limit as usize,
+        ending: 0,
         is_poll: false,
         tenant: None,
     };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::store::{
-    Answer, ClaimRequest, Completion, Heartbeat, Hello, MemoryStore, Refusal, Store, StoreError,
-    WorkerInfo, WorkerLink,
+    Answer, ClaimRequest, Completion, HandlerKey, Heartbeat, Hello, MemoryStore, Refusal, Store,
+    StoreError, WorkerInfo, WorkerLink,
 };
 use windlass::{Ctx, TaskError, Windlass, Workflow};
 use windlass_core::{ClaimSeq, Decision, Payload, WorkerId};
@@ -44,6 +44,7 @@ fn claim(worker: WorkerId, seq: u64, limit: usize) -> ClaimRequest {
         queues: hello.info.queues.clone().into(),
         handlers: hello.workflows().into(),
         limit,
+        ending: 0,
         is_poll: false,
         tenant: None,
     }
@@ -116,4 +117,29 @@ async fn a_worker_that_said_no_hello_is_told_so() {
     };
     assert_eq!(error.message, "field worker: has not said hello on this stream");
     assert_eq!((reply.id, error.code.as_str()), (1, "WL-0002"));
+}
+
+#[tokio::test]
+async fn a_claim_is_held_to_what_the_worker_joined_with() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let served = Served::new(Arc::clone(&store)).await;
+    let (remote, worker) = (served.store(), WorkerId::from_random(1));
+    remote.join(Hello { slots: 1, ..hello(worker) }).await.unwrap();
+    let windlass = Windlass::with_store(Arc::clone(&store));
+    for _ in 0..3 {
+        windlass.start(&greet(), "sailor".to_owned()).await.unwrap();
+    }
+    assert_eq!(remote.claim(claim(worker, 1, 3)).await.unwrap().len(), 1);
+    let full = remote.claim(claim(worker, 2, 3)).await;
+    assert!(matches!(full, Err(StoreError::Conflict(_))), "{full:?}");
+    let ending = ClaimRequest { ending: 1, ..claim(worker, 3, 3) };
+    assert_eq!(remote.claim(ending).await.unwrap().len(), 1, "one has ended in the worker");
+    let unknown = HandlerKey {
+        workflow: windlass_core::WorkflowName::new("gret").expect("a name"),
+        version: windlass_core::Version::FIRST,
+    };
+    let request = ClaimRequest { handlers: [unknown].into(), ..claim(worker, 4, 1) };
+    let refused = remote.claim(request).await;
+    let Err(StoreError::NotFound(text)) = &refused else { panic!("{refused:?}") };
+    assert!(text.contains("workflow \"gret\" version 1") && text.contains("\"greet\""), "{text}");
 }

@@ -39,6 +39,7 @@ impl RemoteStore {
             queues: request.queues.iter().map(|queue| queue.as_str().to_owned()).collect(),
             workflows: write_all(&request.handlers),
             is_poll: request.is_poll,
+            ending: u32::try_from(request.ending).unwrap_or(u32::MAX),
             tenant: request.tenant.as_ref().map(ToString::to_string).unwrap_or_default(),
         }
     }

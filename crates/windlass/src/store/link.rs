@@ -33,6 +33,11 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// Leases ready tasks to a worker: by priority, then fair between tenants,
     /// then oldest first, and only those it has handlers for.
     ///
+    /// It is given no more tasks than it has free slots, counted with those it holds already: with
+    /// none free, the claim is a [`StoreError::Conflict`]. So is one for a workflow or a queue that
+    /// it did not join with, unless it joined without any; one for a workflow or version that is
+    /// not registered is [`StoreError::NotFound`].
+    ///
     /// A claim that comes twice, after a heartbeat that gave up on it, or from a
     /// worker whose lease has run out, is answered with no tasks.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, StoreError>;
@@ -218,8 +223,12 @@ pub struct ClaimRequest {
     pub queues: Arc<[QueueName]>,
     /// What it can run.
     pub handlers: Arc<[HandlerKey]>,
-    /// The most tasks it wants: its free slots.
+    /// The most tasks it wants. It is given fewer if it has fewer free slots, as it joined with
+    /// [`slots`](Hello::slots) and holds tasks.
     pub limit: usize,
+    /// How many tasks it holds that have ended in the worker and whose outcome is on its way to the
+    /// store. They take no slot.
+    pub ending: usize,
     /// Whether it expects none, since the last claim found none and nobody hinted at any. The
     /// store may look first whether there are some.
     pub is_poll: bool,

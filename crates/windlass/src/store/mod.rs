@@ -10,6 +10,7 @@
 
 mod batch;
 pub(crate) mod dead;
+mod declared;
 pub(crate) mod duties;
 mod hints;
 mod leaders;
@@ -43,6 +44,9 @@ use windlass_core::{
 
 pub use batch::BATCH_MAX;
 pub(crate) use batch::{BATCH_BYTES_MAX, batch_len, check_batch, fitting};
+#[doc(hidden)]
+pub use windlass_core::nearest::nearest;
+
 pub use dead::{
     DeadLetter, DeadLetterCursor, DeadLetterFilter, DeadLetterPage, Discard, Discarded, Pace,
     REDRIVE_MAX, REDRIVE_TASKS_MAX, Redrive, Redriven, RefusedRun,

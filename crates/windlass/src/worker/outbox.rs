@@ -99,6 +99,12 @@ impl Outbox {
         !self.finishes.is_empty() || !self.releases.is_empty()
     }
 
+    /// How many parcels have not been answered.
+    pub(super) fn len(&self) -> usize {
+        let told: usize = self.flushes.iter().map(|flush| flush.batch.len()).sum();
+        self.finishes.len() + self.releases.len() + told
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.finishes.len() >= PARCELS_MAX
     }

@@ -44,6 +44,7 @@ async fn claims_that_give_nothing_do_not_keep_tasks_the_worker_does_not_know_of(
             queues: [QueueName::default()].into(),
             handlers: [HandlerKey { workflow, version }].into(),
             limit: 1,
+            ending: 0,
             is_poll: false,
             tenant: None,
         })

@@ -13,6 +13,7 @@ use super::queue::{Place, Station};
 use super::run::Run;
 use super::state::{Shared, State, Worker};
 use crate::planted::PlantedBug;
+use crate::store::declared::{Declared, SEARCHED_MAX, unregistered};
 use crate::store::{
     ClaimRequest, Claimed, Heartbeat, HeartbeatAnswer, Held, Hello, Lost, ParentEnd, Refusal,
     StoreError, Sweep, WorkerRecord, WorkerState,
@@ -33,7 +34,9 @@ impl State {
         }
         let (lease, tasks) = (hello.lease, BTreeMap::new());
         let last_claim = ClaimSeq(0);
-        let worker = Worker { lease, lease_until, last_claim, is_dead: false, tasks };
+        let queues = hello.info.queues.clone();
+        let declared = Arc::new(Declared::new(hello.slots, queues, workflows.clone()));
+        let worker = Worker { lease, lease_until, last_claim, is_dead: false, tasks, declared };
         self.shared.workers.entry(hello.worker).or_insert(worker);
         let now = self.shared.now;
         self.shared.registry.entry(hello.worker).or_insert_with(|| WorkerRecord {
@@ -55,7 +58,9 @@ impl State {
     /// Takes tasks off their queues for a claim, one of each queue in turn so that
     /// a busy queue does not starve the others.
     pub(super) fn take_ready(&mut self, request: &ClaimRequest) -> Result<Vec<TaskId>, StoreError> {
+        self.check_claim(request)?;
         let now = self.shared.now;
+        let is_unbound = self.shared.planted.has(PlantedBug::ClaimsOverSlots);
         let Some(worker) = self.shared.live_worker(request.worker) else {
             return Err(StoreError::LeaseLost(request.worker));
         };
@@ -63,6 +68,10 @@ impl State {
         if request.seq <= worker.last_claim || is_late {
             return Ok(Vec::new());
         }
+        let limit = match is_unbound {
+            true => request.limit,
+            false => worker.declared.room(request, worker.tasks.len())?,
+        };
         worker.last_claim = request.seq;
         let mut queues: Vec<_> = request.queues.iter().collect();
         let first = request.seq.0 as usize % queues.len().max(1);
@@ -82,9 +91,9 @@ impl State {
             firsts.insert(queue.clone(), first);
         }
         let mut taken = Vec::new();
-        while taken.len() < request.limit && !queues.is_empty() {
+        while taken.len() < limit && !queues.is_empty() {
             queues.retain(|queue| {
-                if taken.len() == request.limit {
+                if taken.len() == limit {
                     return true;
                 }
                 let first = firsts.get(*queue).copied().flatten();
@@ -94,6 +103,19 @@ impl State {
             });
         }
         Ok(taken)
+    }
+
+    /// Checks that the worker of a claim declared what it claims, and that it is registered.
+    fn check_claim(&self, request: &ClaimRequest) -> Result<(), StoreError> {
+        let worker = self.shared.workers.get(&request.worker).filter(|worker| !worker.is_dead);
+        let Some(worker) = worker else { return Ok(()) };
+        for key in worker.declared.to_look_up(request) {
+            if !self.definitions.contains_key(&(key.workflow.clone(), key.version)) {
+                let known = self.definitions.keys().take(SEARCHED_MAX).cloned();
+                return Err(unregistered(key, known));
+            }
+        }
+        worker.declared.check(request)
     }
 
     /// Claims behind completions that made tasks ready, if the worker may.
@@ -116,7 +138,11 @@ impl State {
         if !has_work || self.shared.live_worker(next.worker).is_none() {
             return Ok(Vec::new());
         }
-        let taken = self.take_ready(next)?;
+        // What is wrong with the claim must not cost what was done.
+        let taken = match self.take_ready(next) {
+            Err(StoreError::Conflict(_) | StoreError::NotFound(_)) => return Ok(Vec::new()),
+            taken => taken?,
+        };
         // Nobody else need hear of them.
         self.shared.wakes.work.retain(|task| !taken.contains(task));
         self.lease(next, taken)

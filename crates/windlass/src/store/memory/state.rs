@@ -1,6 +1,7 @@
 //! What a memory store knows, and what its verbs share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{
@@ -18,6 +19,7 @@ use super::run::Run;
 use super::schedules::Schedules;
 use super::tokens::Tokens;
 use crate::planted::{Planted, PlantedBug};
+use crate::store::declared::Declared;
 use crate::store::ring::{Member, Ring};
 use crate::store::{Duty, DutyRecord, LeaderRecord, WorkerRecord, WorkerState, WorkflowRecord};
 
@@ -147,6 +149,7 @@ pub(super) struct Worker {
     /// The lease ran out, and not all of its tasks have been taken away yet.
     pub(super) is_dead: bool,
     pub(super) tasks: BTreeMap<TaskId, (Fence, ClaimSeq)>,
+    pub(super) declared: Arc<Declared>,
 }
 
 /// How long after its lease a worker without tasks is remembered. It costs such a

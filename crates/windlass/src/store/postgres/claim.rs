@@ -25,6 +25,7 @@ use super::time::At;
 use super::work::task_id;
 use super::writes::Writes;
 use crate::duties::LOOK_PAUSE_MAX;
+use crate::store::declared::Declared;
 use crate::store::{ClaimRequest, Claimed, StoreError};
 
 /// How many buckets of keys are merged exactly, by priority and tag: where a worker owns more, so few
@@ -154,7 +155,7 @@ pub(super) struct Catch {
     /// From where on it looked in each route.
     floors: Vec<i64>,
     took: Duration,
-    taken: Vec<Taken>,
+    pub(super) taken: Vec<Taken>,
     /// What is left in each route.
     left: Vec<Left>,
     /// Which priorities it began with.
@@ -176,6 +177,21 @@ struct Wanted {
     is_all: bool,
     /// The tag of what stands first in it, if that was looked at.
     first: Option<i64>,
+}
+
+/// Whether tasks are taken before it is known how many the worker may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Haste {
+    Early,
+    InOrder,
+}
+
+/// What became of a claim.
+enum Claiming {
+    /// It was answered; `None` if its number has been used.
+    Done(Option<Vec<Claimed>>),
+    /// More was taken early than the worker has free slots: nothing of it was kept.
+    Over,
 }
 
 /// What was seen of a route.
@@ -214,10 +230,22 @@ impl PostgresStore {
     ) -> Result<Vec<Claimed>, Fault> {
         let is_first = tries.fetch_add(1, Ordering::Relaxed) == 0;
         self.see_ring().await?;
+        let Some(declared) = self.check_claim(request).await? else {
+            self.peeks.forget(request.worker);
+            return Err(StoreError::LeaseLost(request.worker).into());
+        };
         if is_first && request.is_poll && self.finds_nothing(request).await? {
             return Ok(Vec::new());
         }
-        match self.claim_once(request).await? {
+        let wanted = ClaimRequest { limit: declared.room_max(request), ..request.clone() };
+        let claimed = match self.claim_once(&wanted, &declared, Haste::Early).await? {
+            Claiming::Done(claimed) => claimed,
+            Claiming::Over => match self.claim_once(&wanted, &declared, Haste::InOrder).await? {
+                Claiming::Done(claimed) => claimed,
+                Claiming::Over => Some(Vec::new()),
+            },
+        };
+        match claimed {
             Some(claimed) => Ok(claimed),
             None if is_first => Ok(Vec::new()),
             None => {
@@ -228,12 +256,17 @@ impl PostgresStore {
         }
     }
 
-    /// `None` if the number of the claim has been used.
-    async fn claim_once(&self, request: &ClaimRequest) -> Result<Option<Vec<Claimed>>, Fault> {
+    async fn claim_once(
+        &self,
+        request: &ClaimRequest,
+        declared: &Declared,
+        haste: Haste,
+    ) -> Result<Claiming, Fault> {
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let party = Party::of_one(request)?;
-        let opening = self.opening(tx.names(), request, &party);
+        let mut opening = self.opening(tx.names(), request, &party);
+        opening.early = opening.early.filter(|_| haste == Haste::Early);
         let early = opening.early.as_ref().map(Grab::params);
         let levels: Params<'_> = &[&opening.levels];
         let also = opening.asks(levels, early.as_ref().map(|early| early.as_slice()));
@@ -242,20 +275,27 @@ impl PostgresStore {
         let (times, early) = opening.read(rows, began.elapsed());
         let Some(life) = life.filter(Life::is_live) else {
             self.peeks.forget(request.worker);
+            self.declarations.forget(request.worker);
             return Err(StoreError::LeaseLost(request.worker).into());
         };
         if request.seq <= life.last_claim || self.peeks.has(request) {
-            return Ok(None);
+            return Ok(Claiming::Done(None));
         }
         if life.is_late(now) {
-            return Ok(Some(Vec::new()));
+            return Ok(Claiming::Done(Some(Vec::new())));
         }
+        let limit = declared.room(request, life.held)?;
+        if early.as_ref().is_some_and(|early| early.taken.len() > limit) {
+            return Ok(Claiming::Over);
+        }
+        let request = &ClaimRequest { limit, ..request.clone() };
         let taken = self.take_all(&tx, request, &party, &opening.routes, &times, early).await?;
         let mut writes = Writes::default();
         let handout =
             self.hand_out(&tx, vec![(request.seq, life)], now, taken, &mut writes).await?;
         let rows = tx.commit(writes).await?;
-        Ok(Some(self.handed_out(handout, rows).map(|(_, claimed)| claimed).collect()))
+        let claimed = self.handed_out(handout, rows).map(|(_, claimed)| claimed).collect();
+        Ok(Claiming::Done(Some(claimed)))
     }
 
     pub(super) fn opening(&self, names: &Names, request: &ClaimRequest, party: &Party) -> Opening {

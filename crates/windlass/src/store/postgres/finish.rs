@@ -53,6 +53,12 @@ impl PostgresStore {
                 return Ok(finished);
             }
         }
+        if next.is_some_and(Next::is_over) {
+            let tx = connection.begin();
+            if let Some(finished) = self.finish_in(tx, completions, &[], next).await? {
+                return Ok(finished);
+            }
+        }
         // With none of them, nothing can turn out to be otherwise.
         let finished = self.finish_in(connection.begin(), completions, &[], None).await?;
         Ok(finished.unwrap_or_default())

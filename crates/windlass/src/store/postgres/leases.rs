@@ -40,7 +40,8 @@ pub(super) struct Life {
     pub(super) last_claim: ClaimSeq,
     /// It holds no task of an older claim.
     oldest_claim: ClaimSeq,
-    holds_tasks: bool,
+    /// How many tasks it holds.
+    pub(super) held: usize,
 }
 
 /// How alive a worker is.
@@ -125,7 +126,7 @@ impl Life {
                 // To look from there on the next time: claims come in the order of their
                 // numbers.
                 oldest_claim: oldest_lease.map_or(ClaimSeq(last_claim.0 + 1), claim),
-                holds_tasks: oldest_lease.is_some(),
+                held: usize::try_from(row.get::<_, i64>("held")).unwrap_or(usize::MAX),
                 ..Life::dead(worker)
             }
         };
@@ -142,7 +143,7 @@ impl Life {
             lease_until: Timestamp::from_micros(0),
             last_claim: ClaimSeq(0),
             oldest_claim: ClaimSeq(0),
-            holds_tasks: false,
+            held: 0,
         }
     }
 
@@ -151,12 +152,12 @@ impl Life {
     }
 
     pub(super) fn holds_tasks(&self) -> bool {
-        self.holds_tasks
+        self.held > 0
     }
 
     /// Whether its tasks may be taken away, and more of them are not given to it.
     pub(super) fn is_late(&self, now: Timestamp) -> bool {
-        self.holds_tasks && self.lease_until <= now
+        self.holds_tasks() && self.lease_until <= now
     }
 
     /// Writes a sign of life.
@@ -325,9 +326,9 @@ impl PostgresStore {
         let kept = i64::try_from(IDLE_WORKER_KEPT.as_micros()).unwrap_or(i64::MAX);
         let since = At(Timestamp::from_micros(now.as_micros().saturating_sub(kept)));
         let forgotten = locked(&tx, &sql::FORGOTTEN_WORKERS, since).await?;
-        let is_forgotten = |life: &&Life| life.lease_until < since.0 && !life.holds_tasks;
+        let is_forgotten = |life: &&Life| life.lease_until < since.0 && !life.holds_tasks();
         let is_expired = |life: &Life| match life.state {
-            Alive::Live => life.lease_until <= now && life.holds_tasks,
+            Alive::Live => life.lease_until <= now && life.holds_tasks(),
             Alive::Dying => true,
             Alive::Dead => false,
         };

@@ -16,6 +16,7 @@ mod claim;
 mod control;
 mod dead;
 mod deadlines;
+mod declared;
 mod doctor;
 mod duties;
 mod election;
@@ -94,6 +95,7 @@ pub use self::audit::{
     AuditOptions, AuditReport, CheckResult, EXAMPLE_CHARS_MAX, EXAMPLES_MAX, Severity, Verdict,
     audit,
 };
+use self::declared::Declarations;
 pub use self::doctor::{
     DoctorOptions, DoctorReport, Examined, FINDINGS_MAX, Finding, FindingSeverity, doctor,
 };
@@ -149,6 +151,7 @@ pub struct PostgresStore {
     ring: LastRing,
     floors: Floors,
     peeks: Peeks,
+    declarations: Declarations,
     firsts: Firsts,
     unsound: Unsound,
     staged_watch: StagedWatch,
@@ -201,6 +204,7 @@ impl PostgresStore {
             ring: LastRing::default(),
             floors: Floors::default(),
             peeks: Peeks::default(),
+            declarations: Declarations::default(),
             firsts: Firsts::default(),
             unsound: Unsound::default(),
             staged_watch: StagedWatch::default(),

@@ -8,7 +8,7 @@
 //! added to it, so a number that was found once is found again after any await. An outage does not
 //! clear it: [`NameCache::renew`] replaces it for the transactions that begin afterwards.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -108,6 +108,8 @@ struct Known {
     has_buckets: bool,
     limits: HashMap<LimitName, i32>,
     definitions: HashMap<i32, Arc<Definition>>,
+    /// Versions of workflows that are registered.
+    registered: HashSet<HandlerKey>,
 }
 
 impl Names {
@@ -158,6 +160,15 @@ impl Names {
             let routes = known.routes.iter().filter(|(key, _)| serves(key));
             routes.map(|(key, route)| (key.clone(), *route)).collect()
         })
+    }
+
+    /// Whether this version of a workflow was found to be registered.
+    pub(super) fn is_registered(&self, key: &HandlerKey) -> bool {
+        self.read(|known| known.registered.contains(key))
+    }
+
+    pub(super) fn remember_registered(&self, keys: impl Iterator<Item = HandlerKey>) {
+        self.write(|known| known.registered.extend(keys));
     }
 
     /// Whether there are tasks with owners.
@@ -360,6 +371,6 @@ pub(super) fn bucket_of(number: i16) -> Result<Option<Bucket>, String> {
     bucket.map(Some).ok_or_else(|| format!("there is no bucket {number}"))
 }
 
-fn corrupt(what: &str, id: i32, error: impl std::fmt::Display) -> Fault {
+pub(super) fn corrupt(what: &str, id: i32, error: impl std::fmt::Display) -> Fault {
     Fault::Answer(StoreError::Corrupt(format!("{what} {id}: {error}")))
 }

@@ -18,18 +18,28 @@ use super::pool::{Ask, Params, Tx};
 use super::statements as sql;
 use super::work::Work;
 use super::writes::Writes;
+use crate::store::declared::Declared;
 use crate::store::{ClaimRequest, Claimed, StoreError};
 
 /// A claim that follows completions in their transaction.
 pub(super) struct Next<'a> {
     request: &'a ClaimRequest,
+    declared: &'a Declared,
     /// Whether its commit was sent: if the answer is lost, it may have taken place.
     is_sent: AtomicBool,
+    /// Whether more was taken early than the worker has free slots: the next try takes tasks once it
+    /// knows how many those are.
+    is_over: AtomicBool,
 }
 
 impl<'a> Next<'a> {
-    pub(super) fn new(request: &'a ClaimRequest) -> Self {
-        Next { request, is_sent: AtomicBool::new(false) }
+    pub(super) fn new(request: &'a ClaimRequest, declared: &'a Declared) -> Self {
+        Next { request, declared, is_sent: AtomicBool::new(false), is_over: AtomicBool::new(false) }
+    }
+
+    /// Whether another try may claim what this one could not.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// What the worker must hear if an earlier try may have taken tasks that it does not know
@@ -58,7 +68,8 @@ impl PostgresStore {
         tx.names().read_routes(&tx, self.pause(ROUTES_AFTER_ENOUGH)).await?;
         self.see_ring_in(&tx).await?;
         let party = Party::of_one(request)?;
-        let opening = self.opening(tx.names(), request, &party);
+        let mut opening = self.opening(tx.names(), request, &party);
+        opening.early = opening.early.filter(|_| !next.is_over());
         let is_served = |task: &TaskId| {
             let run = work.runs.get(&task.run);
             let is_meant = |tenant: &Tenant| run.is_some_and(|run| run.tenant == *tenant);
@@ -94,6 +105,12 @@ impl PostgresStore {
         let Some(life) = life.filter(|life| is_new(life) && !life.is_late(now)) else {
             return Ok(None);
         };
+        let Ok(limit) = next.declared.room(request, life.held) else { return Ok(None) };
+        if early.as_ref().is_some_and(|early| early.taken.len() > limit) {
+            next.is_over.store(true, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let request = &ClaimRequest { limit, ..request.clone() };
         // What has just become ready stands behind every floor: one look sees it.
         let looks = &[Found::Nothing];
         let routes = &opening.routes;

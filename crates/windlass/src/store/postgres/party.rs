@@ -4,6 +4,7 @@
 //! the same; what is found goes to one after the other, so that few tasks are shared by many.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use uuid::Uuid;
@@ -16,6 +17,7 @@ use super::leases::Life;
 use super::pool::{Ask, Params};
 use super::statements as sql;
 use super::writes::Writes;
+use crate::store::declared::Declared;
 use crate::store::{ClaimRequest, Claimed, StoreError};
 
 /// What a claim is answered.
@@ -128,6 +130,15 @@ impl PostgresStore {
     ) -> Result<Vec<Option<Told>>, Fault> {
         let is_first = tries.fetch_add(1, Ordering::Relaxed) == 0;
         self.see_ring().await?;
+        let mut allowed: BTreeMap<WorkerId, Arc<Declared>> = BTreeMap::new();
+        for request in requests {
+            // What is wrong with one is told when it is answered alone.
+            match self.check_claim(request).await {
+                Ok(declared) => allowed.extend(declared.map(|it| (request.worker, it))),
+                Err(Fault::Answer(StoreError::Conflict(_) | StoreError::NotFound(_))) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
         let mut connection = self.pool.get().await?;
         let tx = connection.begin();
         let ids: Vec<Uuid> = requests.iter().map(|one| *one.worker.as_uuid()).collect();
@@ -146,7 +157,7 @@ impl PostgresStore {
         let times: HashMap<i32, i64> = times.iter().map(|row| (row.get(0), row.get(1))).collect();
         let mut lives = Life::of_all(&rows, &pulses)?;
         let mut told: BTreeMap<WorkerId, Told> = BTreeMap::new();
-        let mut claims: Vec<(&ClaimRequest, Life)> = Vec::new();
+        let mut claims: Vec<(ClaimRequest, Life)> = Vec::new();
         for request in requests.iter().copied() {
             let worker = request.worker;
             let told = &mut told;
@@ -168,13 +179,19 @@ impl PostgresStore {
                 {
                     told.insert(worker, Ok(Vec::new()));
                 }
-                Some(life) => {
-                    told.insert(worker, Ok(Vec::new()));
-                    claims.push((request, life));
-                }
+                Some(life) => match allowed.get(&worker).map(|it| it.room(request, life.held)) {
+                    None => continue,
+                    Some(Err(refused)) => {
+                        told.insert(worker, Err(refused));
+                    }
+                    Some(Ok(limit)) => {
+                        told.insert(worker, Ok(Vec::new()));
+                        claims.push((ClaimRequest { limit, ..request.clone() }, life));
+                    }
+                },
             }
         }
-        let claiming: Vec<&ClaimRequest> = claims.iter().map(|(request, _)| *request).collect();
+        let claiming: Vec<&ClaimRequest> = claims.iter().map(|(request, _)| request).collect();
         let party = Party::of(&claiming)?;
         let all = ClaimRequest { limit: party.workers.len(), ..(*first).clone() };
         let taken = self.take_all(&tx, &all, &party, &routes, &times, None).await?;
@@ -187,7 +204,7 @@ impl PostgresStore {
         let handout = self.hand_out(&tx, given, now, taken, &mut writes).await?;
         let rows = tx.commit(writes).await?;
         // That they were given nothing is not written down, and is remembered.
-        empty.into_iter().for_each(|(request, _)| self.peeks.remember(request));
+        empty.into_iter().for_each(|(request, _)| self.peeks.remember(&request));
         for (worker, claimed) in self.handed_out(handout, rows) {
             if let Some(Ok(told)) = worker.and_then(|worker| told.get_mut(&worker)) {
                 told.push(claimed);

@@ -436,6 +436,8 @@ sql!(LOCK_WORKER, "lock_worker.sql", [UUID]);
 sql!(LOCK_WORKERS, "lock_workers.sql", [UUID_ARRAY]);
 sql!(LOCK_FREE_WORKER, "lock_free_worker.sql", [UUID]);
 sql!(PULSES, "pulses.sql", [UUID_ARRAY]);
+sql!(DECLARED, "declared.sql", [UUID]);
+sql!(WORKFLOW_NAMES, "workflow_names.sql", [INT8]);
 sql!(BEAT, "beat.sql", [UUID, INT8, TIMESTAMPTZ, INT8, INT8]);
 sql!(SET_WORKER_STATE, "set_worker_state.sql", [UUID, TEXT, TIMESTAMPTZ]);
 sql!(BURY_WORKER, "bury_worker.sql", [UUID]);

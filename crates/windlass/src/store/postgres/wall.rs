@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use windlass_core::Tenant;
 
 use super::PostgresStore;
+use super::declared::Declarations;
 use super::fault::{Fault, describe};
 use super::floors::Floors;
 use super::notify::Notifier;
@@ -108,6 +109,7 @@ impl PostgresStore {
             ring: LastRing::default(),
             floors: Floors::default(),
             peeks: Peeks::default(),
+            declarations: Declarations::default(),
             firsts: Firsts::default(),
             unsound: Unsound::default(),
             staged_watch: StagedWatch::default(),

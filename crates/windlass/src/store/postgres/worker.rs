@@ -12,6 +12,7 @@ use super::fault::{self, Fault, Remedy};
 use super::onward::Next;
 use super::party::Told;
 use super::repeat::{repeat, without_unsound};
+use crate::store::declared::Declared;
 use crate::store::{
     Answer, Born, Checkpoint, Child, ChildCount, ChildStart, ClaimRequest, Claimed, Completion,
     Finished, Heartbeat, HeartbeatAnswer, Held, Hello, Hints, Recording, Refusal, Release, Store,
@@ -63,6 +64,12 @@ fn tell_unstorable(fault: &Fault, what: &str) {
 }
 
 impl PostgresStore {
+    /// Returns the declaration that a claim after completions goes by; `None` if it cannot be made.
+    /// The next claim of the worker reports why.
+    async fn declared_for(&self, next: &ClaimRequest) -> Option<Arc<Declared>> {
+        self.check_claim(next).await.ok().flatten()
+    }
+
     async fn claim_at_once(
         &self,
         party: &[&ClaimRequest],
@@ -164,8 +171,10 @@ impl WorkerLink for PostgresStore {
     ) -> Result<Finished, StoreError> {
         check_batch(completions.len())?;
         check_batch(next.limit)?;
-        if !completions.iter().any(|one| one.is_over(self.payload_limit)) {
-            match self.finish_onward(&completions, &Next::new(&next)).await {
+        let is_whole = !completions.iter().any(|one| one.is_over(self.payload_limit));
+        if is_whole && let Some(declared) = self.declared_for(&next).await {
+            let next = ClaimRequest { limit: declared.room_max(&next), ..next };
+            match self.finish_onward(&completions, &Next::new(&next, &declared)).await {
                 Err(fault) if cannot_be_stored(&fault) => {}
                 other => return Ok(other?),
             }
@@ -243,6 +252,7 @@ impl WorkerLink for PostgresStore {
 
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
         self.peeks.forget(worker);
+        self.declarations.forget(worker);
         without_unsound!(self, repeat!(self.leave_once(worker)))
     }
 

@@ -397,6 +397,7 @@ impl<'a> Worker<'a> {
             queues: [QueueName::default()].into(),
             handlers: self.bench.known().definitions.keys().map(key).collect(),
             limit,
+            ending: 0,
             is_poll: false,
             tenant: None,
         }

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use windlass_core::{Decision, Fence, TaskId, TaskIndex, TaskState, Version};
 
 use super::bench::{
-    Bench, LEASE, definition, failure, json, names, priority, queue, retry_after, seconds, success,
-    tenant, workflow_name,
+    Bench, LEASE, Worker, completion, definition, failure, json, names, priority, queue,
+    retry_after, seconds, success, tenant, workflow_name,
 };
-use crate::store::{ClaimRequest, Claimed, HandlerKey, NewRun, ParentEnd, StoreError};
+use crate::store::{
+    Answer, ClaimRequest, Claimed, Finished, HandlerKey, Hello, NewRun, ParentEnd, StoreError,
+    WorkerInfo,
+};
 
 fn ids(claimed: &[Claimed]) -> Vec<TaskId> {
     claimed.iter().map(|task| task.task).collect()
@@ -348,4 +351,127 @@ pub(crate) async fn priorities_hold_among_many_workflows(bench: &Bench<'_>) {
     let claimed = bench.worker().await.claim(20).await;
     let claimed: Vec<_> = claimed.iter().map(|one| one.task.run).collect();
     assert_eq!(claimed, urgent);
+}
+
+/// Joins a worker with these slots.
+async fn worker_with<'a>(bench: &'a Bench<'_>, slots: u32) -> Worker<'a> {
+    let worker = bench.stranger();
+    let hello = Hello { slots, ..worker.hello(LEASE) };
+    bench.store.join(hello).await.expect("a new worker can join");
+    worker
+}
+
+pub(crate) async fn a_worker_is_given_no_more_tasks_than_it_has_free_slots(bench: &Bench<'_>) {
+    // One route, then several: a store may take tasks of one before it knows the free slots.
+    for (workflow, tasks) in [("w", "a b c d e f"), ("v", "a^1 b^2 c^3 d^4 e^5 f^6")] {
+        bench.register(workflow, tasks).await;
+        bench.start(workflow).await;
+        let worker = worker_with(bench, 3).await;
+        let first = worker.claim(2).await;
+        assert_eq!(first.len(), 2);
+        assert_eq!(worker.claim(5).await.len(), 1, "what it holds counts");
+        let refused = worker.try_claim(1).await.expect_err("all of its slots are taken");
+        let StoreError::Conflict(text) = &refused else { panic!("{refused:?}") };
+        assert!(text.contains("slots 3") && text.contains("holds 3 tasks"), "{text}");
+        bench.succeed(&first[0]).await;
+        let next = worker.claim(5).await;
+        assert_eq!(next.len(), 1, "one slot is free again");
+        let ending = ClaimRequest { ending: 1, ..worker.request(5) };
+        let next = bench.store.claim(ending).await.expect("a task is on its way to the store");
+        assert_eq!(next.len(), 1, "one that has ended takes no slot");
+        let other = worker_with(bench, 1).await;
+        let last = other.claim(5).await;
+        assert_eq!(last.len(), 1, "the slots of others are their own");
+        bench.release(&last[0], seconds(0)).await;
+        assert_eq!(other.claim(5).await.len(), 1, "what it handed back does not count");
+        other.leave().await;
+        worker.leave().await;
+        let all = bench.worker().await;
+        bench.work(&all, |_| success()).await;
+    }
+}
+
+pub(crate) async fn a_finish_frees_a_slot_for_the_claim_it_carries(bench: &Bench<'_>) {
+    bench.register("w", "a b<a c<a x").await;
+    bench.start("w").await;
+    let worker = worker_with(bench, 2).await;
+    let held = worker.claim(2).await;
+    assert_eq!(names(&held), ["a", "x"]);
+    let batch = vec![completion(&held[0], success())];
+    let finished = bench.store.finish_and_claim(batch, worker.request(10)).await;
+    let Finished { answers, claimed } = finished.expect("finishing works");
+    assert_eq!((answers, names(&claimed)), (vec![Answer::Accepted], vec!["b"]));
+    let refused = worker.try_claim(1).await;
+    assert!(matches!(refused, Err(StoreError::Conflict(_))), "{refused:?}");
+}
+
+pub(crate) async fn claims_of_several_workers_keep_the_slots_of_each(bench: &Bench<'_>) {
+    bench.register("w", "a b c d e f g h").await;
+    bench.start("w").await;
+    let (one, two) = (worker_with(bench, 1).await, worker_with(bench, 3).await);
+    let full = worker_with(bench, 1).await;
+    full.claim_one().await;
+    let requests = vec![one.request(5), full.request(5), two.request(5)];
+    let mut told = bench.store.claim_many(requests).await;
+    assert!(matches!(told.remove(1), Err(StoreError::Conflict(_))));
+    let counts: Vec<usize> =
+        told.into_iter().map(|told| told.expect("it has free slots").len()).collect();
+    assert_eq!(counts, [1, 3]);
+}
+
+pub(crate) async fn a_claim_beyond_what_the_worker_joined_with_is_a_conflict(bench: &Bench<'_>) {
+    bench.register("v", "a").await;
+    bench.register("w", "a").await;
+    bench.start("v").await;
+    bench.start("w").await;
+    let worker = bench.stranger();
+    let info = WorkerInfo { queues: vec![queue("default")], ..WorkerInfo::default() };
+    let definitions = vec![definition("w", 1, "a")];
+    let hello = Hello { definitions, info, ..worker.hello(LEASE) };
+    bench.store.join(hello).await.expect("a new worker can join");
+    let key = |name: &str| HandlerKey { workflow: workflow_name(name), version: Version::FIRST };
+    let of = |keys: &[&str]| keys.iter().map(|name| key(name)).collect::<Vec<_>>().into();
+    let own =
+        |is_poll| ClaimRequest { handlers: of(&["w", "w~undo"]), is_poll, ..worker.request(9) };
+    for is_poll in [false, true] {
+        let wrong = ClaimRequest { handlers: of(&["w", "v"]), ..own(is_poll) };
+        let elsewhere = ClaimRequest { queues: [queue("other")].into(), ..own(is_poll) };
+        for (request, culprit) in [(wrong, "workflow \"v\" version 1"), (elsewhere, "\"other\"")] {
+            let refused = bench.store.claim(request).await;
+            let Err(StoreError::Conflict(text)) = &refused else { panic!("{refused:?}") };
+            assert!(text.contains(culprit) && text.contains("join again with it"), "{text}");
+        }
+    }
+    let claimed = bench.store.claim(own(false)).await.expect("it joined with that");
+    assert_eq!(claimed.len(), 1);
+    // What is wrong with a claim costs nothing of what was done.
+    let next = ClaimRequest { handlers: of(&["v"]), ..own(false) };
+    let batch = vec![completion(&claimed[0], success())];
+    let finished = bench.store.finish_and_claim(batch, next).await.expect("finishing works");
+    assert_eq!((finished.answers, finished.claimed.len()), (vec![Answer::Accepted], 0));
+}
+
+pub(crate) async fn a_claim_for_an_unregistered_workflow_is_not_found(bench: &Bench<'_>) {
+    bench.register("order", "a").await;
+    let worker = bench.worker().await;
+    let of = |name: &str, version: u32| {
+        let version = Version::new(version).expect("versions begin at 1");
+        let handlers = [HandlerKey { workflow: workflow_name(name), version }].into();
+        ClaimRequest { handlers, ..worker.request(1) }
+    };
+    for (name, version, near) in
+        [("ordr", 1, "the nearest: \"order\""), ("order", 2, "the registered versions: 1")]
+    {
+        for is_poll in [false, true] {
+            let refused = bench.store.claim(ClaimRequest { is_poll, ..of(name, version) }).await;
+            let Err(StoreError::NotFound(text)) = &refused else { panic!("{refused:?}") };
+            assert!(text.contains(&format!("workflow {name:?} version {version}")), "{text}");
+            assert!(text.contains("register it") && text.contains(near), "{text}");
+        }
+    }
+    let told = bench.store.claim_many(vec![of("ordr", 1), bench.worker().await.request(1)]).await;
+    assert!(matches!(told[..], [Err(StoreError::NotFound(_)), Ok(_)]), "{told:?}");
+    bench.register("ordr", "a").await;
+    bench.start("ordr").await;
+    assert_eq!(bench.store.claim(of("ordr", 1)).await.map(|claimed| claimed.len()), Ok(1));
 }

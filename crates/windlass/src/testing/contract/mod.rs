@@ -167,6 +167,11 @@ macro_rules! store_contract_cases {
                 a_worker_whose_lease_ran_out_is_given_nothing
                 a_claim_that_comes_twice_gives_nothing_the_second_time
                 a_claim_that_arrives_after_it_was_given_up_gives_nothing
+                a_worker_is_given_no_more_tasks_than_it_has_free_slots
+                a_finish_frees_a_slot_for_the_claim_it_carries
+                claims_of_several_workers_keep_the_slots_of_each
+                a_claim_beyond_what_the_worker_joined_with_is_a_conflict
+                a_claim_for_an_unregistered_workflow_is_not_found
             }
             finishes {
                 a_success_records_its_output_and_lets_the_children_run
@@ -325,6 +330,7 @@ macro_rules! store_contract_cases {
                 a_child_stays_for_as_long_as_its_parent
                 what_is_undone_and_what_undoes_go_in_their_order
                 a_key_outlives_its_run_as_its_rule_says
+                kept_keys_of_one_name_answer_each_to_its_own_tenant
                 a_key_goes_with_its_run_if_nothing_is_said
                 what_goes_to_the_archive_is_told_there
             }

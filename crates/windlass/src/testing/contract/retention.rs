@@ -294,6 +294,24 @@ pub(crate) async fn a_key_outlives_its_run_as_its_rule_says(bench: &Bench<'_>) {
     bench.prune().await;
 }
 
+pub(crate) async fn kept_keys_of_one_name_answer_each_to_its_own_tenant(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let worker = bench.worker_with_lease(seconds(600)).await;
+    bench.keep(RetentionRule { keep_key_for: seconds(60), ..rule(RunState::Succeeded, 10) }).await;
+    let of = |name: &str| NewRun { key: key("k"), tenant: tenant(name), ..bench.new_run("w") };
+    let mut runs = Vec::new();
+    for name in ["acme", "bolt", "crag"] {
+        runs.push((name, bench.start_run(of(name)).await));
+    }
+    bench.work(&worker, |_| success()).await;
+    bench.advance(seconds(10)).await;
+    assert_eq!(bench.prune().await, 3);
+    for (name, run) in runs {
+        let answer = bench.try_start(of(name)).await;
+        assert_eq!(answer, Ok(Started { run, is_new: false }), "{name}");
+    }
+}
+
 pub(crate) async fn a_key_goes_with_its_run_if_nothing_is_said(bench: &Bench<'_>) {
     bench.register("w", "a").await;
     let worker = bench.worker_with_lease(seconds(600)).await;

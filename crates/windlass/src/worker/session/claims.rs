@@ -63,6 +63,7 @@ impl Session {
             queues: Arc::clone(&self.config.queues),
             handlers: Arc::clone(&self.handlers),
             limit: self.claim_limit,
+            ending: self.outbox.len(),
             is_poll: self.is_polling,
             tenant: None,
         }

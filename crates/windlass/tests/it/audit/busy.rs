@@ -37,6 +37,7 @@ async fn work(store: Arc<PostgresStore>, number: u128, lease: Duration, stop: Ar
             queues: [QueueName::new("default").unwrap()].into(),
             handlers: [handler.clone()].into(),
             limit: dice.usize(1..6),
+            ending: 0,
             is_poll: dice.bool(),
             tenant: None,
         };

@@ -192,6 +192,7 @@ impl Story {
             queues: [QueueName::new("default").unwrap()].into(),
             handlers: [handler].into(),
             limit: 100,
+            ending: 0,
             is_poll: false,
             tenant: None,
         };

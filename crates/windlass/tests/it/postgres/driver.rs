@@ -92,6 +92,7 @@ impl Worker {
             queues: [QueueName::default()].into(),
             handlers: Arc::clone(&self.handlers),
             limit,
+            ending: 0,
             is_poll: false,
             tenant: None,
         }

@@ -26,7 +26,7 @@ pub(super) fn join(dice: &mut Dice, known: &Known) -> Option<Verb> {
         _ => return None,
     };
     let mut definitions = Vec::new();
-    for _ in 0..dice.pick(&[0, 0, 0, 1, 2]) {
+    for _ in 0..dice.pick(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 2]) {
         let workflow = dice.pick(&WORKFLOWS);
         let is_other = dice.chance(15);
         let new = if is_other { other_shape(dice, workflow) } else { definition(dice, workflow) };
@@ -44,8 +44,7 @@ pub(super) fn join(dice: &mut Dice, known: &Known) -> Option<Verb> {
     }))
 }
 
-/// The queues that a worker says it serves: nothing but the answer to why something waits depends
-/// on them.
+/// The queues that a worker says it serves, and may claim from; none, and so all, in one of eight.
 fn queues_of(worker: WorkerId) -> Vec<QueueName> {
     let bits = worker.as_uuid().as_u128() >> 8;
     let is_served = |place: &usize| bits >> place & 1 == 1;
@@ -81,12 +80,17 @@ pub(super) fn claim(dice: &mut Dice, known: &Known) -> Option<Verb> {
         1..60 => dice.count(0..=5),
         _ => dice.count(0..=20),
     };
+    let percent = dice.pick(&[100, 100, 70, 40]);
     Some(Verb::Claim(ClaimRequest {
         worker: worker.id,
         seq: ClaimSeq(seq),
-        queues: any_queues(dice),
+        queues: match queues_of(worker.id) {
+            own if own.is_empty() || dice.chance(10) => any_queues(dice),
+            own => dice.some(&own, percent).into(),
+        },
         handlers: any_handlers(dice),
         limit,
+        ending: 0,
         is_poll: limit % 2 == 0,
         tenant: None,
     }))
