@@ -98,14 +98,17 @@ impl Evidence {
         found
     }
 
-    /// Returns how many attempts noted their end although a later attempt was accepted: retries,
-    /// and stale attempts of frozen workers.
-    pub(crate) fn superseded_attempts(&self) -> usize {
-        let is_superseded = |note: &&Note| {
-            let task = self.tasks.get(&(note.run, note.task.clone()));
-            note.mark == Mark::End && task.is_some_and(|task| note.fence < task.fence)
-        };
-        self.notes.iter().filter(is_superseded).count()
+    /// Returns how many attempts noted their end although a later attempt of the task had begun:
+    /// those of frozen workers, whose writes must be refused.
+    pub(crate) fn stale_attempts(&self) -> usize {
+        let mut newest = HashMap::new();
+        let mut stale = 0;
+        for note in &self.notes {
+            let newest = newest.entry((note.run, note.task.as_str())).or_insert(note.fence);
+            *newest = note.fence.max(*newest);
+            stale += usize::from(note.mark == Mark::End && note.fence < *newest);
+        }
+        stale
     }
 
     /// G1 and G12: every answered start has its run, and every key one run.

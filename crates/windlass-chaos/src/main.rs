@@ -334,11 +334,14 @@ fn report(
     println!("{total} connections cut: {before} before, {during} during, {after} after the commit");
     let repetitions: u64 = evidence.answers.values().map(|answers| answers.repetitions).sum();
     println!("{repetitions} unanswered starts repeated");
-    let (notes, superseded) = (evidence.notes.len(), evidence.superseded_attempts());
-    println!("{notes} notes in the ledger, {torn} torn; {superseded} attempts superseded");
+    let (notes, stale) = (evidence.notes.len(), evidence.stale_attempts());
+    println!("{notes} notes in the ledger, {torn} torn; {stale} attempts ended behind a later one");
     println!("all runs ended {:.1} s after the last fault", settled.as_secs_f64());
     if (tasks as u64) < goals.tasks {
         bail!("{tasks} tasks are fewer than {}", goals.tasks);
+    }
+    if stale == 0 && *freezes > 0 {
+        bail!("no frozen worker ended an attempt behind a later one");
     }
     if torn > usize::try_from(*kills)? {
         bail!("{torn} torn lines in the ledger after {kills} kills");

@@ -324,6 +324,14 @@ fn patient() -> RetryPolicy {
     RetryPolicy::fixed(Duration::from_millis(50)).attempts(1_000)
 }
 
+/// The time that a slow attempt takes: a worker that is frozen during one wakes up while the
+/// successor is running.
+const SLOW: Duration = Duration::from_secs(3);
+
+fn is_slow(item: Item) -> bool {
+    item.number % 47 == 11
+}
+
 async fn work() {
     tokio::time::sleep(Duration::from_millis(fastrand::u64(0..8))).await;
 }
@@ -336,6 +344,9 @@ async fn noted(
 ) -> Result<u64, TaskError> {
     ledger.note(ctx, Mark::Begin)?;
     work().await;
+    if is_slow(*ctx.input()) {
+        tokio::time::sleep(SLOW).await;
+    }
     ledger.note(ctx, Mark::End)?;
     if is_flaky(ctx) { Err(TaskError::new("fails at first")) } else { result }
 }
