@@ -101,10 +101,11 @@ fn enter(system: &Path, line: &str) -> Command {
     // The mounts and the processes belong to the namespaces and end with them.
     let script = format!(
         "set -e; cd \"$1\"; \
-         mount --bind \"$2\" {TOOLCHAIN}; \
+         mount --options bind,ro \"$2\" {TOOLCHAIN}; \
          mount --rbind /dev dev; \
          mount -t tmpfs shm dev/shm; \
          mount -t proc proc proc; \
+         mount -t sysfs sys sys; \
          exec chroot . /usr/bin/env -i HOME=/root TERM=dumb LANG=C.UTF-8 \
          PATH=/{TOOLCHAIN}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
          sh -c 'cd /{CLONE} && {line}'"
