@@ -235,7 +235,9 @@ impl PostgresStore {
                 Entry::Occupied(entry) => entry.into_mut(),
             };
             if let Entry::Vacant(entry) = run.tasks.entry(id.index) {
-                entry.insert(waiting_task(row));
+                let task = waiting_task(row);
+                let gone = "it waits for a limit, but its row is gone";
+                entry.insert(task.ok_or_else(|| corrupt(id, gone))?);
                 // Whatever its parents did, it waits for none of them.
                 let tally = ParentTally { pending: 0, failed: 0, skipped: 0, cancelled: 0 };
                 run.progress.load(id.index, tally);
@@ -352,14 +354,15 @@ fn number_of(row: &Row) -> usize {
     usize::try_from(row.get::<_, i64>("n") - 1).unwrap_or_default()
 }
 
-/// A task that waits in a lane, as the row says.
-fn waiting_task(row: &Row) -> Task {
-    Task {
+/// A task that waits for a limit. `None` if the task has no row.
+fn waiting_task(row: &Row) -> Option<Task> {
+    let fence = row.get::<_, Option<i64>>("fence")?;
+    Some(Task {
         state: TaskState::Waiting,
-        fence: Fence(row.get::<_, i64>("fence").cast_unsigned()),
+        fence: Fence(fence.cast_unsigned()),
         attempt: row.get::<_, i32>("attempt").cast_unsigned(),
         answered: answered(row),
         stored_in: Some(Narrow::Timers),
         ..Task::new()
-    }
+    })
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use windlass::schedule::{Cadence, Timing};
 use windlass::store::postgres::{PostgresStore, repair};
 use windlass::store::{
-    Answer, Completion, Hello, NewRun, NewSchedule, ScheduleKey, ScheduleStore, Store, WorkerInfo,
-    WorkerLink,
+    Answer, Completion, Hello, NewRun, NewSchedule, ScheduleKey, ScheduleStore, Store, StoreError,
+    WorkerInfo, WorkerLink,
 };
 use windlass::{Ctx, TaskError, Windlass, Workflow};
 use windlass_core::definition::TaskDraft;
@@ -223,16 +223,22 @@ async fn tasks_that_no_worker_can_run_are_found() {
         .await;
 }
 
-/// Starts runs of a key with one slot and finishes the first of them, whose slot is then taken
-/// back by hand, as if it had not been released. Returns the run that waits.
-async fn block_a_key(patient: &Patient, store: &PostgresStore) -> RunId {
+/// Registers a workflow with one slot per key. Returns it and two runs of one key.
+async fn two_of_a_key(store: &PostgresStore) -> (Arc<Definition>, [NewRun; 2]) {
     let mut task = TaskDraft::new("a", TaskKind::Handler);
     task.limits = vec![Limit::per("key", 1)];
     let limited =
         Arc::new(DefinitionDraft::new("limited").task(task).build().expect("it is right"));
     let input = Payload::from_json("{\"key\":\"acme\"}").expect("it is JSON");
     store.register(Arc::clone(&limited)).await.expect("it can be registered");
-    let [first, second] = [(); 2].map(|()| NewRun { input: input.clone(), ..new_run(&limited) });
+    let runs = [(); 2].map(|()| NewRun { input: input.clone(), ..new_run(&limited) });
+    (limited, runs)
+}
+
+/// Starts runs of a key with one slot and finishes the first of them, whose slot is then taken
+/// back by hand, as if it had not been released. Returns the run that waits.
+async fn block_a_key(patient: &Patient, store: &PostgresStore) -> RunId {
+    let (limited, [first, second]) = two_of_a_key(store).await;
     let waiting = second.id;
     store.start_runs(vec![first]).await.expect("the store is there");
     let worker = Worker::join(store, &limited).await;
@@ -278,6 +284,23 @@ async fn a_limit_key_that_an_ended_task_blocks_is_found_and_repaired() {
     let now = store.now().await.expect("the database is there");
     let found = found_by_audit(&patient.database, now).await;
     assert!(found.is_empty(), "{found:#?}");
+}
+
+#[tokio::test]
+async fn a_waiting_task_without_a_row_is_an_error_that_names_it() {
+    let patient = Patient::new().await;
+    let store = store(&patient).await;
+    let (limited, runs) = two_of_a_key(&store).await;
+    let waiting = runs[1].id;
+    store.start_runs(runs.into()).await.expect("the store is there");
+    let worker = Worker::join(&store, &limited).await;
+    let tasks = worker.claim(&store, 1).await;
+    patient.execute(&format!("delete from windlass.timers where run_id = '{waiting}'")).await;
+    let error = store.finish(vec![success(&tasks[0])]).await.expect_err("the next task is gone");
+    assert!(matches!(error, StoreError::Corrupt(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains(&waiting.to_string()), "{text}");
+    assert!(text.contains("it waits for a limit, but its row is gone"), "{text}");
 }
 
 #[tokio::test]
