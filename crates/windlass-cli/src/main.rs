@@ -106,6 +106,11 @@ enum Command {
     #[cfg(unix)]
     #[command(hide = true)]
     BenchWorker(bench::WorkerArguments),
+
+    /// Hostile clients of a benchmark, which starts them.
+    #[cfg(unix)]
+    #[command(hide = true)]
+    BenchAttack(bench::AttackArguments),
 }
 
 impl Command {
@@ -119,7 +124,7 @@ impl Command {
             #[cfg(unix)]
             Command::Bench(_) => global.refuse_target("bench", true),
             #[cfg(unix)]
-            Command::DemoWorker(_) | Command::BenchWorker(_) => Ok(()),
+            Command::DemoWorker(_) | Command::BenchWorker(_) | Command::BenchAttack(_) => Ok(()),
             #[cfg(unix)]
             Command::Connected(commands::Command::Serve(_)) => global.refuse_unused("serve"),
             Command::Connected(_) | Command::Keys(_) | Command::Completions { .. } => Ok(()),
@@ -199,6 +204,14 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::BenchWorker(arguments) => {
             let runtime = runtime()?;
             let code = runtime.block_on(bench::run_worker(arguments));
+            // Without waiting for the thread that reads commands: nothing more is to come.
+            runtime.shutdown_background();
+            code
+        }
+        #[cfg(unix)]
+        Command::BenchAttack(arguments) => {
+            let runtime = runtime()?;
+            let code = runtime.block_on(bench::run_attack(arguments));
             // Without waiting for the thread that reads commands: nothing more is to come.
             runtime.shutdown_background();
             code

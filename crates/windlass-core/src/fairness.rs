@@ -247,4 +247,13 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_tenant_that_was_idle_starts_at_the_virtual_time_and_not_at_its_last_tag() {
+        let (long_ago, now) = (Tag(TAG_STRIDE), Tag(100 * TAG_STRIDE));
+        let tag = next_tag(Some(long_ago), now, Weight::ONE, Phase(0));
+        assert_eq!(tag, Tag(101 * TAG_STRIDE));
+        let ahead = next_tag(Some(now), long_ago, Weight::ONE, Phase(0));
+        assert_eq!(ahead, Tag(101 * TAG_STRIDE), "a backlog counts on");
+    }
 }

@@ -492,4 +492,44 @@ mod tests {
         assert_eq!(Wait::Until(Timestamp::MAX).due(now), Some(UNTIL_MAX));
         assert_eq!(Wait::For(Duration::MAX).due(UNTIL_MAX), Some(UNTIL_MAX));
     }
+
+    #[test]
+    fn a_recorded_result_is_never_replaced_by_another() {
+        let now = Timestamp::from_micros(0);
+        let done = |number, value: &str| {
+            let value = Payload::encode(&value).unwrap();
+            let change = StepChange::Done { number, result: StepResult::Value(value) };
+            StepWrite { change, ..open(Wait::Forever) }
+        };
+        let first = StepRecord::after(None, &done(1, "a"), now).unwrap();
+        assert_eq!(StepRecord::after(Some(&first), &done(1, "a"), now), Some(first.clone()));
+        assert_eq!(StepRecord::after(Some(&first), &done(1, "b"), now), None);
+        assert_eq!(StepRecord::after(Some(&first), &done(2, "a"), now), None);
+    }
+
+    #[test]
+    fn only_an_undoable_step_that_returned_a_value_is_undone() {
+        let record = |kind, result| {
+            let change = StepChange::Done { number: 1, result };
+            let write = StepWrite { kind, change, ..open(Wait::Forever) };
+            StepRecord::after(None, &write, Timestamp::from_micros(0)).unwrap()
+        };
+        let value = || StepResult::Value(Payload::encode(&1).unwrap());
+        let failed = StepResult::Failed(Failure::new(crate::FailureCode::Error, "no"));
+        assert!(record(StepKind::Undoable, value()).is_undoable());
+        assert!(!record(StepKind::Undoable, failed).is_undoable());
+        assert!(!record(StepKind::Step, value()).is_undoable());
+    }
+
+    #[test]
+    fn of_several_failed_steps_with_the_failure_of_the_task_the_last_is_forgotten() {
+        let failure = Failure::new(crate::FailureCode::Error, "no");
+        let record = |call: u32, number| {
+            let change = StepChange::Done { number, result: StepResult::Failed(failure.clone()) };
+            let write = StepWrite { call: Call(call), change, ..open(Wait::Forever) };
+            StepRecord::after(None, &write, Timestamp::from_micros(0)).unwrap()
+        };
+        let records = [record(1, 3), record(2, 8), record(3, 5)];
+        assert_eq!(StepRecord::to_forget(&records, &failure), Some(8));
+    }
 }

@@ -192,7 +192,7 @@ impl Identity {
     ///
     /// `Limited` if too many of them are in progress.
     pub(crate) fn begin_list(&self) -> Result<ListTurn, StoreError> {
-        self.passes.lists().begin(self.token())
+        self.passes.lists().begin(self.token(), self.tenant())
     }
 
     /// What it is called in the log.

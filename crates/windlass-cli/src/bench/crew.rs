@@ -142,7 +142,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn say(word: &str) -> std::io::Result<()> {
+pub(super) fn say(word: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{word}")?;
     out.flush()

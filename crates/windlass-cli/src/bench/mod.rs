@@ -1,10 +1,12 @@
 //! `windlass bench`: how fast it is here, on this machine and this PostgreSQL.
 
+mod attack;
 mod clock;
 mod crew;
 mod fairness;
 mod functions;
 mod ground;
+mod hostile;
 mod idle;
 mod latency;
 mod limits;
@@ -28,6 +30,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub(crate) use self::attack::{Arguments as AttackArguments, run as run_attack};
 pub(crate) use self::crew::{Arguments as WorkerArguments, run as run_worker};
 use self::ground::{Ground, GroundArguments};
 use self::report::Report;
@@ -88,6 +91,9 @@ enum Benchmark {
 
     /// What one tenant far over its quota costs the others.
     Quotas(quotas::Arguments),
+
+    /// Measure what hostile tokens cost another tenant and the server
+    Hostile(hostile::Arguments),
 }
 
 /// Makes the database, measures, audits, prints and removes the database.
@@ -121,6 +127,7 @@ async fn measure(arguments: &Arguments, ground: &Ground) -> anyhow::Result<ExitC
         Benchmark::Scale(arguments) => scale::run(arguments, ground).await?,
         Benchmark::Server(arguments) => server::run(arguments, ground).await?,
         Benchmark::Quotas(arguments) => quotas::run(arguments, ground).await?,
+        Benchmark::Hostile(arguments) => hostile::run(arguments, ground).await?,
     };
     let auditing = ground.progress.phase("auditing", 1);
     let audit = ground.audit().await?;
@@ -128,6 +135,9 @@ async fn measure(arguments: &Arguments, ground: &Ground) -> anyhow::Result<ExitC
     report.print(&audit, arguments.json)?;
     if !audit.is_clean() {
         eprint!("{}", crate::audit::render(&audit, false));
+        return Ok(ExitCode::FAILURE);
+    }
+    if report.is_missed() {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

@@ -16,6 +16,8 @@ struct Figure {
     label: String,
     value: f64,
     unit: &'static str,
+    /// The most that it may be.
+    max: Option<f64>,
 }
 
 /// The figures of one benchmark, in their order.
@@ -38,7 +40,26 @@ impl Report {
         value: f64,
         unit: &'static str,
     ) {
-        self.figures.push(Figure { key: key.into(), label: label.into(), value, unit });
+        let (key, label) = (key.into(), label.into());
+        self.figures.push(Figure { key, label, value, unit, max: None });
+    }
+
+    /// Adds a figure with a bound, which is shown in brackets beside it.
+    pub(crate) fn add_at_most(
+        &mut self,
+        key: impl Into<String>,
+        label: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        max: f64,
+    ) {
+        let (key, label) = (key.into(), label.into());
+        self.figures.push(Figure { key, label, value, unit, max: Some(max) });
+    }
+
+    /// Returns whether a figure exceeds its bound.
+    pub(crate) fn is_missed(&self) -> bool {
+        self.figures.iter().any(Figure::is_missed)
     }
 
     /// Adds the median and the 99th percentile of times, in milliseconds.
@@ -64,6 +85,9 @@ impl Report {
         object.insert("benchmark".to_owned(), self.name.into());
         for figure in &self.figures {
             object.insert(figure.key.clone(), figure.value.into());
+            if let Some(max) = figure.max {
+                object.insert(format!("{}_max", figure.key), max.into());
+            }
         }
         object.insert("audit_clean".to_owned(), audit.is_clean().into());
         Ok(serde_json::to_string_pretty(&Value::Object(object))? + "\n")
@@ -72,8 +96,13 @@ impl Report {
     fn table(&self, audit: &AuditReport) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
+        let is_bounded = self.figures.iter().any(|figure| figure.max.is_some());
         for figure in &self.figures {
-            table.add_row([&figure.label, &shown(figure.value), figure.unit]);
+            let mut row = vec![figure.label.clone(), shown(figure.value), figure.unit.to_owned()];
+            if is_bounded {
+                row.push(figure.bound());
+            }
+            table.add_row(row);
         }
         if let Some(column) = table.column_mut(1) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -82,6 +111,19 @@ impl Report {
         let rows = thousands(audit.checks.iter().map(|check| check.checked).sum());
         let verdict = if audit.is_clean() { "clean" } else { "VIOLATED" };
         format!("{table}\naudit: {verdict}, {checks} of {rows} rows\n")
+    }
+}
+
+impl Figure {
+    /// Returns whether it exceeds its bound. A figure that is no number does.
+    fn is_missed(&self) -> bool {
+        self.max.is_some_and(|max| self.value.is_nan() || self.value > max)
+    }
+
+    /// Its bound in brackets, and whether it was missed.
+    fn bound(&self) -> String {
+        let missed = if self.is_missed() { " MISSED" } else { "" };
+        self.max.map_or(String::new(), |max| format!("[at most {max}]{missed}"))
     }
 }
 
@@ -125,6 +167,19 @@ mod tests {
         assert_eq!(told.collect::<Vec<_>>(), expected);
         report.add_times("hop", "task to next task", &mut []);
         assert_eq!(report.figures[2].value, 0.0);
+    }
+
+    #[test]
+    fn a_missed_bound_is_shown_beside_its_figure() {
+        let mut report = Report::new("hostile");
+        report.add_at_most("kept", "kept", 1.5, "", 1.5);
+        assert!(!report.is_missed());
+        report.add_at_most("missed", "missed", 1.6, "", 1.5);
+        assert!(report.is_missed());
+        let table = report.table(&audit());
+        assert!(table.contains("1.600   [at most 1.5] MISSED"), "{table}");
+        let json: Value = serde_json::from_str(&report.json(&audit()).unwrap()).unwrap();
+        assert_eq!(json["missed_max"], 1.5);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use windlass::remote::RemoteOptions;
 use windlass::store::{NewToken, TokenStore as _};
-use windlass::{Operator, Role, Roles, Token, Windlass};
+use windlass::{Operator, Role, Roles, Tenant, Token, Windlass};
 use windlass_server::token::{mint, tag_of};
 
 use super::crew::{Force, Way, drain_by};
@@ -93,11 +93,7 @@ pub(super) struct Serving {
 impl Serving {
     /// One for the database of a benchmark.
     pub(super) async fn start(ground: &Ground) -> anyhow::Result<Serving> {
-        let roles = Roles::from(Role::Admin);
-        let token = mint(roles)?;
-        let (id, tag, name) = (token.id(), tag_of(&token), Operator::new("bench")?);
-        let new = NewToken { id, tag, name, roles, tenant: None, expires_at: None };
-        ground.store().await?.create_token(new).await.map_err(windlass::Error::from)?;
+        let token = Serving::token_for(ground, Role::Admin, None).await?;
         let program = std::env::current_exe().context("this program cannot be found")?;
         let mut command = Command::new(program);
         command.args(["serve", "--listen", "127.0.0.1:0"]);
@@ -110,9 +106,42 @@ impl Serving {
         Ok(Serving { child, url: url.to_owned(), token })
     }
 
+    /// Creates a token, for one tenant or for all.
+    pub(super) async fn token_for(
+        ground: &Ground,
+        role: Role,
+        tenant: Option<&str>,
+    ) -> anyhow::Result<Token> {
+        let roles = Roles::from(role);
+        let token = mint(roles)?;
+        let (id, tag, name) = (token.id(), tag_of(&token), Operator::new("bench")?);
+        let tenant = tenant.map(Tenant::new).transpose()?;
+        let new = NewToken { id, tag, name, roles, tenant, expires_at: None };
+        ground.store().await?.create_token(new).await.map_err(windlass::Error::from)?;
+        Ok(token)
+    }
+
     /// An engine on it, with a connection of its own.
     pub(super) fn engine(&self) -> Result<Windlass, windlass::Error> {
-        Windlass::connect_server(RemoteOptions::new(&self.url).token(self.token.text()))
+        self.engine_with(&self.token)
+    }
+
+    /// An engine on it with another token.
+    pub(super) fn engine_with(&self, token: &Token) -> Result<Windlass, windlass::Error> {
+        Windlass::connect_server(RemoteOptions::new(&self.url).token(token.text()))
+    }
+
+    /// Its address.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A figure of its memory in `/proc/<pid>/status`, in KiB.
+    pub(super) fn kilobytes(&self, field: &str) -> anyhow::Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()?))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        number.context("its memory can be read")
     }
 
     /// How worker processes reach it.
@@ -120,7 +149,7 @@ impl Serving {
         Way::server(&self.url, self.token.text())
     }
 
-    fn pid(&self) -> anyhow::Result<u32> {
+    pub(super) fn pid(&self) -> anyhow::Result<u32> {
         self.child.id().context("the server has ended")
     }
 }
@@ -164,10 +193,7 @@ async fn idle(
     let time = began.elapsed();
     let after = cpu_of(server.pid()?).context("its processor time can be read")?;
     let share = (after - before).as_secs_f64() / time.as_secs_f64() * 100.0;
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()?))?;
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = kilobytes.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    let kilobytes = kilobytes.context("its memory can be read")?;
+    let kilobytes = server.kilobytes("VmRSS:")?;
     for worker in workers {
         worker.drain().await?;
     }

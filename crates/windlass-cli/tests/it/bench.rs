@@ -8,13 +8,36 @@ use crate::{assert_line, text, windlass};
 
 /// The figures of a benchmark on a private server in a directory of its own.
 fn bench(arguments: &[&str]) -> Value {
+    let (figures, is_success) = judged(arguments);
+    assert!(is_success, "{figures}");
+    figures
+}
+
+/// The figures of a benchmark and whether it succeeded, for those that fail if a bound is missed.
+fn judged(arguments: &[&str]) -> (Value, bool) {
     let place = Place::new();
     let data = place.data();
     let all = [&["bench"], arguments, &["--json", "--data", &data]].concat();
     let out = windlass(&all);
-    assert!(out.status.success(), "{}", text(&out.stderr));
     assert_eq!(place.list(), [""; 0], "nothing is left");
-    serde_json::from_slice(&out.stdout).unwrap()
+    let figures = serde_json::from_slice(&out.stdout);
+    (figures.unwrap_or_else(|_| panic!("{}", text(&out.stderr))), out.status.success())
+}
+
+#[test]
+fn hostile_clients_attack_a_server_and_their_bounds_are_judged() {
+    let few = ["--runs", "20", "--large-runs", "1", "--rate", "20", "--seconds", "1"];
+    let attacks = ["--rounds", "1", "--attack", "bodies", "--attack", "claims"];
+    let (figures, is_success) = judged(&[["hostile"].as_slice(), &few, &attacks].concat());
+    let keys = ["bodies_refused", "bodies_mebibytes", "claims_answered", "claims_p99_ratio"];
+    assert_positive(&figures, &keys);
+    let is_kept = |(key, max): (&String, &Value)| {
+        let figure = &figures[key.strip_suffix("_max")?];
+        Some(figure.as_f64()? <= max.as_f64()?)
+    };
+    let kept: Vec<bool> = figures.as_object().unwrap().iter().filter_map(is_kept).collect();
+    assert_eq!(kept.len(), 6, "{figures}");
+    assert_eq!(is_success, kept.iter().all(|kept| *kept), "{figures}");
 }
 
 #[track_caller]

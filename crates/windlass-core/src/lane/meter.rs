@@ -171,3 +171,22 @@ pub(super) fn leave(meter: Option<Meter>, seq: u64) -> Option<Meter> {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_probe_closes_a_breaker_or_opens_it_again() {
+        let second = Duration::from_secs(1);
+        let breaker = Breaker { percent: 50, calls: 2, window: second, pause: second };
+        let now = Timestamp::from_micros(0);
+        let probing = Some(Meter::Probing { seq: 7, forget: now + second });
+        for is_failure in [true, false] {
+            assert_eq!(count(probing, breaker, 6, is_failure, now), probing);
+        }
+        let open = Meter::Open { until: now + second, forget: now + 2 * second };
+        assert_eq!(count(probing, breaker, 7, true, now), Some(open));
+        assert_eq!(count(probing, breaker, 7, false, now), None);
+    }
+}

@@ -371,3 +371,17 @@ fn a_retry_begins_with_the_failed_task_and_keeps_what_succeeded() {
     assert_eq!(run.ready(), [TaskIndex(1)]);
     assert_eq!(run.progress.open(), 2);
 }
+
+#[test]
+fn a_retry_waits_for_what_it_begins_anew_and_the_on_failure_task_for_everything() {
+    let tasks = [
+        handler("a"),
+        handler("b").after("a"),
+        handler("c"),
+        TaskDraft::new("sorry", TaskKind::OnFailure),
+    ];
+    let definition = build(tasks);
+    let reset = [TaskIndex(0), TaskIndex(1), TaskIndex(3)];
+    let is_behind = |index| Progress::is_behind(&definition, &reset, TaskIndex(index));
+    assert_eq!([0, 1, 2, 3].map(is_behind), [false, true, false, true]);
+}
