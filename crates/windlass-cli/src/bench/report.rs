@@ -177,7 +177,7 @@ mod tests {
         report.add_at_most("missed", "missed", 1.6, "", 1.5);
         assert!(report.is_missed());
         let table = report.table(&audit());
-        assert!(table.contains("1.600   [at most 1.5] MISSED"), "{table}");
+        assert!(table.contains("1.600     [at most 1.5] MISSED"), "{table}");
         let json: Value = serde_json::from_str(&report.json(&audit()).unwrap()).unwrap();
         assert_eq!(json["missed_max"], 1.5);
     }

@@ -645,8 +645,8 @@ pub struct Claim {
     pub seq: u64,
     /// The most tasks it wants: its free slots. It is given no more than it has free slots, counted by
     /// the server as `slots` of HELLO minus what it holds; with none free, the claim is an error. So is
-    /// a claim for queues or workflows that it did not join with, unless it joined without any, and one
-    /// for a workflow that is not registered.
+    /// a claim for a workflow that it did not join with, unless it joined without any, and one for a
+    /// workflow that is not registered.
     #[prost(uint32, tag = "3")]
     pub limit: u32,
     /// How long the answer may be held back while there are no tasks, at most 30 seconds. It comes

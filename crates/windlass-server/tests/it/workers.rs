@@ -244,14 +244,17 @@ async fn a_claim_gives_no_more_tasks_than_the_worker_has_free_slots() {
     let tasks = server.post(&path("claim"), claim(1, "w", 1)).await.ok(200);
     assert_eq!(tasks["tasks"].as_array().unwrap().len(), 1, "{tasks}");
     let full = server.post(&path("claim"), claim(2, "w", 1)).await.problem(409, "WL-0005");
-    assert!(full.contains("slots 1 and holds 1 tasks"), "{full}");
+    assert!(full.contains("it holds 1 of at most 1 tasks"), "{full}");
     let finish = json!({ "tasks": [
         { "token": tasks["tasks"][0]["token"], "outcome": { "succeeded": 1 } }] });
     server.post(&path("finish"), finish).await.ok(200);
     let tasks = server.post(&path("claim"), claim(3, "w", 1)).await.ok(200);
     assert_eq!(tasks["tasks"].as_array().unwrap().len(), 1, "its slot is free again");
     // What it did not join with, and what nobody has registered.
-    server.post("/v1/workers", json!({ "name": "x", "workflows": [single("x")] })).await.ok(201);
+    server
+        .post("/v1/workers", json!({ "name": "x", "slots": 1, "workflows": [single("x")] }))
+        .await
+        .ok(201);
     let other = server.post(&path("claim"), claim(4, "x", 1)).await.problem(409, "WL-0005");
     assert!(other.contains("did not join with workflow \"x\" version 1"), "{other}");
     let unknown = server.post(&path("claim"), claim(5, "w", 7)).await.problem(404, "WL-0004");

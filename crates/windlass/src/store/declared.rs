@@ -1,13 +1,13 @@
 //! The declaration of a worker, and the claims that it allows.
 //!
-//! A worker declares its slots, queues and workflows when it joins. A list that is empty declares
-//! nothing and allows everything.
+//! A worker declares its slots and workflows when it joins. An empty list of workflows allows all of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::nearest::nearest;
 use windlass_core::undo::UNDO_SUFFIX;
-use windlass_core::{QueueName, Version, WorkflowName};
+use windlass_core::{Version, WorkflowName};
 
 use super::{ClaimRequest, HandlerKey, StoreError};
 
@@ -18,14 +18,13 @@ pub(super) const SEARCHED_MAX: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct Declared {
     slots: usize,
-    queues: Vec<QueueName>,
     workflows: BTreeSet<HandlerKey>,
 }
 
 impl Declared {
-    pub(super) fn new(slots: u32, queues: Vec<QueueName>, workflows: Vec<HandlerKey>) -> Self {
+    pub(super) fn new(slots: u32, workflows: Vec<HandlerKey>) -> Self {
         let slots = usize::try_from(slots).unwrap_or(usize::MAX);
-        Declared { slots, queues, workflows: workflows.into_iter().collect() }
+        Declared { slots, workflows: workflows.into_iter().collect() }
     }
 
     /// Returns the workflow of the request that the worker did not declare.
@@ -50,21 +49,14 @@ impl Declared {
         }
     }
 
-    /// Fails with `Conflict` if the request is for a workflow or queue that the worker did not
-    /// declare.
+    /// Fails with `Conflict` if the request is for a workflow that the worker did not declare.
     pub(super) fn check(&self, request: &ClaimRequest) -> Result<(), StoreError> {
-        if let Some(HandlerKey { workflow, version }) = self.undeclared(request) {
-            return Err(StoreError::Conflict(format!(
+        match self.undeclared(request) {
+            None => Ok(()),
+            Some(HandlerKey { workflow, version }) => Err(StoreError::Conflict(format!(
                 "the worker did not join with workflow {workflow:?} version {version}: join again \
                  with it"
-            )));
-        }
-        let is_declared = |queue: &QueueName| self.queues.contains(queue);
-        match request.queues.iter().find(|queue| !is_declared(queue)) {
-            Some(queue) if !self.queues.is_empty() => Err(StoreError::Conflict(format!(
-                "the worker did not join with queue {queue:?}: join again with it"
             ))),
-            Some(_) | None => Ok(()),
         }
     }
 
@@ -75,8 +67,8 @@ impl Declared {
         if room == 0 && request.limit > 0 {
             let slots = self.slots;
             return Err(StoreError::Conflict(format!(
-                "the worker joined with slots {slots} and holds {held} tasks: finish or release \
-                 some before the next claim, or join again with more slots"
+                "the worker has no free slot, it holds {held} of at most {slots} tasks: finish or \
+                 release some before the next claim, or join again with more slots"
             )));
         }
         Ok(room.min(request.limit))

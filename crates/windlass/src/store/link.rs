@@ -34,8 +34,8 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// then oldest first, and only those it has handlers for.
     ///
     /// It is given no more tasks than it has free slots, counted with those it holds already: with
-    /// none free, the claim is a [`StoreError::Conflict`]. So is one for a workflow or a queue that
-    /// it did not join with, unless it joined without any; one for a workflow or version that is
+    /// none free, the claim is a [`StoreError::Conflict`]. So is one for a workflow that it did
+    /// not join with, unless it joined without any; one for a workflow or version that is
     /// not registered is [`StoreError::NotFound`].
     ///
     /// A claim that comes twice, after a heartbeat that gave up on it, or from a

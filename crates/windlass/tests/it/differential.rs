@@ -163,8 +163,8 @@ async fn two_memory_stores_agree_whatever_the_seed() {
 }
 
 /// The stories that are told to the store in PostgreSQL: four, so that all cores have a part in
-/// them. Few others are as eventful: of 250 seeds 4 miss no more in so few steps.
-const STORIES: [u64; 4] = [49, 47, 123, 190];
+/// them. Few others are as eventful: of 400 seeds 4 miss no more in so few steps.
+const STORIES: [u64; 4] = [51, 250, 87, 371];
 
 /// How many of the interesting kinds one of them may miss.
 const MISSED_MAX: usize = 2;
@@ -188,7 +188,7 @@ async fn the_stories_meet_everything_that_is_interesting() {
 #[tokio::test]
 #[ignore = "prints seeds to choose stories from, and tests nothing"]
 async fn eventful_stories() {
-    for seed in 1..=250 {
+    for seed in 1..=400 {
         let statistics = agree(&memory().await, seed, STEPS).await;
         let all = INTERESTING.iter().chain(&WHY);
         let missed: Vec<_> = all.filter(|kind| statistics.count(kind) == 0).collect();

@@ -34,8 +34,7 @@ impl State {
         }
         let (lease, tasks) = (hello.lease, BTreeMap::new());
         let last_claim = ClaimSeq(0);
-        let queues = hello.info.queues.clone();
-        let declared = Arc::new(Declared::new(hello.slots, queues, workflows.clone()));
+        let declared = Arc::new(Declared::new(hello.slots, workflows.clone()));
         let worker = Worker { lease, lease_until, last_claim, is_dead: false, tasks, declared };
         self.shared.workers.entry(hello.worker).or_insert(worker);
         let now = self.shared.now;

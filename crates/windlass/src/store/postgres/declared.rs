@@ -11,7 +11,7 @@ use super::PostgresStore;
 use super::fault::Fault;
 use super::names::corrupt;
 use super::statements as sql;
-use super::workers::{handlers_of, queues_of};
+use super::workers::handlers_of;
 use crate::store::declared::{Declared, SEARCHED_MAX, unregistered};
 use crate::store::{ClaimRequest, HandlerKey};
 
@@ -53,9 +53,24 @@ impl PostgresStore {
         request: &ClaimRequest,
     ) -> Result<Option<Arc<Declared>>, Fault> {
         let Some(declared) = self.declared(request.worker).await? else { return Ok(None) };
+        match self.check_declared(&declared, request).await {
+            Ok(()) => Ok(Some(declared)),
+            Err(fault) => {
+                // The worker may have ended since its declaration was read.
+                self.declarations.forget(request.worker);
+                let is_alive = self.declared(request.worker).await?.is_some();
+                if is_alive { Err(fault) } else { Ok(None) }
+            }
+        }
+    }
+
+    async fn check_declared(
+        &self,
+        declared: &Declared,
+        request: &ClaimRequest,
+    ) -> Result<(), Fault> {
         self.check_registered(&declared.to_look_up(request)).await?;
-        declared.check(request)?;
-        Ok(Some(declared))
+        Ok(declared.check(request)?)
     }
 
     async fn declared(&self, worker: WorkerId) -> Result<Option<Arc<Declared>>, Fault> {
@@ -65,7 +80,7 @@ impl PostgresStore {
         let rows = self.read(&sql::DECLARED, &[worker.as_uuid()]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let slots = row.get::<_, i32>("slots").cast_unsigned();
-        let declared = Arc::new(Declared::new(slots, queues_of(row)?, handlers_of(row)?));
+        let declared = Arc::new(Declared::new(slots, handlers_of(row)?));
         self.declarations.remember(worker, &declared);
         Ok(Some(declared))
     }

@@ -378,7 +378,7 @@ impl<'a> Worker<'a> {
         Hello {
             worker: self.id,
             name: format!("worker {}", self.id),
-            slots: 100,
+            slots: 1_000,
             lease,
             definitions: Vec::new(),
             info: WorkerInfo::default(),

@@ -470,11 +470,21 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Claims from some queues what it has handlers for.
+    /// Claims from some queues what it has handlers for, into free slots.
     async fn claim(&self, queues: &[QueueName], limit: usize) -> Vec<Claimed> {
+        self.claim_beside(0, queues, limit).await
+    }
+
+    /// Does the same while this many of its tasks end, and take no slots.
+    async fn claim_beside(
+        &self,
+        ending: usize,
+        queues: &[QueueName],
+        limit: usize,
+    ) -> Vec<Claimed> {
         let handlers = self.handlers.clone().into();
-        let request =
-            ClaimRequest { queues: queues.into(), handlers, ..self.worker.request(limit) };
+        let request = self.worker.request(limit);
+        let request = ClaimRequest { queues: queues.into(), handlers, ending, ..request };
         self.worker.bench().store.claim(request).await.expect("a worker that lives can claim")
     }
 }
@@ -566,12 +576,12 @@ pub(crate) async fn whoever_is_said_to_serve_a_task_can_claim_it_and_nobody_else
                 if told.held.len() == told.slots {
                     continue;
                 }
-                // What stands before it, and it.
+                // The tasks before it, and it: more than there are slots.
                 let limit = usize::try_from(all_before.at_least).expect("few") + 1;
                 let mine: Vec<_> = told.queues.iter().filter(|it| **it == queue).cloned().collect();
                 // Twice, since one of several claims begins with a lower priority.
                 for _ in 0..2 {
-                    let claimed = told.claim(&mine, limit).await;
+                    let claimed = told.claim_beside(limit, &mine, limit).await;
                     has_claimed |= claimed.iter().any(|task| task.task.run == *run);
                     for task in &claimed {
                         assert_eq!(bench.release(task, Duration::ZERO).await, Answer::Accepted);

@@ -26,7 +26,8 @@ async fn one(bench: &Bench<'_>, id: WorkerId) -> WorkerRecord {
 pub(crate) async fn a_worker_is_listed_as_it_introduced_itself(bench: &Bench<'_>) {
     assert_eq!(list(bench, true).await, []);
     let worker = bench.stranger();
-    let queues = ["mail", "größer", "default"].map(|name| QueueName::new(name).expect("it is a name"));
+    let queues =
+        ["mail", "größer", "default"].map(|name| QueueName::new(name).expect("it is a name"));
     let info = WorkerInfo {
         host: "node-1".to_owned(),
         pid: Some(4_711),

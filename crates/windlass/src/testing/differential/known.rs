@@ -14,8 +14,8 @@ use super::dice::Dice;
 use super::reply::Reply;
 use super::verb::Verb;
 use crate::store::{
-    Answer, Born, Completion, DeadLetterCursor, Duty, Held, LeaderRecord, Mandate, NewKeySignal,
-    NewRun, NewSignal, Recording, RunCursor, Signalled, Started, TakeSignal, Which,
+    Answer, Born, Completion, DeadLetterCursor, Duty, HandlerKey, Held, LeaderRecord, Mandate,
+    NewKeySignal, NewRun, NewSignal, Recording, RunCursor, Signalled, Started, TakeSignal, Which,
 };
 
 /// How many writes are remembered to be repeated.
@@ -41,6 +41,8 @@ pub(super) struct Known {
     pub(super) runs: Vec<KnownRun>,
     places: BTreeMap<RunId, usize>,
     pub(super) workers: Vec<KnownWorker>,
+    /// The workflows that workers joined with, if any.
+    declared: BTreeMap<WorkerId, Vec<HandlerKey>>,
     pub(super) dead: VecDeque<WorkerId>,
     /// Tasks that workers believe to hold.
     pub(super) held: Vec<KnownTask>,
@@ -104,6 +106,15 @@ impl Known {
         mine.map(|task| task.held).collect()
     }
 
+    /// Whether a worker may claim the tasks of a workflow.
+    pub(super) fn declares(&self, worker: WorkerId, key: &HandlerKey) -> bool {
+        let is_own = |own: &HandlerKey| {
+            let is_undo = own.workflow.of_undo() == key.workflow.as_str();
+            own == key || is_undo && own.version == key.version
+        };
+        self.declared.get(&worker).is_none_or(|declared| declared.iter().any(is_own))
+    }
+
     pub(super) fn learn(&mut self, verb: &Verb, reply: &Reply, dice: &mut Dice) {
         match (verb, reply) {
             (Verb::Advance(_), Reply::Now(Ok(now))) => self.now = Some(*now),
@@ -124,6 +135,9 @@ impl Known {
                 let id = hello.worker;
                 if !self.workers.iter().any(|worker| worker.id == id) {
                     self.workers.push(KnownWorker { id, seq: ClaimSeq(0) });
+                    if !hello.definitions.is_empty() {
+                        self.declared.insert(id, hello.workflows());
+                    }
                 }
             }
             (Verb::Claim(request), reply) => {

@@ -74,7 +74,7 @@ impl Worker {
         let hello = Hello {
             worker: id,
             name: format!("worker {id}"),
-            slots: 100,
+            slots: 1_000,
             lease: LEASE,
             definitions: vec![Arc::clone(workflow)],
             info: WorkerInfo::default(),

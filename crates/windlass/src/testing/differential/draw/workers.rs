@@ -9,7 +9,9 @@ use super::super::known::{Known, KnownWorker};
 use super::super::verb::Verb;
 use super::any_payload;
 use super::workflows::{QUEUES, WORKFLOWS, any_handlers, any_queues, definition, other_shape};
-use crate::store::{BATCH_MAX, ClaimRequest, Heartbeat, Held, Hello, ProgressNote, WorkerInfo};
+use crate::store::{
+    BATCH_MAX, ClaimRequest, HandlerKey, Heartbeat, Held, Hello, ProgressNote, WorkerInfo,
+};
 
 /// How many workers are alive before no more join.
 const WORKERS_MAX: usize = 6;
@@ -37,14 +39,14 @@ pub(super) fn join(dice: &mut Dice, known: &Known) -> Option<Verb> {
     Some(Verb::Join(Hello {
         worker,
         name,
-        slots: 20,
+        slots: 40,
         lease,
         definitions,
         info: WorkerInfo { queues: queues_of(worker), ..WorkerInfo::default() },
     }))
 }
 
-/// The queues that a worker says it serves, and may claim from; none, and so all, in one of eight.
+/// The queues that a worker says it serves: only the answer to why a task waits depends on them.
 fn queues_of(worker: WorkerId) -> Vec<QueueName> {
     let bits = worker.as_uuid().as_u128() >> 8;
     let is_served = |place: &usize| bits >> place & 1 == 1;
@@ -80,15 +82,16 @@ pub(super) fn claim(dice: &mut Dice, known: &Known) -> Option<Verb> {
         1..60 => dice.count(0..=5),
         _ => dice.count(0..=20),
     };
-    let percent = dice.pick(&[100, 100, 70, 40]);
+    let mut handlers = any_handlers(dice);
+    if !dice.chance(10) {
+        let declares = |key: &&HandlerKey| known.declares(worker.id, key);
+        handlers = handlers.iter().filter(declares).cloned().collect();
+    }
     Some(Verb::Claim(ClaimRequest {
         worker: worker.id,
         seq: ClaimSeq(seq),
-        queues: match queues_of(worker.id) {
-            own if own.is_empty() || dice.chance(10) => any_queues(dice),
-            own => dice.some(&own, percent).into(),
-        },
-        handlers: any_handlers(dice),
+        queues: any_queues(dice),
+        handlers,
         limit,
         ending: 0,
         is_poll: limit % 2 == 0,
