@@ -22,6 +22,9 @@ use crate::store::{
 };
 use crate::testing::invariants::check_run;
 
+/// The slots of a worker where a case does not care: more than it fills.
+pub(crate) const SLOTS: u32 = 1_000;
+
 /// The lease of a worker where a case does not care.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
@@ -378,7 +381,7 @@ impl<'a> Worker<'a> {
         Hello {
             worker: self.id,
             name: format!("worker {}", self.id),
-            slots: 1_000,
+            slots: SLOTS,
             lease,
             definitions: Vec::new(),
             info: WorkerInfo::default(),

@@ -11,7 +11,6 @@ use super::bench::{
 };
 use crate::store::{
     Answer, ClaimRequest, Claimed, Finished, HandlerKey, Hello, NewRun, ParentEnd, StoreError,
-    WorkerInfo,
 };
 
 fn ids(claimed: &[Claimed]) -> Vec<TaskId> {

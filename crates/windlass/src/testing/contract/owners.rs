@@ -6,7 +6,7 @@ use std::sync::Arc;
 use windlass_core::why::{Reason, Served};
 use windlass_core::{Definition, Limit, QueueName, WorkerId};
 
-use super::bench::{Bench, LEASE, TICK, Worker, tenant};
+use super::bench::{Bench, LEASE, SLOTS, TICK, Worker, tenant};
 use super::lanes::limited;
 use crate::store::{ClaimRequest, Claimed, Heartbeat, Hello, TENANT_METADATA, WorkerInfo};
 
@@ -200,7 +200,7 @@ pub(crate) async fn why_a_task_is_not_claimed_names_the_owner_of_its_key(bench: 
         let Reason::Ready { served: Served::Owner { worker, free_slots, .. }, .. } = reason else {
             panic!("{reason:?}");
         };
-        assert_eq!(*free_slots, 100);
+        assert_eq!(*free_slots, u64::from(SLOTS));
         told.insert(run, *worker);
     }
     let mut claimed = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use windlass_core::why::SILENT_MAX;
 use windlass_core::{QueueName, WorkerId};
 
-use super::bench::{Bench, LEASE, TICK, definition, seconds};
+use super::bench::{Bench, LEASE, SLOTS, TICK, definition, seconds};
 use crate::store::{
     HandlerKey, Hello, PAGE_MAX, StoreError, WORKER_METADATA_PAIRS_MAX, WORKER_TEXT_BYTES_MAX,
     WorkerFilter, WorkerInfo, WorkerRecord, WorkerState,
@@ -50,7 +50,7 @@ pub(crate) async fn a_worker_is_listed_as_it_introduced_itself(bench: &Bench<'_>
         id: worker.id,
         name: hello.name.clone(),
         state: WorkerState::Live,
-        slots: 100,
+        slots: SLOTS,
         lease: LEASE,
         workflows,
         info,

@@ -159,7 +159,7 @@ async fn a_task_is_ready_since_its_history_says_so() {
 async fn every_tenant_that_waits_is_shown_with_its_next_task() {
     let scene = Scene::new().await;
     let first = scene.start("acme").await;
-    for _ in 0..3 {
+    for _ in 0..30 {
         scene.start("acme").await;
     }
     let other = scene.start("umbrella").await;
@@ -256,11 +256,11 @@ async fn the_load_of_a_worker_is_what_it_has_of_its_slots() {
                 from windlass.worker_load";
     let id = worker.id;
     let texts = scene.texts(load).await;
-    assert!(texts[0].starts_with(&format!("{id} live 100 0 0 ")), "{texts:?}");
-    worker.claim(&scene.store, 3).await;
-    assert_eq!(scene.texts(load).await, [format!("{id} live 100 3 3 t t")]);
+    assert!(texts[0].starts_with(&format!("{id} live 1000 0 0 ")), "{texts:?}");
+    worker.claim(&scene.store, 30).await;
+    assert_eq!(scene.texts(load).await, [format!("{id} live 1000 30 3 t t")]);
     scene.execute("update windlass.workers set is_draining = true").await;
-    assert_eq!(scene.texts(load).await, [format!("{id} draining 100 3 3 t t")]);
+    assert_eq!(scene.texts(load).await, [format!("{id} draining 1000 30 3 t t")]);
     scene.store.leave(worker.id).await.expect("it can leave");
     assert_eq!(scene.texts(load).await, [""; 0]);
 }
