@@ -266,7 +266,8 @@ fn is_used_id(fault: &Fault) -> bool {
 }
 
 /// What the first tasks of new runs do. Tenants have their numbers, and with them their turns among
-/// others, in the order of their first starts.
+/// others, in the order of their first starts. A first start that is refused because its run id is
+/// taken may give its tenant a number as well.
 fn begin(names: &Names, now: Timestamp, new: &[(&NewRun, &Known)]) -> Result<Work, Fault> {
     let mut unnamed = Unnamed::default();
     for (run, _) in new {

@@ -67,16 +67,28 @@ pub(super) fn start_again(dice: &mut Dice, known: &Known) -> Option<Verb> {
     for _ in 0..dice.count(1..=3) {
         let old = &dice.pick_any(&known.runs)?.new;
         batch.push(match dice.count(0..10) {
-            0..7 => repeat(dice, old),
+            0..7 => of_known_tenant(repeat(dice, old), old, known),
             7 => NewRun { metadata: bad_metadata(dice), ..new_run(dice) },
             8 => NewRun { version: Version::new(9)?, ..new_run(dice) },
-            _ => NewRun { workflow: any_name(dice), ..repeat(dice, old) },
+            _ => {
+                let new = of_known_tenant(repeat(dice, old), old, known);
+                NewRun { workflow: any_name(dice), ..new }
+            }
         });
     }
     if dice.chance(5) {
         batch.clear();
     }
     Some(Verb::StartRuns(batch))
+}
+
+/// Leaves a repeated start with its tenant if no run of the other one is known. PostgreSQL gives a
+/// tenant its turn among others before it knows that the id of its first run is taken; the store in
+/// memory does so when the first run exists.
+fn of_known_tenant(new: NewRun, old: &NewRun, known: &Known) -> NewRun {
+    let is_known = known.runs.iter().any(|run| run.new.tenant == new.tenant);
+    let tenant = if is_known { new.tenant } else { old.tenant.clone() };
+    NewRun { tenant, ..new }
 }
 
 fn new_run(dice: &mut Dice) -> NewRun {
