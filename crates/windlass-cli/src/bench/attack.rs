@@ -181,7 +181,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             for number in 0..LISTS {
                 let client = &clients[number % clients.len()];
                 let request = match (arguments.attack, number / clients.len() % 4) {
-                    (Attack::Filters, 0) => client.get("/v1/runs?workflow=nobody-has-it"),
+                    (Attack::Filters, 0) => client.get("/v1/runs?workflow=no-such-workflow"),
                     (Attack::Filters, 1) => client.get("/v1/runs?state=failed"),
                     (Attack::Filters, _) => {
                         client.get("/v1/runs?metadata_key=some&metadata_value=thing")

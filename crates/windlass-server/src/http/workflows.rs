@@ -72,23 +72,5 @@ async fn nearest(identity: &Identity, name: &str) -> Result<Option<String>, Prob
     let page = identity.store().list_workflows(filter).await?;
     let names = page.workflows.iter().map(|it| it.definition.name().as_str());
     let others = names.filter(|known| *known != name);
-    let scored = others.map(|known| (distance(known, name), known));
-    let best = scored.min().filter(|(edits, _)| *edits <= 1 + name.chars().count() / 4);
-    Ok(best.map(|(_, known)| known.to_owned()))
-}
-
-/// Returns how many characters must be added, removed or replaced to turn one text into the other.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = line + 1;
-        for (place, with) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *with);
-            diagonal = row[place + 1];
-            row[place + 1] = replaced.min(diagonal + 1).min(row[place] + 1);
-        }
-    }
-    row[other.len()]
+    Ok(windlass::store::nearest(name, others).first().map(|known| (*known).to_owned()))
 }

@@ -250,7 +250,7 @@ async fn a_claim_gives_no_more_tasks_than_the_worker_has_free_slots() {
     server.post(&path("finish"), finish).await.ok(200);
     let tasks = server.post(&path("claim"), claim(3, "w", 1)).await.ok(200);
     assert_eq!(tasks["tasks"].as_array().unwrap().len(), 1, "its slot is free again");
-    // What it did not join with, and what nobody has registered.
+    // A workflow that it did not join with, and a version that is not registered.
     server
         .post("/v1/workers", json!({ "name": "x", "slots": 1, "workflows": [single("x")] }))
         .await
