@@ -18,7 +18,7 @@ use windlass::store::{
 use windlass::{Operator, Role, Roles, Tenant, Timestamp, Token, TokenId};
 
 use crate::connections::Whence;
-use crate::list_limit::ListTurn;
+use crate::list_turns::{ListTurn, Reader};
 use crate::passes::{Pass, Passes};
 use crate::problem::Problem;
 use crate::rights::{Need, Reach, Right};
@@ -186,13 +186,19 @@ impl Identity {
         &self.store
     }
 
-    /// Counts a list that is read for its token.
+    /// Waits for its turn to read a list. A caller without a token is on a server for development and
+    /// needs none.
     ///
     /// # Errors
     ///
-    /// `Limited` if too many of them are in progress.
-    pub(crate) fn begin_list(&self) -> Result<ListTurn, StoreError> {
-        self.passes.lists().begin(self.token(), self.tenant())
+    /// `Limited` if it reads too many lists.
+    pub(crate) async fn begin_list(&self) -> Result<Option<ListTurn>, StoreError> {
+        let reader = match (self.token(), &self.tenant) {
+            (None, _) => return Ok(None),
+            (Some(_), Some(tenant)) => Reader::Tenant(tenant.clone()),
+            (Some(token), None) => Reader::Token(token),
+        };
+        self.passes.lists().begin(reader).await.map(Some)
     }
 
     /// What it is called in the log.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use windlass::store::{Store, StoreError, StoredToken, TokenRecord, TokenTag};
 use windlass::{Token, TokenId};
 
-use crate::list_limit::ListLimit;
+use crate::list_turns::ListTurns;
 use crate::problem::Problem;
 use crate::token::verifies;
 
@@ -91,7 +91,7 @@ pub(crate) struct Passes {
     store: Arc<dyn Store>,
     known: Mutex<HashMap<TokenId, Known>>,
     lookups: Semaphore,
-    lists: Arc<ListLimit>,
+    lists: ListTurns,
 }
 
 impl Passes {
@@ -101,12 +101,12 @@ impl Passes {
             store,
             known: Mutex::default(),
             lookups: Semaphore::new(LOOKUPS_MAX),
-            lists: Arc::default(),
+            lists: ListTurns::default(),
         }
     }
 
-    /// The lists in progress.
-    pub(crate) fn lists(&self) -> &Arc<ListLimit> {
+    /// The turns of those that read lists.
+    pub(crate) fn lists(&self) -> &ListTurns {
         &self.lists
     }
 

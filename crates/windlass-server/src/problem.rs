@@ -21,6 +21,9 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 /// When to come again while the server has too much to do, or its database cannot be reached.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
+/// The size from which on a request that was received in vain is costly.
+const COSTLY_BYTES_MIN: u64 = 64 << 10;
+
 /// The most characters of a caller's text that a problem repeats.
 const DETAIL_CHARS_MAX: usize = 2_000;
 
@@ -32,6 +35,8 @@ pub struct Problem {
     detail: String,
     /// When the same request may succeed, if that is known.
     retry_after: Option<Duration>,
+    /// Whether the server itself lacks room or memory for the request.
+    is_overload: bool,
 }
 
 /// The body of an answer that is a problem (RFC 9457).
@@ -72,7 +77,7 @@ impl Problem {
             detail.push('…');
         }
         let retry_after = (kind == ErrorKind::Unavailable).then_some(BUSY_PAUSE);
-        Problem { status, kind, detail, retry_after }
+        Problem { status, kind, detail, retry_after, is_overload: false }
     }
 
     /// A field of a request that makes no sense.
@@ -107,13 +112,21 @@ impl Problem {
 
     /// The server has too much to do.
     pub(crate) fn busy(what: &str) -> Self {
-        Problem::new(ErrorKind::Unavailable, format!("{what}; try again in a second"))
+        let detail = format!("{what}; try again in a second");
+        Problem { is_overload: true, ..Problem::new(ErrorKind::Unavailable, detail) }
     }
 
     /// The same refusal for want of memory as gRPC says it: `RESOURCE_EXHAUSTED`, which clients
     /// may retry.
     pub(crate) fn exhausted(self) -> Self {
         Problem { status: StatusCode::TOO_MANY_REQUESTS, ..self }
+    }
+
+    /// Whether the server received much in vain, or lacks what it takes to receive more.
+    pub(crate) fn is_costly(&self, received: u64) -> bool {
+        let is_too_much =
+            matches!(self.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
+        self.is_overload || is_too_much || received >= COSTLY_BYTES_MIN
     }
 
     /// The HTTP status of the answer.

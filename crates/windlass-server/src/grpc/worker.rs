@@ -36,6 +36,7 @@ use crate::bodies::Charge;
 use crate::connections::Origin;
 use crate::identity::{Identity, strip_reserved};
 use crate::options::ServerOptions;
+use crate::pages::PageReader;
 use crate::workers::{LEASE_MAX, LEASE_MIN, LiveWorkers};
 
 /// The most requests of one stream that are under way: who says more is not read until some are
@@ -378,8 +379,15 @@ impl Session {
             Asked::ListChildren(question) => {
                 let task: TaskId = read("task", question.task)?;
                 let (call, limit) = (Call(question.call), question.limit as usize);
-                let children = store.list_children(task, call, question.after, limit).await?;
-                Reply::Children(v1::Children { children: write_all(&children) })
+                let payload_limit = store.payload_limit();
+                let mut children = Vec::new();
+                let mut page = PageReader::new(limit, payload_limit, question.after);
+                while let Some((after, limit)) = page.next_chunk() {
+                    let rows = store.list_children(task, call, after, limit).await?;
+                    children.extend(write_all(&rows));
+                    page.add(&rows, |child| child.place);
+                }
+                Reply::Children(v1::Children { children })
             }
             Asked::ReadUndo(question) => {
                 let held = read("held", question.held)?;

@@ -35,7 +35,7 @@ async fn list_dead_letters(
 ) -> Result<Json<LetterPageBody>, Problem> {
     let after = Cursor::parse(query.cursor.as_deref())?;
     let limit = page_limit(query.limit)?;
-    let _turn = identity.begin_list()?;
+    let _turn = identity.begin_list().await?;
     let page = identity.store().list_dead_letters(query.filter(&identity)?, after, limit).await?;
     Ok(Json(LetterPageBody {
         letters: page.letters.into_iter().map(LetterBody::from).collect(),

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN, X_CONTENT_TYPE_OPTIONS,
@@ -13,10 +14,11 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt as _;
 use windlass::ErrorKind;
 
 use super::App;
-use super::rooms::{Slot, origin_of};
+use super::rooms::{Received, Slot, origin_of};
 use crate::grpc;
 use crate::identity::Identity;
 use crate::passes;
@@ -30,12 +32,20 @@ const GRPC_TIME_MAX: Duration = Duration::from_secs(90);
 /// The gate.
 pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -> Response {
     let is_grpc = is_grpc(request.headers());
+    let origin = origin_of(request.extensions());
+    let received = Received::default();
     let response = match admit(&app, request).await {
         Ok(request) => {
             // Whoever reads the body forgets the rest of the request.
             let slot = request.extensions().get::<Slot>().cloned();
+            let request = received.count(request);
             let response = answer(&app, request, next, is_grpc).await;
             match slot {
+                // A refused request needs no place while its refusal is delayed.
+                Some(slot) if response.extensions().get::<Problem>().is_some() => {
+                    slot.give_up();
+                    response
+                }
                 // The head of a stream is where it begins.
                 Some(slot) if is_grpc => response.map(|body| slot.during(body)),
                 Some(_) | None => response,
@@ -43,6 +53,10 @@ pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -
         }
         Err(problem) => problem.into_response(),
     };
+    let response = app.rooms().charge(origin, response).unwrap_or_else(IntoResponse::into_response);
+    if let Some(problem) = response.extensions().get::<Problem>() {
+        app.rooms().refusals().wait(origin, received.bytes(), problem).await;
+    }
     // gRPC clients expect a status, not problem details.
     let mut response = match response.extensions().get::<Problem>() {
         Some(problem) if is_grpc => problem.to_grpc().into_http(),
@@ -64,10 +78,19 @@ async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Respo
             return Ok(next.run(request).await);
         }
         let origin = origin_of(request.extensions());
+        let is_stream = grpc::is_stream(request.uri().path());
         let (request, charge) = grpc::receive(request, app.rooms().bodies(), origin).await?;
         let response = next.run(request).await;
         drop(charge);
-        Ok(response)
+        if is_stream {
+            return Ok(response);
+        }
+        // Until it is encoded, nobody knows how large the answer of a call is.
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.map_err(|error| {
+            Problem::new(ErrorKind::Corrupt, format!("the answer cannot be encoded: {error}"))
+        })?;
+        Ok(Response::from_parts(parts, Body::new(body)))
     };
     let answered = tokio::select! {
         biased;

@@ -36,7 +36,7 @@ async fn list_log(
     identity: Identity,
     Query(query): Query<LogQuery>,
 ) -> Result<Json<LogPageBody>, Problem> {
-    let _turn = identity.begin_list()?;
+    let _turn = identity.begin_list().await?;
     let filter = query.filter()?;
     identity.may_search_by_author(filter.by.as_ref())?;
     let mut page = identity.store().list_log(filter).await?;

@@ -1,13 +1,15 @@
 //! How much of everything there is room for at once, and how much of it for one origin.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes};
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Request};
 use axum::http::Extensions;
 use axum::http::request::Parts;
+use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::App;
@@ -16,6 +18,7 @@ use crate::connections::Origin;
 use crate::grpc::is_stream;
 use crate::options::ServerOptions;
 use crate::problem::Problem;
+use crate::refusal_delay::RefusalDelay;
 use crate::room::{Full, Place, Room};
 
 /// The place of a request among those that are under way. One that is held gives it up.
@@ -33,10 +36,17 @@ impl Slot {
         Body::new(Kept { body, _slot: self })
     }
 
-    fn give_up(&self) {
+    /// Gives the place up.
+    pub(super) fn give_up(&self) {
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
+
+/// The memory for answers that are not streams, in bytes.
+const ANSWER_BYTES_MAX: usize = 128 << 20;
+
+/// How much of an answer the connection takes at a time.
+const ANSWER_PIECE_BYTES: usize = 64 << 10;
 
 /// How much of everything there is room for. Each kind has its own, so that what takes long keeps
 /// nobody out who wants something else.
@@ -50,6 +60,9 @@ pub(super) struct Rooms {
     /// Streams of gRPC, which live as long as whoever opened them.
     streams: Arc<Room>,
     bodies: Arc<BodyBudget>,
+    /// Bytes of answers that are not streams, until the client has read them.
+    answers: Arc<Room>,
+    refusals: RefusalDelay,
 }
 
 impl Rooms {
@@ -62,12 +75,36 @@ impl Rooms {
             calls: room(options.held_max),
             streams: room(options.streams_max),
             bodies: Arc::new(BodyBudget::new(options, body_bytes_max)),
+            answers: Room::new(ANSWER_BYTES_MAX, options.address_share_percent, body_bytes_max),
+            refusals: RefusalDelay::new(),
         }
+    }
+
+    /// The delay of refusals.
+    pub(super) fn refusals(&self) -> &RefusalDelay {
+        &self.refusals
     }
 
     /// The memory for bodies.
     pub(super) fn bodies(&self) -> &Arc<BodyBudget> {
         &self.bodies
+    }
+
+    /// Charges an answer to the memory for answers, until the client has read it.
+    ///
+    /// # Errors
+    ///
+    /// A problem if clients have yet to read too many others.
+    pub(super) fn charge(&self, origin: Origin, response: Response) -> Result<Response, Problem> {
+        let Some(bytes) = response.body().size_hint().exact() else { return Ok(response) };
+        let place = self.answers.take(origin, usize::try_from(bytes).unwrap_or(usize::MAX));
+        let place = place.map_err(|full| match full {
+            Full::All => Problem::busy("too many bytes of answers wait to be read"),
+            Full::Share => {
+                Problem::busy("too many bytes of answers to your address wait to be read")
+            }
+        })?;
+        Ok(response.map(|body| Body::new(Charged { body, rest: Bytes::new(), _place: place })))
     }
 
     /// A place for a request of this kind.
@@ -111,6 +148,96 @@ impl FromRequestParts<App> for Held {
             slot.give_up();
         }
         Ok(Held { _place: place })
+    }
+}
+
+/// Counts the bytes of a request body that were received.
+#[derive(Clone, Default)]
+pub(super) struct Received(Arc<AtomicU64>);
+
+impl Received {
+    /// Counts the body of a request, unless it is that of a stream, which is never received in vain.
+    pub(super) fn count(&self, request: Request) -> Request {
+        if request.body().is_end_stream() || is_stream(request.uri().path()) {
+            return request;
+        }
+        let received = self.clone();
+        request.map(|body| Body::new(Counted { body, received }))
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A request body whose bytes are counted.
+struct Counted {
+    body: Body,
+    received: Received,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+            self.received.0.fetch_add(bytes, Ordering::Relaxed);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer whose bytes are charged until it was read. It is sent in pieces: the connection would
+/// otherwise take it whole, and keep it for a client that does not read.
+struct Charged {
+    body: Body,
+    rest: Bytes,
+    _place: Place,
+}
+
+impl HttpBody for Charged {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => frame,
+                ended => return Poll::Ready(ended),
+            };
+            match frame.into_data() {
+                Ok(data) => self.rest = data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+        let bytes = self.rest.len().min(ANSWER_PIECE_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(bytes)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let body = self.body.size_hint().exact().unwrap_or(0);
+        SizeHint::with_exact(body + self.rest.len() as u64)
     }
 }
 

@@ -23,6 +23,7 @@ use super::model::run::{PageQuery, TaskBody, TaskPageBody};
 use super::model::step::{StepBody, StepPage};
 use super::runs::RunPath;
 use crate::identity::Identity;
+use crate::pages::PageReader;
 use crate::problem::Problem;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -89,11 +90,6 @@ fn small(query: &PageQuery) -> Result<Option<u32>, Problem> {
     number(query)?.map(small).transpose()
 }
 
-/// The cursor behind the last row of a page that is full.
-fn next(last: Option<u64>, is_full: bool) -> Option<String> {
-    last.filter(|_| is_full).map(|last| Number(last).to_text())
-}
-
 /// The tasks of a run, in the order of the definition.
 #[utoipa::path(get, path = "/v1/runs/{run}/tasks", tag = "runs", params(RunPath, PageQuery),
     responses((status = 200, description = "The page.", body = TaskPageBody)),
@@ -107,9 +103,16 @@ async fn list_tasks(
     let limit = page_limit(query.limit)?;
     let after = small(&query)?.map(TaskIndex);
     app.run(&identity, run).await?;
-    let tasks = identity.store().list_tasks(run, after, limit).await?;
-    let next = next(tasks.last().map(|task| task.index.0.into()), tasks.len() == limit);
-    Ok(Json(TaskPageBody { tasks: tasks.into_iter().map(TaskBody::from).collect(), next }))
+    let _turn = identity.begin_list().await?;
+    let mut tasks = Vec::new();
+    let mut page = PageReader::new(limit, app.payload_limit(), after);
+    while let Some((after, limit)) = page.next_chunk() {
+        let rows = identity.store().list_tasks(run, after, limit).await?;
+        page.add(&rows, |task| task.index);
+        tasks.extend(rows.into_iter().map(TaskBody::from));
+    }
+    let next = page.end().map(|index| Number(index.0.into()).to_text());
+    Ok(Json(TaskPageBody { tasks, next }))
 }
 
 async fn find_task(
@@ -152,9 +155,16 @@ async fn list_steps(
     let after = small(&query)?.map(Call);
     let run = task.0;
     let index = find_task(&app, &identity, task).await?.index;
-    let steps = identity.store().list_steps(TaskId { run, index }, after, limit).await?;
-    let next = next(steps.last().map(|step| step.call.0.into()), steps.len() == limit);
-    Ok(Json(StepPage { steps: steps.iter().map(StepBody::from).collect(), next }))
+    let _turn = identity.begin_list().await?;
+    let mut steps = Vec::new();
+    let mut page = PageReader::new(limit, app.payload_limit(), after);
+    while let Some((after, limit)) = page.next_chunk() {
+        let rows = identity.store().list_steps(TaskId { run, index }, after, limit).await?;
+        page.add(&rows, |step| step.call);
+        steps.extend(rows.iter().map(StepBody::from));
+    }
+    let next = page.end().map(|call| Number(call.0.into()).to_text());
+    Ok(Json(StepPage { steps, next }))
 }
 
 /// What happened to a run, the oldest first.
@@ -170,8 +180,10 @@ async fn list_events(
     let limit = page_limit(query.limit)?;
     let after = number(&query)?.map(EventId);
     app.run(&identity, run).await?;
+    let _turn = identity.begin_list().await?;
     let events = identity.store().list_events(run, after, limit).await?;
-    let next = next(events.last().map(|event| event.id.0), events.len() == limit);
+    let last = events.last().filter(|_| events.len() == limit);
+    let next = last.map(|event| Number(event.id.0).to_text());
     Ok(Json(EventPage { events: events.iter().map(EventLine::from).collect(), next }))
 }
 

@@ -19,6 +19,7 @@ use super::model::schedule::{
 };
 use super::{App, workflows};
 use crate::identity::Identity;
+use crate::pages::PageReader;
 use crate::problem::Problem;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -51,20 +52,24 @@ fn key(identity: &Identity, tenant: Option<Tenant>, name: &str) -> Result<Schedu
     responses((status = 200, description = "The page.", body = SchedulePageBody)),
 )]
 async fn list_schedules(
+    State(app): State<App>,
     identity: Identity,
     Query(query): Query<ScheduleQuery>,
 ) -> Result<Json<SchedulePageBody>, Problem> {
-    let filter = ScheduleFilter {
-        tenant: identity.looks_at(query.tenant)?,
-        after: Cursor::parse(query.cursor.as_deref())?,
-        limit: page_limit(query.limit)?,
-    };
-    let page = identity.store().list_schedules(filter).await?;
-    Ok(Json(SchedulePageBody {
-        schedules: page.schedules.into_iter().map(ScheduleBody::from).collect(),
-        unreadable: page.unreadable.into_iter().map(UnreadableBody::from).collect(),
-        next: page.next.as_ref().map(ScheduleKey::to_text),
-    }))
+    let tenant = identity.looks_at(query.tenant)?;
+    let (after, limit) = (Cursor::parse(query.cursor.as_deref())?, page_limit(query.limit)?);
+    let _turn = identity.begin_list().await?;
+    let (mut schedules, mut unreadable) = (Vec::new(), Vec::new());
+    let mut reader = PageReader::new(limit, app.payload_limit(), after);
+    while let Some((after, limit)) = reader.next_chunk() {
+        let filter = ScheduleFilter { tenant: tenant.clone(), after, limit };
+        let page = identity.store().list_schedules(filter).await?;
+        reader.add_with_next(&page.schedules, page.next);
+        schedules.extend(page.schedules.into_iter().map(ScheduleBody::from));
+        unreadable.extend(page.unreadable.into_iter().map(UnreadableBody::from));
+    }
+    let next = reader.end().as_ref().map(ScheduleKey::to_text);
+    Ok(Json(SchedulePageBody { schedules, unreadable, next }))
 }
 
 /// One schedule.

@@ -26,6 +26,7 @@ use super::token::Token;
 use super::workers::WorkerPath;
 use super::workflows;
 use crate::identity::{Identity, strip_reserved};
+use crate::pages::PageReader;
 use crate::problem::Problem;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -195,6 +196,7 @@ async fn count_children(
     responses((status = 200, description = "The children.", body = ChildrenBody)),
 )]
 async fn list_children(
+    State(app): State<App>,
     identity: Identity,
     Id(worker): Id<WorkerId>,
     Body(body): Body<ListChildren>,
@@ -204,8 +206,14 @@ async fn list_children(
     }
     let task = Token::parse(worker, &body.token)?.held().task;
     let (call, limit) = (check_call(body.call)?, page_limit(body.limit)?);
-    let children = identity.store().list_children(task, call, body.after, limit).await?;
-    Ok(Json(ChildrenBody { children: children.into_iter().map(ChildBody::from).collect() }))
+    let mut children = Vec::new();
+    let mut page = PageReader::new(limit, app.payload_limit(), body.after);
+    while let Some((after, limit)) = page.next_chunk() {
+        let rows = identity.store().list_children(task, call, after, limit).await?;
+        page.add(&rows, |child| child.place);
+        children.extend(rows.into_iter().map(ChildBody::from));
+    }
+    Ok(Json(ChildrenBody { children }))
 }
 
 /// What a run that undoes another is to undo.

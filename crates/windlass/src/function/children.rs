@@ -388,12 +388,13 @@ impl Children {
         while ends.len() < total {
             let page = self.made.attempt.list_children(self.made.call, after, PAGE_MAX).await;
             after = page.last().map(|child| child.place);
-            let count = page.len();
+            let is_last = page.is_empty();
             for child in page {
                 self.check(ends.len(), &child).await;
                 ends.push(child.result?);
             }
-            if count < PAGE_MAX && ends.len() < total {
+            // A page may be short because of its bytes.
+            if is_last {
                 return None;
             }
         }

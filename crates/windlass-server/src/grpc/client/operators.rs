@@ -17,7 +17,7 @@ pub(super) async fn list_dead_letters(
     caller: &Caller,
     message: v1::ListDeadLettersRequest,
 ) -> Result<v1::DeadLetterPage, Refused> {
-    let _turn = caller.identity.begin_list()?;
+    let _turn = caller.identity.begin_list().await?;
     let filter: DeadLetterFilter = read_some("filter", message.filter)?.unwrap_or_default();
     let after = read_some("after", message.after)?;
     let mut limit = message.limit.map_or(PAGE_MAX, |limit| limit as usize);
@@ -56,7 +56,7 @@ pub(super) async fn list_log(
     caller: &Caller,
     message: v1::ListLogRequest,
 ) -> Result<v1::LogPage, Refused> {
-    let _turn = caller.identity.begin_list()?;
+    let _turn = caller.identity.begin_list().await?;
     let mut limit = first(message.limit);
     let filter = LogFilter::from_wire(message)?;
     caller.identity.may_search_by_author(filter.by.as_ref())?;

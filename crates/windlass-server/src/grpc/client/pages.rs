@@ -3,8 +3,7 @@
 use prost::Message;
 use windlass::store::PAGE_MAX;
 
-/// The most bytes of an answer that has more than one item.
-const PAGE_BYTES_MAX: usize = 16 << 20;
+use crate::pages::PAGE_BYTES_MAX;
 
 /// What of a list goes into one answer, and whether something was left out.
 pub(super) fn cut<M: Message>(mut items: Vec<M>) -> (Vec<M>, bool) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use windlass::store::{
     Action, DutyClaim, DutyEnd, DutyMandate, FIRES_KEPT, NewSchedule, PROCESS_DUTIES_MAX,
-    SCHEDULES_MAX, ScheduleFilter, ScheduleKey,
+    SCHEDULES_MAX, ScheduleFilter, ScheduleKey, SchedulePage, StoreError,
 };
 use windlass::wire::{Wire, WireError, name, name_some, parse, read, read_all, time, write_all};
 use windlass::worker::SETTING_MAX;
@@ -15,6 +15,7 @@ use windlass_proto::v1;
 use super::pages::{first, shorter};
 use super::{Caller, Refused};
 use crate::notes::About;
+use crate::pages::PageReader;
 
 /// Refuses more than a store would have.
 fn check(field: &str, len: usize, max: usize) -> Result<(), WireError> {
@@ -56,16 +57,34 @@ pub(super) async fn list_schedules(
     caller: &Caller,
     message: v1::ListSchedulesRequest,
 ) -> Result<v1::SchedulePage, Refused> {
+    let _turn = caller.identity.begin_list().await?;
     let mut limit = first(message.limit);
     let filter = ScheduleFilter::from_wire(message)?;
     loop {
-        let filter = ScheduleFilter { limit, ..filter.clone() };
-        let page = caller.store.list_schedules(filter).await?.to_wire();
+        let page = read_schedules(caller, &filter, limit).await?.to_wire();
         match shorter(&page, limit) {
             Some(half) => limit = half,
             None => return Ok(page),
         }
     }
+}
+
+async fn read_schedules(
+    caller: &Caller,
+    filter: &ScheduleFilter,
+    limit: usize,
+) -> Result<SchedulePage, StoreError> {
+    let mut whole = SchedulePage::default();
+    let (after, payload_limit) = (filter.after.clone(), caller.store.payload_limit());
+    let mut reader = PageReader::new(limit, payload_limit, after);
+    while let Some((after, limit)) = reader.next_chunk() {
+        let filter = ScheduleFilter { after, limit, ..filter.clone() };
+        let page = caller.store.list_schedules(filter).await?;
+        reader.add_with_next(&page.schedules, page.next);
+        whole.schedules.extend(page.schedules);
+        whole.unreadable.extend(page.unreadable);
+    }
+    Ok(SchedulePage { next: reader.end(), ..whole })
 }
 
 pub(super) async fn pause_schedule(

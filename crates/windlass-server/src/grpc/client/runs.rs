@@ -13,6 +13,7 @@ use windlass_proto::v1;
 use super::pages::{at_most, cut, first, shorter};
 use super::{Caller, Refused};
 use crate::notes::About;
+use crate::pages::PageReader;
 
 pub(super) async fn register_workflow(
     caller: &Caller,
@@ -57,7 +58,7 @@ pub(super) async fn list_runs(
     caller: &Caller,
     message: v1::ListRunsRequest,
 ) -> Result<v1::RunPage, Refused> {
-    let _turn = caller.identity.begin_list()?;
+    let _turn = caller.identity.begin_list().await?;
     let mut limit = first(message.limit);
     let filter = RunFilter::from_wire(message)?;
     loop {
@@ -75,9 +76,17 @@ pub(super) async fn list_tasks(
     message: v1::ListTasksRequest,
 ) -> Result<v1::ListTasksReply, Refused> {
     let (run, after) = (parse("run", &message.run)?, message.after.map(TaskIndex));
-    let tasks = caller.store.list_tasks(run, after, at_most(message.limit)).await?;
-    let (tasks, has_more) = cut(write_all(&tasks));
-    Ok(v1::ListTasksReply { tasks, has_more })
+    let _turn = caller.identity.begin_list().await?;
+    let (limit, payload_limit) = (at_most(message.limit), caller.store.payload_limit());
+    let mut tasks = Vec::new();
+    let mut page = PageReader::new(limit, payload_limit, after);
+    while let Some((after, limit)) = page.next_chunk() {
+        let rows = caller.store.list_tasks(run, after, limit).await?;
+        tasks.extend(write_all(&rows));
+        page.add(&rows, |task| task.index);
+    }
+    let (tasks, is_cut) = cut(tasks);
+    Ok(v1::ListTasksReply { tasks, has_more: is_cut || page.is_short() })
 }
 
 pub(super) async fn get_task(
@@ -95,9 +104,17 @@ pub(super) async fn list_steps(
 ) -> Result<v1::ListStepsReply, Refused> {
     let task: TaskId = read("task", message.task)?;
     let after = message.after.map(Call);
-    let steps = caller.store.list_steps(task, after, at_most(message.limit)).await?;
-    let (steps, has_more) = cut(write_all(&steps));
-    Ok(v1::ListStepsReply { steps, has_more })
+    let _turn = caller.identity.begin_list().await?;
+    let (limit, payload_limit) = (at_most(message.limit), caller.store.payload_limit());
+    let mut steps = Vec::new();
+    let mut page = PageReader::new(limit, payload_limit, after);
+    while let Some((after, limit)) = page.next_chunk() {
+        let rows = caller.store.list_steps(task, after, limit).await?;
+        steps.extend(write_all(&rows));
+        page.add(&rows, |step| step.call);
+    }
+    let (steps, is_cut) = cut(steps);
+    Ok(v1::ListStepsReply { steps, has_more: is_cut || page.is_short() })
 }
 
 pub(super) async fn list_events(
@@ -105,6 +122,7 @@ pub(super) async fn list_events(
     message: v1::ListEventsRequest,
 ) -> Result<v1::ListEventsReply, Refused> {
     let (run, after) = (parse("run", &message.run)?, message.after.map(EventId));
+    let _turn = caller.identity.begin_list().await?;
     let events = caller.store.list_events(run, after, at_most(message.limit)).await?;
     let (events, has_more) = cut(write_all(&events));
     Ok(v1::ListEventsReply { events, has_more })
