@@ -9,7 +9,7 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -24,6 +24,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinSet;
 
 use super::crew::say;
+use super::meter::cpu_of;
 
 /// Where the process finds its tokens: those of viewers and one of a worker, separated by spaces.
 const TOKENS: &str = "WINDLASS_BENCH_ATTACK_TOKENS";
@@ -52,6 +53,17 @@ const ELEMENTS_BYTES: usize = 8 << 20;
 const CLAIMS: usize = 300;
 const JOINERS: usize = 4;
 
+/// The time in which `burn` computes and sleeps once.
+const BURN_PERIOD: Duration = Duration::from_millis(5);
+
+/// The number of connections with unread answers, and how long each answer is left unread.
+const ANSWER_CONNECTIONS: usize = 20;
+const UNREAD_TIME: Duration = Duration::from_secs(10);
+
+/// What a stream takes before any of it is read, in bytes.
+const WINDOW_BYTES: u32 = 1 << 20;
+const UNREAD_WINDOW_BYTES: u32 = 1 << 10;
+
 /// The calls that a connection has at a time, with room to spare.
 const CALLS_PER_CONNECTION: usize = 100;
 
@@ -72,6 +84,8 @@ pub(crate) enum Attack {
     Lists,
     /// Pages of runs by workflow, state and metadata that no run has.
     Filters,
+    /// Runs with large inputs, of which nothing is read.
+    Answers,
     /// Workers that hold claims on queues, empty and not.
     Claims,
     /// Workers that join and are never heard of again.
@@ -87,6 +101,7 @@ impl Attack {
             Attack::Elements => "elements",
             Attack::Lists => "lists",
             Attack::Filters => "filters",
+            Attack::Answers => "answers",
             Attack::Claims => "claims",
             Attack::Joins => "joins",
         }
@@ -100,6 +115,7 @@ impl Attack {
             Attack::Elements => "empty elements",
             Attack::Lists => "lists",
             Attack::Filters => "filtered lists",
+            Attack::Answers => "unread answers",
             Attack::Claims => "held claims",
             Attack::Joins => "joins",
         }
@@ -116,6 +132,10 @@ pub(crate) struct Arguments {
     /// What to do.
     #[arg(long)]
     attack: Attack,
+
+    /// The processor time that `burn` takes of each core, in percent.
+    #[arg(long, default_value_t = 100, value_parser = crate::text::whole_number::<u32>(0..=100))]
+    percent: u32,
 
     #[arg(long, env = TOKENS, hide_env_values = true)]
     tokens: String,
@@ -140,11 +160,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.attack {
         Attack::Burn => {
             for _ in 0..std::thread::available_parallelism()?.get() {
-                std::thread::spawn(|| {
-                    loop {
-                        std::hint::spin_loop();
-                    }
-                });
+                std::thread::spawn(move || burn(arguments.percent));
             }
             target.count.answered.fetch_add(1, Ordering::Relaxed);
         }
@@ -195,6 +211,20 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
                 attackers.spawn(client.clone().repeat(request));
             }
         }
+        Attack::Answers => {
+            let reader = target.client(&viewers[0]).await?;
+            let page = reader.send(reader.get("/v1/runs?workflow=bench-large&limit=1")).await?;
+            let page: Value = serde_json::from_slice(&page.body)?;
+            let run = page["runs"][0]["id"].as_str().context("there is no large run")?.to_owned();
+            for number in 0..ANSWER_CONNECTIONS {
+                let token = &viewers[number % viewers.len()];
+                let client = target.client_that_reads(token, UNREAD_WINDOW_BYTES).await?;
+                for _ in 0..CALLS_PER_CONNECTION {
+                    let request = client.get(&format!("/v1/runs/{run}"));
+                    attackers.spawn(client.clone().ask_and_wait(request));
+                }
+            }
+        }
         Attack::Claims => {
             let clients =
                 target.clients(&vec![worker.clone(); CLAIMS / CALLS_PER_CONNECTION]).await?;
@@ -235,6 +265,17 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Computes for a share of each period, for ever.
+fn burn(percent: u32) {
+    loop {
+        let began = Instant::now();
+        while began.elapsed() < BURN_PERIOD * percent / 100 {
+            std::hint::spin_loop();
+        }
+        std::thread::sleep(BURN_PERIOD.saturating_sub(began.elapsed()));
+    }
+}
+
 /// Registers the workflow that hostile workers join with: a token of one tenant may not.
 pub(crate) async fn register(url: &str, token: &str) -> anyhow::Result<()> {
     let host = url.strip_prefix("http://").context("the address begins with http://")?;
@@ -263,14 +304,20 @@ struct Target {
 impl Target {
     /// A connection with a token.
     async fn client(&self, token: &str) -> anyhow::Result<Client> {
+        self.client_that_reads(token, WINDOW_BYTES).await
+    }
+
+    /// A connection with a token, whose streams take this many bytes before any are read.
+    async fn client_that_reads(&self, token: &str, window: u32) -> anyhow::Result<Client> {
         let socket = TcpSocket::new_v4()?;
         let origin: SocketAddr = ORIGIN.parse()?;
         socket.bind(origin).with_context(|| {
             format!("hostile clients cannot come from {ORIGIN}: add it to the loopback interface")
         })?;
         let stream = socket.connect(self.address).await?;
-        let (sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2.initial_stream_window_size(window);
+        let (sender, connection) = http2.handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(Client { sender, target: self.clone(), token: token.to_owned() })
     }
@@ -357,6 +404,33 @@ impl Client {
     async fn repeat(mut self, request: Request<Content>) -> anyhow::Result<()> {
         loop {
             self.attack(request.clone()).await?;
+        }
+    }
+
+    /// Sends the same request again and again, and reads nothing of the answers.
+    async fn ask_and_wait(mut self, request: Request<Content>) -> anyhow::Result<()> {
+        loop {
+            let mut sender = self.sender.clone();
+            let answer = match sender.ready().await {
+                Ok(()) => sender.send_request(request.clone()).await,
+                Err(error) => Err(error),
+            };
+            let count = &self.target.count;
+            match answer {
+                Ok(answer) if answer.status().is_success() => {
+                    count.answered.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(UNREAD_TIME).await;
+                    drop(answer);
+                }
+                Ok(_) | Err(_) => {
+                    count.refused.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+            if self.sender.is_closed() {
+                let token = self.token.clone();
+                self = self.target.client_that_reads(&token, UNREAD_WINDOW_BYTES).await?;
+            }
         }
     }
 
@@ -454,9 +528,24 @@ pub(crate) struct Attacker {
 impl Attacker {
     /// Starts it. The last token is a worker's, the others are viewers'.
     pub(crate) async fn start(url: &str, attack: Attack, tokens: &str) -> anyhow::Result<Attacker> {
+        Attacker::spawn(url, attack, 100, tokens).await
+    }
+
+    /// Starts one that computes for a share of each core and sends nothing.
+    pub(crate) async fn burn(url: &str, percent: u32, tokens: &str) -> anyhow::Result<Attacker> {
+        Attacker::spawn(url, Attack::Burn, percent, tokens).await
+    }
+
+    async fn spawn(
+        url: &str,
+        attack: Attack,
+        percent: u32,
+        tokens: &str,
+    ) -> anyhow::Result<Attacker> {
         let program = std::env::current_exe().context("this program cannot be found")?;
         let mut command = Command::new(program);
         command.args(["bench-attack", "--url", url, "--attack", attack.word()]);
+        command.args(["--percent", &percent.to_string()]);
         command.env(TOKENS, tokens).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("hostile clients cannot be started")?;
@@ -466,6 +555,12 @@ impl Attacker {
         let line = lines.next_line().await?;
         anyhow::ensure!(line.as_deref() == Some(READY), "the hostile clients ended: {line:?}");
         Ok(Attacker { child, stdin, lines })
+    }
+
+    /// The processor time that it has taken so far.
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+        let cpu = self.child.id().and_then(cpu_of);
+        cpu.context("the processor time of the hostile clients cannot be read")
     }
 
     /// Ends it. Returns how many of its requests were answered and refused.

@@ -8,10 +8,11 @@
 //! only.
 //!
 //! Hostile clients, server and PostgreSQL share this machine. The clients are a process at the lowest
-//! priority, and a quiet phase has one as well, which computes on all cores and sends nothing: so a
-//! ratio has the work that an attack causes in the server and in PostgreSQL, and not that of the
-//! clients. The control compares such a phase with one in which nothing else computes. Hostile clients
-//! come from another loopback address than the normal tenant: a server gives each address its share.
+//! priority, and a quiet phase has one as well, which computes for as long as the clients of the last
+//! attacked phase did and sends nothing. So a ratio has the work that an attack causes in the server
+//! and in PostgreSQL, and not that of the clients. The control compares clients that compute all the
+//! time with none. Hostile clients come from another loopback address than the normal tenant: a server
+//! gives each address its share.
 //!
 //! Memory is the largest resident set of the server in an attacked phase, as Linux counts it.
 
@@ -56,12 +57,13 @@ pub(crate) struct Arguments {
 }
 
 /// Every attack, the control first.
-const ATTACKS: [Attack; 7] = [
+const ATTACKS: [Attack; 8] = [
     Attack::Burn,
     Attack::Bodies,
     Attack::Elements,
     Attack::Lists,
     Attack::Filters,
+    Attack::Answers,
     Attack::Claims,
     Attack::Joins,
 ];
@@ -77,7 +79,7 @@ const VIEWERS: usize = 8;
 const RATIO_MAX: f64 = 1.5;
 
 /// The most memory of a server with default options, as docs/server.md says, in MiB.
-const MEMORY_MAX: f64 = 768.0;
+const MEMORY_MAX: f64 = 896.0;
 
 /// The bytes of a large input.
 const LARGE_BYTES: usize = 900_000;
@@ -166,13 +168,17 @@ impl Scene<'_> {
         let (mut quiet, mut attacked) = (Vec::new(), Vec::new());
         let (mut memory, mut answered, mut refused) = (0.0_f64, 0, 0);
         let mut failures = BTreeMap::<String, u64>::new();
+        // The share of each core that the hostile clients of the last attacked phase took.
+        let mut percent = 0;
         for round in 0..self.arguments.rounds {
             let mut pair = [None, None];
-            for is_attacked in [round % 2 == 1, round % 2 == 0] {
+            for is_attacked in [round % 2 == 0, round % 2 == 1] {
                 let phase = if is_attacked {
                     self.server.forget_peak()?;
                     let attacker = Attacker::start(self.server.url(), attack, tokens).await?;
+                    let (began, before) = (Instant::now(), attacker.cpu()?);
                     let phase = self.phase().await?;
+                    percent = percent_of(attacker.cpu()?.saturating_sub(before), began.elapsed())?;
                     let (yes, no) = attacker.end().await?;
                     (answered, refused) = (answered + yes, refused + no);
                     memory = memory.max(self.server.peak_mebibytes()?);
@@ -183,13 +189,13 @@ impl Scene<'_> {
                     attacked.extend_from_slice(&phase.times);
                     phase
                 } else {
-                    // Both phases take all processors at the lowest priority.
-                    let burn =
-                        async || Attacker::start(self.server.url(), Attack::Burn, tokens).await;
-                    let clients = if is_control { None } else { Some(burn().await?) };
+                    let burn = match is_control {
+                        true => None,
+                        false => Some(Attacker::burn(self.server.url(), percent, tokens).await?),
+                    };
                     let phase = self.phase().await?;
-                    if let Some(clients) = clients {
-                        clients.end().await?;
+                    if let Some(burn) = burn {
+                        burn.end().await?;
                     }
                     let failed = phase.failures.keys().next();
                     anyhow::ensure!(failed.is_none(), "a start failed in peace: {failed:?}");
@@ -304,6 +310,13 @@ impl Serving {
     fn peak_mebibytes(&self) -> anyhow::Result<f64> {
         Ok(self.kilobytes("VmHWM:")? / 1024.0)
     }
+}
+
+/// Processor time as a share of each core, in percent.
+fn percent_of(cpu: Duration, time: Duration) -> anyhow::Result<u32> {
+    let cores = std::thread::available_parallelism()?.get();
+    let share = cpu.as_secs_f64() / time.as_secs_f64() / cores as f64;
+    Ok((share * 100.0).round().min(100.0) as u32)
 }
 
 /// The middle of some values.
