@@ -17,6 +17,7 @@ use windlass::{
 use crate::operator::OperatorArguments;
 use crate::session::Session;
 use crate::text::{count, parse_time, shown};
+use crate::workflows;
 
 /// What `windlass schedules` can be told.
 #[derive(Clone, Debug, clap::Args)]
@@ -118,9 +119,9 @@ struct Put {
     #[arg(long, value_name = "NAME")]
     workflow: String,
 
-    /// Version of the workflow
-    #[arg(long, value_name = "N", default_value = "1", value_parser = crate::text::whole_number(1..=u32::MAX))]
-    workflow_version: u32,
+    /// Version of the workflow [default: the newest]
+    #[arg(long, value_name = "N", value_parser = crate::text::whole_number::<u32>(1..=u32::MAX))]
+    workflow_version: Option<u32>,
 
     /// Input of its runs, as JSON
     #[arg(long, value_name = "JSON", default_value = "null")]
@@ -275,8 +276,8 @@ impl Put {
         })
     }
 
+    /// The schedule, of version 1 of its workflow.
     fn schedule(&self) -> anyhow::Result<NewSchedule> {
-        let version = Version::new(self.workflow_version).context("version 0 is none")?;
         let priority = Priority::new(self.priority)
             .with_context(|| format!("priority {} is not within -100 to 100", self.priority))?;
         let input = Payload::from_json(self.input.as_str())
@@ -287,7 +288,7 @@ impl Put {
                 name: ScheduleName::new(&self.which.name)?,
             },
             workflow: WorkflowName::new(&self.workflow)?,
-            version,
+            version: Version::FIRST,
             input,
             priority,
             timing: Timing {
@@ -305,7 +306,7 @@ impl Put {
 }
 
 async fn put(put: Put, session: &Session) -> anyhow::Result<()> {
-    let schedule = put.schedule()?;
+    let mut schedule = put.schedule()?;
     let (windlass, store) = session.connect().await?;
     let found = put.which.of(&windlass)?.get().await?;
     if let Some(owner) = found.and_then(|found| found.schedule.owner).filter(|_| !put.take_over) {
@@ -315,6 +316,8 @@ async fn put(put: Put, session: &Session) -> anyhow::Result<()> {
             shown(owner.as_str())
         );
     }
+    let workflow = workflows::find(&windlass, &put.workflow, put.workflow_version).await?;
+    schedule.version = workflow.definition.version();
     let tenant = Some(schedule.key.tenant.clone());
     let mut detail = put.which.detail();
     detail["workflow"] = schedule.workflow.as_str().into();

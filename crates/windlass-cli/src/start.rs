@@ -7,11 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use windlass::store::{RunRecord, TaskRecord, WorkflowCursor, WorkflowFilter, WorkflowRecord};
-use windlass::{
-    ErrorKind, Payload, RunHandle, RunId, RunState, TaskState, Tenant, Version, Windlass,
-    WorkflowName,
-};
+use windlass::store::{RunRecord, TaskRecord};
+use windlass::{ErrorKind, Payload, RunHandle, RunId, RunState, TaskState, Tenant};
 
 use crate::failure::usage;
 use crate::session::Session;
@@ -91,7 +88,8 @@ pub(crate) async fn run(arguments: Arguments, session: &Session) -> anyhow::Resu
     let input = input(&arguments)?;
     let (windlass, _) =
         if arguments.wait { session.connect_to_wait().await? } else { session.connect().await? };
-    let workflow = find(&windlass, &arguments).await?;
+    let workflow =
+        workflows::find(&windlass, &arguments.workflow, arguments.workflow_version).await?;
     let mut start = windlass.start_known(&workflow, input).priority(arguments.priority);
     let has_tenant = arguments.tenant.is_some();
     if let Some(tenant) = arguments.tenant {
@@ -162,33 +160,6 @@ async fn wait(run: &RunHandle, timeout: Option<Duration>) -> Result<RunRecord, w
         ended => ended,
     }
 }
-
-/// The version of the workflow that was asked for, or the newest.
-async fn find(windlass: &Windlass, arguments: &Arguments) -> anyhow::Result<WorkflowRecord> {
-    let name = WorkflowName::new(&arguments.workflow).map_err(windlass::Error::from)?;
-    let wanted = arguments.workflow_version;
-    // The list goes from the newest version to the oldest: behind the next there is this one.
-    let behind = wanted.and_then(|version| Version::new(version.checked_add(1)?));
-    let after = behind.map(|version| WorkflowCursor { name: name.clone(), version });
-    let filter = WorkflowFilter { name: Some(name.clone()), after, limit: 1 };
-    let found = windlass.workflows(filter).await?.workflows.pop();
-    let is_wanted =
-        |it: &WorkflowRecord| wanted.is_none_or(|version| it.definition.version().get() == version);
-    if let Some(found) = found.filter(is_wanted) {
-        return Ok(found);
-    }
-    let (versions, _) = workflows::read(windlass, Some(name.clone()), VERSIONS_TOLD).await?;
-    let Some(wanted) = wanted.filter(|_| !versions.is_empty()) else {
-        return Err(workflows::unknown(windlass, &name).await?);
-    };
-    let versions = versions.iter().map(|it| it.definition.version().to_string());
-    let versions = versions.collect::<Vec<_>>().join(", ");
-    let what = format!("version {wanted} of workflow {:?} (there is {versions})", name.as_str());
-    Err(windlass::Error::from(windlass::store::StoreError::NotFound(what)).into())
-}
-
-/// How many versions are named if another one was asked for.
-const VERSIONS_TOLD: usize = 10;
 
 /// The input, as it was written.
 fn input(arguments: &Arguments) -> anyhow::Result<Payload> {

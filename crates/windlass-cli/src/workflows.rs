@@ -1,8 +1,8 @@
 //! `windlass workflows`: which workflows there are to start.
 
 use serde_json::{Value, json};
-use windlass::store::{WorkflowFilter, WorkflowRecord, nearest};
-use windlass::{Timestamp, Windlass, WorkflowName};
+use windlass::store::{StoreError, WorkflowCursor, WorkflowFilter, WorkflowRecord, nearest};
+use windlass::{Timestamp, Version, Windlass, WorkflowName};
 
 use crate::session::Session;
 use crate::text::{ago, listing, shown};
@@ -54,6 +54,40 @@ pub(crate) async fn read(
 
 /// How many workflows are looked at for names like one that is not there.
 const LOOKED_AT_MAX: usize = 1_000;
+
+/// The number of versions that the error names if another one was asked for.
+const VERSIONS_NAMED: usize = 10;
+
+/// Finds a version of a workflow, or the newest.
+///
+/// # Errors
+///
+/// `NotFound` if it is not registered, with the versions or the name that are.
+pub(crate) async fn find(
+    windlass: &Windlass,
+    name: &str,
+    wanted: Option<u32>,
+) -> anyhow::Result<WorkflowRecord> {
+    let name = WorkflowName::new(name).map_err(windlass::Error::from)?;
+    // The list is ordered from the newest version to the oldest: after the next one there is this one.
+    let next = wanted.and_then(|version| Version::new(version.checked_add(1)?));
+    let after = next.map(|version| WorkflowCursor { name: name.clone(), version });
+    let filter = WorkflowFilter { name: Some(name.clone()), after, limit: 1 };
+    let found = windlass.workflows(filter).await?.workflows.pop();
+    let is_wanted =
+        |it: &WorkflowRecord| wanted.is_none_or(|version| it.definition.version().get() == version);
+    if let Some(found) = found.filter(is_wanted) {
+        return Ok(found);
+    }
+    let (versions, _) = read(windlass, Some(name.clone()), VERSIONS_NAMED).await?;
+    let Some(wanted) = wanted.filter(|_| !versions.is_empty()) else {
+        return Err(unknown(windlass, &name).await?);
+    };
+    let versions = versions.iter().map(|it| it.definition.version().to_string());
+    let versions = versions.collect::<Vec<_>>().join(", ");
+    let what = format!("version {wanted} of workflow {:?} (there is {versions})", name.as_str());
+    Err(windlass::Error::from(StoreError::NotFound(what)).into())
+}
 
 /// The error that there is no such workflow, with the names that are nearest.
 pub(crate) async fn unknown(

@@ -99,6 +99,11 @@ async fn schedules_are_made_shown_and_steered_from_the_command_line() {
             &["never fires", "is past", "[WL-0005]"],
         ),
         (vec!["schedules", "put", "s", "--workflow", "x", "--every", "1h"], 1, &["workflow \"x\""]),
+        (
+            [&every[..], &["1h", "--workflow-version", "9"]].concat(),
+            1,
+            &["version 9 of workflow \"report\" (there is 1) does not exist", "[WL-0004]"],
+        ),
         (every[..5].to_vec(), 2, &["--cron"]),
         ([&every[..], &["1h", "--grace", "0s"]].concat(), 1, &["grace of 0ns is shorter than 1s"]),
         (vec!["schedules", "pause", "x"], 1, &["schedule \"x\"", "does not exist", "[WL-0004]"]),
@@ -120,4 +125,26 @@ async fn schedules_are_made_shown_and_steered_from_the_command_line() {
     assert_line(&told(&url, &["schedules", "show", "declared"]), &["owner", "-"]);
     assert_line(&told(&url, &["schedules", "delete", "nightly"]), &["nightly is deleted"]);
     assert_eq!(ask(&url, &["schedules", "delete", "nightly"]).status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn a_schedule_starts_the_newest_version_unless_one_is_named() {
+    let place = Place::new();
+    let options = EmbeddedOptions::new(place.directory()).durable(false).temporary(true);
+    let server = options.start().await.expect("PostgreSQL is installed");
+    let url = server.url();
+    let windlass = Windlass::connect(PostgresOptions::new(&url).migrate(true)).await.unwrap();
+    for version in [1, 2] {
+        let mut report = Workflow::<Value>::builder("report").version(version);
+        report.task("write").run(async |_: Ctx<Value>| Ok::<_, TaskError>(()));
+        let report = report.build().unwrap();
+        windlass.store().register(std::sync::Arc::clone(report.definition())).await.unwrap();
+    }
+    let put = ["schedules", "put", "s", "--workflow", "report", "--every", "1h", "--json"];
+    let version_of = |arguments: &[&str]| {
+        let written: Value = serde_json::from_str(&told(&url, arguments)).unwrap();
+        written["version"].clone()
+    };
+    assert_eq!(version_of(&put), 2);
+    assert_eq!(version_of(&[&put[..], &["--workflow-version", "1"]].concat()), 1);
 }
