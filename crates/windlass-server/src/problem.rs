@@ -241,7 +241,7 @@ fn title_of(kind: ErrorKind) -> &'static str {
         ErrorKind::Interrupted => "Interrupted",
         ErrorKind::Forbidden => "Permission denied",
         ErrorKind::Unauthenticated => "Unauthenticated",
-        ErrorKind::Limited => "Quota exceeded",
+        ErrorKind::Limited => "Limit reached",
         ErrorKind::Corrupt | _ => "Internal error",
     }
 }
@@ -318,6 +318,16 @@ mod tests {
             let is_ours = matches!(kind, ErrorKind::Corrupt);
             assert_eq!(status == StatusCode::INTERNAL_SERVER_ERROR, is_ours, "{kind:?}");
             assert!(status.is_client_error() || status.is_server_error(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn titles_are_the_headings_of_the_pages_that_explain_the_codes() {
+        for kind in ErrorKind::ALL {
+            let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors");
+            let page = std::fs::read_to_string(format!("{pages}/{}.md", kind.code())).unwrap();
+            let heading = format!("# {}: {}", kind.code(), title_of(kind));
+            assert_eq!(page.lines().next(), Some(&*heading));
         }
     }
 

@@ -29,7 +29,7 @@ async fn problems_have_titles_that_people_know_and_pages_that_are_served() {
         assert_eq!(page.status, 200);
         assert_eq!(page.headers["content-type"], "text/markdown; charset=utf-8");
         let code = body["code"].as_str().expect("it has a code");
-        assert!(page.text.starts_with(&format!("# {code}")), "{}", page.text);
+        assert!(page.text.starts_with(&format!("# {code}: {title}\n")), "{}", page.text);
     }
     server.get("/errors/WL-9999").await.problem(404, "WL-0004");
     for kind in windlass::ErrorKind::ALL {
