@@ -183,6 +183,7 @@ pub(super) fn refused(target: &Target, fault: Fault) -> Error {
             let text = format!("database {name} cannot be reached: {text}");
             return Error::new(ErrorKind::Unavailable, text);
         }
+        Fault::Unreachable(text) => return Error::new(ErrorKind::Unavailable, text.clone()),
         Fault::Unnamed(_) => return Error::new(ErrorKind::Corrupt, fault.to_string()),
         Fault::Database(error) => error,
     };

@@ -38,9 +38,12 @@ pub(super) enum Fault {
     /// A run contradicts itself.
     #[error("{error}")]
     Unsound { run: RunId, error: StoreError },
-    /// The database could not be reached, or did not answer.
+    /// The database did not answer, or could not yet do what was asked.
     #[error("{0}")]
     Unavailable(String),
+    /// No connection could be opened; the text names the database.
+    #[error("{0}")]
+    Unreachable(String),
     /// Names that have no number yet; the verb is repeated once they have.
     #[error("names have no numbers")]
     Unnamed(Unnamed),
@@ -73,7 +76,7 @@ impl Fault {
     pub(super) fn remedy(&self) -> Remedy {
         match self {
             Fault::Answer(_) | Fault::Unsound { .. } | Fault::Unnamed(_) => Remedy::None,
-            Fault::Unavailable(_) => Remedy::Outage,
+            Fault::Unavailable(_) | Fault::Unreachable(_) => Remedy::Outage,
             Fault::Database(error) => remedy(error),
         }
     }
@@ -95,6 +98,7 @@ impl Fault {
                 | StoreError::Unavailable(_),
             )
             | Fault::Unavailable(_)
+            | Fault::Unreachable(_)
             | Fault::Unnamed(_) => false,
             Fault::Database(error) => match remedy(error) {
                 Remedy::Data | Remedy::Corrupt | Remedy::None => error.as_db_error().is_some(),
@@ -170,7 +174,9 @@ impl From<Fault> for StoreError {
         let remedy = fault.remedy();
         let text = match fault {
             Fault::Answer(error) | Fault::Unsound { error, .. } => return error,
-            Fault::Unavailable(text) => return StoreError::Unavailable(text),
+            Fault::Unavailable(text) | Fault::Unreachable(text) => {
+                return StoreError::Unavailable(text);
+            }
             fault @ Fault::Unnamed(_) => return StoreError::Corrupt(fault.to_string()),
             Fault::Database(error) => describe(&error),
         };

@@ -29,7 +29,7 @@ use tokio_postgres::{Row, Socket, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::address::Target;
-use super::fault::{Fault, Remedy, Retries, remedy};
+use super::fault::{Fault, Remedy, Retries, describe, remedy};
 use super::names::{NameCache, Names};
 use super::options::PostgresOptions;
 use super::tls::Tls;
@@ -103,6 +103,8 @@ pub(super) struct Pool {
 
 /// What all connections of a pool do alike.
 struct Habits {
+    /// The database, as errors name it.
+    database: String,
     /// What begins a transaction, in one message.
     begin: String,
     is_pooled: bool,
@@ -135,6 +137,7 @@ impl Habits {
             }
         }
         Habits {
+            database: target.name(),
             begin,
             is_pooled: options.is_pooled,
             always_begins: false,
@@ -146,6 +149,23 @@ impl Habits {
             #[cfg(feature = "testing")]
             steps: options.steps.clone(),
         }
+    }
+
+    /// What to say of a connection that could not be opened.
+    fn not_opened(&self, error: tokio_postgres::Error) -> Fault {
+        match remedy(&error) {
+            Remedy::Outage => self.unreachable(&describe(&error)),
+            Remedy::Conflict
+            | Remedy::Data
+            | Remedy::Schema
+            | Remedy::Permission
+            | Remedy::Corrupt
+            | Remedy::None => Fault::Database(error),
+        }
+    }
+
+    fn unreachable(&self, why: &str) -> Fault {
+        Fault::Unreachable(format!("database {} cannot be reached: {why}", self.database))
     }
 }
 
@@ -199,7 +219,7 @@ impl Pool {
     /// A connection, to begin a transaction on.
     pub(super) async fn get(&self) -> Result<Connection, Fault> {
         let client = self.connections.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => Fault::Database(error),
+            PoolError::Backend(error) => self.habits.not_opened(error),
             PoolError::Timeout(TimeoutType::Wait) => {
                 let status = self.connections.status();
                 let (max, waited) = (status.max_size, self.habits.acquire_timeout);
@@ -207,7 +227,7 @@ impl Pool {
                 Fault::Unavailable(text)
             }
             PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {
-                Fault::Unavailable(late(self.habits.open_max))
+                self.habits.unreachable(&late(self.habits.open_max))
             }
             error @ (PoolError::Closed
             | PoolError::NoRuntimeSpecified

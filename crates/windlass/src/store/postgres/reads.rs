@@ -102,6 +102,7 @@ impl Read {
             Fault::Answer(_)
             | Fault::Unsound { .. }
             | Fault::Unavailable(_)
+            | Fault::Unreachable(_)
             | Fault::Unnamed(_) => false,
         };
         if !is_late {

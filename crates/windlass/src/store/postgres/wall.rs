@@ -61,6 +61,7 @@ impl Wall {
             Fault::Database(error) => wrong(describe(&error)),
             Fault::Answer(_)
             | Fault::Unavailable(_)
+            | Fault::Unreachable(_)
             | Fault::Unnamed(_)
             | Fault::Unsound { .. } => wrong("it could not be looked at".to_owned()),
         };

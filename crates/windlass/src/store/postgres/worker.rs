@@ -49,7 +49,9 @@ fn cannot_be_stored(fault: &Fault) -> bool {
     match fault {
         Fault::Database(error) => fault::remedy(error) == Remedy::Data,
         Fault::Unsound { .. } => true,
-        Fault::Answer(_) | Fault::Unavailable(_) | Fault::Unnamed(_) => false,
+        Fault::Answer(_) | Fault::Unavailable(_) | Fault::Unreachable(_) | Fault::Unnamed(_) => {
+            false
+        }
     }
 }
 
@@ -59,7 +61,7 @@ fn tell_unstorable(fault: &Fault, what: &str) {
         Fault::Database(error) => {
             tracing::warn!(error = fault::describe(error), "{what} cannot be stored");
         }
-        Fault::Answer(_) | Fault::Unavailable(_) | Fault::Unnamed(_) => {}
+        Fault::Answer(_) | Fault::Unavailable(_) | Fault::Unreachable(_) | Fault::Unnamed(_) => {}
     }
 }
 

@@ -10,6 +10,7 @@ impl Pool {
     pub(in super::super) fn beginning(&self, commands: &str) -> Pool {
         let habits = &self.habits;
         let habits = Habits {
+            database: habits.database.clone(),
             begin: format!("{}; {commands}", habits.begin),
             is_pooled: habits.is_pooled,
             always_begins: true,
