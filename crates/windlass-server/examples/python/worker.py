@@ -236,6 +236,7 @@ class Worker:
         self.tls = trust() if self.server.startswith("https://") else None
         self.claims = 0
         self.held = {}
+        self.is_draining = False
         self.lock = threading.Lock()
         joined = self.post("/v1/workers", {
             "name": "python",
@@ -279,6 +280,7 @@ class Worker:
                 # A claim that is under way is not settled: its tasks are not known here yet.
                 held, settled = list(self.held), max(self.claims - 1, 0)
             answer = self.post(self.path + "/heartbeat", {"settled": settled, "held": held})
+            self.is_draining = answer["should_drain"]
             for lost in answer["lost"]:
                 with self.lock:
                     self.held.pop(lost["token"], None)
@@ -308,10 +310,10 @@ class Worker:
             self.held.pop(task["token"], None)
 
     def work(self, tasks_max=None):
-        """Claims and runs; ends after `tasks_max` tasks if that is said."""
+        """Claims and runs until it is drained, or for `tasks_max` tasks if that is given."""
         threading.Thread(target=self.beat, daemon=True).start()
         done = 0
-        while tasks_max is None or done < tasks_max:
+        while not self.is_draining and (tasks_max is None or done < tasks_max):
             with self.lock:
                 free = SLOTS - len(self.held)
                 self.claims += free > 0
@@ -331,6 +333,8 @@ class Worker:
                 for thread in threads:
                     thread.join()
             done += len(tasks)
+        while self.held:
+            time.sleep(0.05)
 
     def leave(self):
         """Says goodbye. If nobody hears it, the lease ends by itself."""

@@ -89,9 +89,9 @@ async fn join_worker(
     Ok((StatusCode::CREATED, Json(joined)))
 }
 
-/// Says that a worker was told to end and claims nothing any more.
+/// Drains a worker: the answer to its next heartbeat says `should_drain`, and it claims nothing more.
 #[utoipa::path(post, path = "/v1/workers/{worker}/drain", tag = "workers", params(WorkerPath),
-    responses((status = 204, description = "It is noted.")),
+    responses((status = 204, description = "It drains.")),
 )]
 async fn drain_worker(identity: Identity, Id(worker): Id<WorkerId>) -> Result<StatusCode, Problem> {
     identity.store().begin_drain(worker).await?;

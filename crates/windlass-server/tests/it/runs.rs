@@ -1,6 +1,10 @@
 //! Runs: started, found, waited for, steered.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
+use windlass_proto::v1;
+use windlass_proto::v1::client_service_client::ClientServiceClient;
 
 use crate::support::{TestServer, single, soon};
 
@@ -296,4 +300,56 @@ async fn workflows_that_are_known_are_listed_with_their_definitions() {
     for wrong in ["limit=0", "limit=101", "cursor=f1.0.61", "cursor=r1.1"] {
         server.get(&format!("/v1/workflows?{wrong}")).await.problem(422, "WL-0002");
     }
+}
+
+#[tokio::test]
+async fn pages_of_large_outputs_end_early_and_leave_none_out() {
+    const TASKS: usize = 20;
+    let server = TestServer::start().await;
+    let names: Vec<String> = (0..TASKS).map(|task| format!("t{task}")).collect();
+    let tasks: Vec<Value> = names.iter().map(|name| json!({ "name": name })).collect();
+    let mut worker = server.worker(json!({ "name": "w", "tasks": tasks })).await;
+    let run = server.start_run("w", Value::Null).await;
+    let output = "x".repeat(900_000);
+    for _ in 0..TASKS / 10 {
+        for task in worker.claim().await {
+            worker.finish(&task, json!({ "succeeded": output })).await;
+        }
+    }
+    let expected: BTreeSet<String> = names.into_iter().collect();
+
+    let (mut found, mut pages, mut cursor) = (Vec::new(), 0, String::new());
+    loop {
+        let page = server.get(&format!("/v1/runs/{run}/tasks?limit=1000{cursor}")).await;
+        assert!(page.text.len() < 20 << 20, "{} bytes", page.text.len());
+        let page = page.ok(200);
+        let tasks = page["tasks"].as_array().expect("it is a list").iter();
+        found.extend(tasks.map(|task| task["name"].as_str().expect("it has one").to_owned()));
+        pages += 1;
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert!(pages > 1, "{pages} pages");
+    assert_eq!(
+        (found.len(), found.into_iter().collect::<BTreeSet<_>>()),
+        (TASKS, expected.clone())
+    );
+
+    // The limit of messages is that of gRPC, 4 MiB.
+    let mut client = ClientServiceClient::connect(format!("http://{}", server.address))
+        .await
+        .expect("it listens");
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let request = v1::ListTasksRequest { run: run.clone(), after, limit: Some(1_000) };
+        let page = client.list_tasks(request).await.expect("it is small enough").into_inner();
+        after = page.tasks.last().map(|task| task.index);
+        found.extend(page.tasks.into_iter().map(|task| task.name));
+        if !page.has_more {
+            break;
+        }
+    }
+    assert_eq!((found.len(), found.into_iter().collect::<BTreeSet<_>>()), (TASKS, expected));
 }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -118,6 +120,42 @@ async fn requests_of_one_address_leave_places_to_others() {
     drop(slow);
     let served = |said: &str| said.starts_with("HTTP/1.1 200");
     until(&server, GREEDY, "GET /v1/runs HTTP/1.1", served).await;
+}
+
+#[tokio::test]
+#[cfg(target_os = "linux")]
+async fn unread_answers_of_one_address_leave_memory_to_others() {
+    const INPUT_BYTES: usize = 900_000;
+    let server = TestServer::with(options()).await;
+    server.worker(single("w")).await;
+    let run = server.start_run("w", json!("x".repeat(INPUT_BYTES))).await;
+    let mut http2 = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    http2.initial_stream_window_size(1 << 10);
+    let stream = TokioIo::new(connect(&server, GREEDY).await);
+    let (mut greedy, connection) = http2.handshake(stream).await.expect("it speaks HTTP/2");
+    let connection = tokio::spawn(connection);
+    let mut unread = Vec::new();
+    let refused = loop {
+        let request = hyper::Request::get(format!("http://{}/v1/runs/{run}", server.address));
+        let request = request.body(Full::<Bytes>::default()).expect("it is a request");
+        let answer =
+            soon("it is answered", greedy.send_request(request)).await.expect("it listens");
+        if !answer.status().is_success() {
+            break answer;
+        }
+        unread.push(answer);
+    };
+    assert_eq!(refused.status(), 503);
+    let text = refused.into_body().collect().await.expect("it comes").to_bytes();
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("too many bytes of answers to your address wait to be read"), "{text}");
+    let share = 64 * MIB / INPUT_BYTES;
+    assert!((share - 5..=share).contains(&unread.len()), "{} of {share}", unread.len());
+    let whole = format!("GET /v1/runs/{run} HTTP/1.1");
+    assert!(ask(&server, OTHER, &whole).await.starts_with("HTTP/1.1 200"));
+    drop((unread, greedy));
+    connection.abort();
+    until(&server, GREEDY, &whole, |said| said.starts_with("HTTP/1.1 200")).await;
 }
 
 #[tokio::test]

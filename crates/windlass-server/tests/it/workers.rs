@@ -30,14 +30,19 @@ async fn a_worker_joins_claims_and_finishes_a_run_of_two_tasks() {
     worker.finish(&send, json!("skipped")).await;
     let run = server.get(&format!("/v1/runs/{run}")).await.ok(200);
     assert_eq!(run["state"], "succeeded");
-    server.raw(hyper::Method::POST, &worker.path("drain"), "").await.ok(204);
+    let drain = async || server.raw(hyper::Method::POST, &worker.path("drain"), "").await;
+    drain().await.ok(204);
     let listed = server.get("/v1/workers").await.ok(200);
     assert_eq!(listed["workers"][0]["state"], "draining");
     assert_eq!(listed["workers"][0]["workflows"], json!([{ "name": "greet", "version": 1 }]));
+    let beat = json!({ "settled": 0, "held": [] }).to_string();
+    let beat = server.raw(hyper::Method::POST, &worker.path("heartbeat"), beat).await.ok(200);
+    assert_eq!(beat["should_drain"], true);
     server.delete(&format!("/v1/workers/{}", worker.id)).await.ok(204);
     assert!(server.get("/v1/workers").await.ok(200)["workers"].as_array().unwrap().is_empty());
     let dead = server.get("/v1/workers?with_dead=true").await.ok(200);
     assert_eq!(dead["workers"][0]["state"], "dead");
+    assert!(drain().await.problem(404, "WL-0004").contains(&worker.id));
     let claim = worker.next_claim(0);
     server.post(&worker.path("claim"), claim).await.problem(410, "WL-0006");
 }

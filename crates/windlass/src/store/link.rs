@@ -136,8 +136,8 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// Keeps the lease, and compares what the worker holds with what it should.
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError>;
 
-    /// Says that a worker was told to end and claims nothing any more, for people to see.
-    /// Not an error if it is not known; a link that does not pass it on keeps no promise less.
+    /// Tells a worker to end: its next heartbeat says so, and people see it. `NotFound` if it is not
+    /// alive. A link that does not pass it on keeps all promises.
     async fn begin_drain(&self, _worker: WorkerId) -> Result<(), StoreError> {
         Ok(())
     }

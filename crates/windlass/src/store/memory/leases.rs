@@ -236,11 +236,12 @@ impl State {
         }
     }
 
-    pub(super) fn begin_drain(&mut self, worker: WorkerId) {
+    pub(super) fn begin_drain(&mut self, worker: WorkerId) -> Result<(), StoreError> {
         let is_live = self.shared.live_worker(worker).is_some();
-        if let Some(record) = self.shared.registry.get_mut(&worker).filter(|_| is_live) {
-            record.state = WorkerState::Draining;
-        }
+        let record = self.shared.registry.get_mut(&worker).filter(|_| is_live);
+        let record = record.ok_or_else(|| StoreError::NotFound(format!("live worker {worker}")))?;
+        record.state = WorkerState::Draining;
+        Ok(())
     }
 
     pub(super) fn leave(&mut self, worker: WorkerId) -> Result<(), StoreError> {

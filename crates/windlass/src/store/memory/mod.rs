@@ -305,8 +305,7 @@ impl WorkerLink for MemoryStore {
     }
 
     async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {
-        self.transact(|state| state.begin_drain(worker));
-        Ok(())
+        self.transact(|state| state.begin_drain(worker))
     }
 
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {

@@ -86,6 +86,12 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "metrics_role",
         sql: include_str!("migrations/0007_metrics_role.sql"),
     },
+    Migration {
+        version: 8,
+        works_from: 2,
+        name: "silent_workers",
+        sql: include_str!("migrations/0008_silent_workers.sql"),
+    },
 ];
 
 /// What a migration did.
@@ -432,6 +438,7 @@ mod tests {
         "cad33e92c1ef7f3d74edc4b5853df444fc120c74a8a2e40e673505afc9bef9ca",
         "ea8787df85850cfa0e2d401ba8b7af5fe00c02abb536de98be1c6f264dc503bc",
         "0c80a302d06df7c5254f45cb80a8eb4223548010db481503ce88d6f27fd0ca61",
+        "df5b0c016ceb94f29f73dbb2bdfef3b7afb3736309d70e1853e8d89160fb01d6",
     ];
 
     #[test]

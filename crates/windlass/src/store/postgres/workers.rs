@@ -42,7 +42,10 @@ impl<'a> Words<'a> {
 
 impl PostgresStore {
     pub(super) async fn begin_drain_once(&self, worker: WorkerId) -> Result<(), Fault> {
-        self.read(&sql::BEGIN_DRAIN, &[worker.as_uuid()]).await?;
+        let found = self.read(&sql::BEGIN_DRAIN, &[worker.as_uuid()]).await?;
+        if found.is_empty() {
+            return Err(StoreError::NotFound(format!("live worker {worker}")).into());
+        }
         Ok(())
     }
 

@@ -216,7 +216,12 @@ impl WorkerLink for ScopedStore {
     }
 
     async fn begin_drain(&self, worker: WorkerId) -> Result<(), StoreError> {
-        self.store.begin_drain(self.bound(worker)).await
+        match self.store.begin_drain(self.bound(worker)).await {
+            Err(StoreError::NotFound(_)) => {
+                Err(StoreError::NotFound(format!("live worker {worker}")))
+            }
+            told => told,
+        }
     }
 
     async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {

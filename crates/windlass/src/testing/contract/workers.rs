@@ -86,9 +86,11 @@ pub(crate) async fn a_worker_that_drains_is_listed_so(bench: &Bench<'_>) {
     bench.succeed(&claimed).await;
     bench.store.leave(worker.id).await.expect("leaving works");
     assert_eq!(one(bench, worker.id).await.state, WorkerState::Dead);
-    bench.store.begin_drain(worker.id).await.expect("that comes too late");
+    for ended in [worker.id, bench.stranger().id] {
+        let error = StoreError::NotFound(format!("live worker {ended}"));
+        assert_eq!(bench.store.begin_drain(ended).await, Err(error));
+    }
     assert_eq!(one(bench, worker.id).await.state, WorkerState::Dead);
-    bench.store.begin_drain(bench.stranger().id).await.expect("nobody knows it");
 }
 
 pub(crate) async fn a_worker_that_ended_is_listed_only_if_the_dead_are_asked_for(

@@ -261,6 +261,13 @@ async fn the_load_of_a_worker_is_what_it_has_of_its_slots() {
     assert_eq!(scene.texts(load).await, [format!("{id} live 1000 30 3 t t")]);
     scene.execute("update windlass.workers set is_draining = true").await;
     assert_eq!(scene.texts(load).await, [format!("{id} draining 1000 30 3 t t")]);
+    let silent_for = async |seconds: u32| {
+        let sql = "update windlass.pulses set lease_until = clock_timestamp() - interval";
+        scene.execute(&format!("{sql} '{seconds} s'")).await;
+        scene.texts("select state from windlass.worker_load").await
+    };
+    assert_eq!(silent_for(50).await, ["draining"]);
+    assert_eq!(silent_for(61).await, ["dying"]);
     scene.store.leave(worker.id).await.expect("it can leave");
     assert_eq!(scene.texts(load).await, [""; 0]);
 }

@@ -116,6 +116,8 @@ pub(crate) async fn a_worker_of_a_tenant_is_no_other_worker(bench: &Bench<'_>) {
     assert_eq!(scope.extend(beat).await.expect("it lives").lost, []);
     scope.begin_drain(victim.id).await.expect("it is there");
     scope.leave(victim.id).await.expect("it can leave");
+    let ended = StoreError::NotFound(format!("live worker {}", victim.id));
+    assert_eq!(scope.begin_drain(victim.id).await, Err(ended), "under the id that it was given");
 
     assert_eq!(victim.extend(&[&held]).await.lost, [], "it has what it had");
     assert!(!victim.claim(9).await.is_empty(), "claims as before");

@@ -10,8 +10,19 @@ select
     ) as problem,
     case
         when exists (
-            select from windlass.workers w
-            where w.state <> 'dead' and w.state = 'live' and r.workflow = any(w.workflows)
+            select
+            from windlass.workers w
+            cross join lateral (
+                select x.lease_until
+                from windlass.pulses x
+                where x.worker_id = w.id
+                order by x.number desc
+                limit 1
+            ) p
+            where w.state <> 'dead'
+                and w.state = 'live'
+                and r.workflow = any(w.workflows)
+                and p.lease_until > clock_timestamp() - {silent_max}
         ) then 'the live workers are registered for other versions or serve other queues'
         else 'no live worker is registered for this workflow'
     end as cause,
