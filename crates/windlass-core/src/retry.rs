@@ -262,6 +262,12 @@ mod tests {
     }
 
     #[test]
+    fn a_code_that_only_begins_like_a_listed_one_is_retried() {
+        let policy = RetryPolicy::exponential().never_for(["card"]);
+        assert!(!policy.retries_code("card") && policy.retries_code("card_declined"));
+    }
+
+    #[test]
     fn policies_that_make_no_sense_are_refused() {
         let base = RetryPolicy::exponential;
         assert_eq!(base().attempts(0).validate(), Err(RetryError::Attempts(0)));

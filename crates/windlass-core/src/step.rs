@@ -532,4 +532,22 @@ mod tests {
         let records = [record(1, 3), record(2, 8), record(3, 5)];
         assert_eq!(StepRecord::to_forget(&records, &failure), Some(8));
     }
+
+    #[test]
+    fn a_pause_of_work_is_over_at_its_time() {
+        let at = |seconds| Timestamp::from_micros(0) + Duration::from_secs(seconds);
+        let write = StepWrite { kind: StepKind::Step, ..open(Wait::For(Duration::from_secs(1))) };
+        let first = StepRecord::after(None, &write, at(0)).unwrap();
+        let again = StepRecord::after(Some(&first), &write, at(1)).unwrap();
+        assert_eq!((first.due(), again.due()), (Some(at(1)), Some(at(2))));
+    }
+
+    #[test]
+    fn a_wait_for_children_may_become_one_for_another_number_of_them() {
+        let now = Timestamp::from_micros(0);
+        let write = |most| StepWrite { kind: StepKind::Child, ..open(Wait::Children(most)) };
+        let first = StepRecord::after(None, &write(3), now).unwrap();
+        let next = StepRecord::after(Some(&first), &write(1), now).unwrap();
+        assert_eq!((first.children_max(), next.children_max()), (Some(3), Some(1)));
+    }
 }

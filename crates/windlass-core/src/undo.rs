@@ -173,4 +173,11 @@ mod tests {
     fn tasks_are_sorted_behind_their_parents() {
         assert_eq!(definition("order").sorted(), [TaskIndex(1), TaskIndex(0)]);
     }
+
+    #[test]
+    fn the_longest_name_with_room_for_the_suffix_is_not_cut() {
+        let name = "x".repeat(NAME_BYTES_MAX - UNDO_SUFFIX.len());
+        let undo = definition(&name).to_undo().unwrap();
+        assert_eq!(undo.name().as_str(), format!("{name}{UNDO_SUFFIX}"));
+    }
 }

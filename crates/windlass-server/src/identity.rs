@@ -399,6 +399,17 @@ mod tests {
     }
 
     #[test]
+    fn a_request_with_two_tokens_is_refused() {
+        let token = crate::token::mint(Role::Viewer.into()).unwrap();
+        let shown = format!("Bearer {}", token.text().expose());
+        let mut headers = HeaderMap::new();
+        headers.append(AUTHORIZATION, shown.parse().unwrap());
+        assert!(token_of(&headers).is_ok());
+        headers.append(AUTHORIZATION, shown.parse().unwrap());
+        assert_eq!(token_of(&headers).unwrap_err().status(), 401);
+    }
+
+    #[test]
     fn roles_and_tenant_say_what_may_be_done() {
         let need = |right, reach| Need { right, reach };
         let viewer = Identity { roles: Role::Viewer.into(), ..identity(Some("acme")) };

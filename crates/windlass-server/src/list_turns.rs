@@ -242,6 +242,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_reader_that_rests_is_kept_however_many_there_are() {
+        let turns = ListTurns::default();
+        let both = [turns.begin(acme()).await.unwrap(), turns.begin(acme()).await.unwrap()];
+        advance(Duration::from_secs(1)).await;
+        drop(both);
+        for number in 0..READERS_KEPT {
+            let token = TokenId::from_random((number as u128) << 64);
+            drop(turns.begin(Reader::Token(token)).await.unwrap());
+        }
+        assert_eq!(wait_of(&turns, acme()).await.as_millis(), 3_000);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn readers_that_have_rested_are_removed() {
         let turns = ListTurns::default();
         let token = |number: usize| Reader::Token(TokenId::from_random((number as u128) << 64));

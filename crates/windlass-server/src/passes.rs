@@ -299,4 +299,41 @@ mod tests {
         passes.forget(id);
         assert!(pass.over().is_cancelled() && passes.admit(&token).await.is_err());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_expires_between_two_lookups_is_refused() {
+        let store = Arc::new(MemoryStore::new());
+        let passes = Passes::new(store.clone());
+        let token = mint(Role::Viewer.into()).unwrap();
+        let (id, tag, roles) = (token.id(), tag_of(&token), Role::Viewer.into());
+        let name = Operator::new("anna").unwrap();
+        let expires_at = Some(store.now().await.unwrap() + LOOK_PAUSE);
+        store
+            .create_token(NewToken { id, tag, name, roles, tenant: None, expires_at })
+            .await
+            .unwrap();
+        assert!(passes.admit(&token).await.is_ok());
+        tokio::time::advance(LOOK_PAUSE).await;
+        assert!(passes.recall(id).is_some(), "it has not been looked up again");
+        assert!(passes.admit(&token).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_with_something_open_is_looked_up_however_long_it_was_not_shown() {
+        let store = Arc::new(MemoryStore::new());
+        let passes = Passes::new(store.clone());
+        let token = mint(Role::Viewer.into()).unwrap();
+        let (id, tag, roles) = (token.id(), tag_of(&token), Role::Viewer.into());
+        let name = Operator::new("anna").unwrap();
+        store
+            .create_token(NewToken { id, tag, name, roles, tenant: None, expires_at: None })
+            .await
+            .unwrap();
+        let open = passes.admit(&token).await.unwrap();
+        tokio::time::advance(2 * UNUSED_MAX).await;
+        passes.look_again().await.unwrap();
+        store.revoke_token(id).await.unwrap();
+        passes.look_again().await.unwrap();
+        assert!(open.over().is_cancelled());
+    }
 }

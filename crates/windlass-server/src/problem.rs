@@ -367,4 +367,14 @@ mod tests {
         assert_eq!(problem.detail().chars().count(), DETAIL_CHARS_MAX + 1);
         assert!(problem.detail().ends_with('…'));
     }
+
+    #[test]
+    fn whoever_comes_again_when_it_is_told_to_finds_room() {
+        for (millis, seconds) in [(1, "1"), (1_000, "1"), (1_001, "2"), (1_900, "2")] {
+            let retry_after = Duration::from_millis(millis);
+            let limited = StoreError::Limited { why: "no".to_owned(), retry_after };
+            let answer = Problem::from(limited).into_response();
+            assert_eq!(answer.headers()[RETRY_AFTER], seconds, "{millis} ms");
+        }
+    }
 }

@@ -189,4 +189,32 @@ mod tests {
         assert_eq!(count(probing, breaker, 7, true, now), Some(open));
         assert_eq!(count(probing, breaker, 7, false, now), None);
     }
+
+    #[test]
+    fn a_debounce_whose_waiter_left_begins_again_with_the_next() {
+        let second = Duration::from_secs(1);
+        let debounce = Debounce { quiet: 2 * second, at_most: 3 * second };
+        let now = Timestamp::from_micros(0);
+        let at = now + 2 * second;
+        let before = Some(put_off(None, debounce, true, now));
+        let first = put_off(before, debounce, true, at);
+        assert_eq!(first, Meter::Quiet { since: at, until: at + 2 * second });
+        let second_one = put_off(before, debounce, false, at);
+        assert_eq!(second_one, Meter::Quiet { since: now, until: now + 3 * second });
+    }
+
+    #[test]
+    fn a_breaker_opens_with_a_failure_and_forgets_when_its_window_ends() {
+        let second = Duration::from_secs(1);
+        let breaker = Breaker { percent: 50, calls: 2, window: second, pause: second };
+        let now = Timestamp::from_micros(0);
+        let counting =
+            |calls, failures| Some(Meter::Counting { until: now + second, calls, failures });
+        assert_eq!(count(counting(1, 1), breaker, 2, false, now), counting(2, 1));
+        let open = Meter::Open { until: now + second, forget: now + 2 * second };
+        assert_eq!(count(counting(2, 1), breaker, 3, true, now), Some(open));
+        let end = now + second;
+        let next = Meter::Counting { until: end + second, calls: 1, failures: 1 };
+        assert_eq!(count(counting(1, 1), breaker, 2, true, end), Some(next));
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use uuid::Uuid;
 use windlass_core::definition::TaskDraft;
-use windlass_core::lane::{Need, Verdict};
+use windlass_core::lane::{Alarm, Lane, Need, Verdict};
 use windlass_core::{
     Bound, DefinitionDraft, LaneId, LaneKeys, Lanes, Limit, LimitName, Payload, RunId, TaskId,
     TaskIndex, TaskKind, Tenant, Timestamp, WhenFull,
@@ -176,6 +176,53 @@ fn who_is_skipped_and_who_waits_do_not_wait_for_each_other() {
         world.leave(task);
     }
     assert!(world.waiting.is_empty());
+}
+
+fn need(limit: u8, when_full: WhenFull) -> Need {
+    Need { lane: lane(limit), bound: Bound::Slots(1), when_full }
+}
+
+#[test]
+fn who_loses_the_place_it_waits_for_gives_up_the_slot_it_has() {
+    let mut lanes = Lanes::whole();
+    let (slot, newest) = (need(0, WhenFull::Wait), need(1, WhenFull::CancelOldest));
+    let mut ask = |one, needs: &[&Need]| {
+        lanes.request(task(one), needs.iter().copied().cloned().collect(), true, NOW)
+    };
+    assert_eq!(ask(1, &[&newest]), Verdict::Ready);
+    assert_eq!(ask(2, &[&slot, &newest]), Verdict::Wait(lane(1)));
+    assert_eq!(ask(3, &[&newest]), Verdict::Wait(lane(1)));
+    assert!(lanes.entrants[&task(2)].is_out, "the third has its place");
+    lanes.vacate(task(2));
+    assert_eq!(lanes.request(task(4), vec![slot], true, NOW), Verdict::Ready);
+}
+
+#[test]
+fn places_of_a_lane_that_was_forgotten_go_on_behind_those_of_before() {
+    let mut lanes = Lanes::whole();
+    let mut place = |one, at| {
+        let need = need(0, WhenFull::Wait);
+        assert_eq!(lanes.request(task(one), vec![need], true, at), Verdict::Ready);
+        let place = lanes.entrants[&task(one)].places[0];
+        lanes.vacate(task(one));
+        lanes.admit(at);
+        lanes.take_changes();
+        lanes.forget(at);
+        assert!(lanes.lanes.is_empty());
+        place
+    };
+    let first = place(1, NOW);
+    assert!(place(2, NOW + std::time::Duration::from_secs(1)) > first);
+}
+
+#[test]
+fn a_lane_whose_first_waiter_left_is_looked_at_again() {
+    let mut lane = Lane::new(1, 4, 9, 0);
+    lane.has_more = true;
+    lane.alarm = Some(Alarm { seq: 5, due: NOW });
+    assert!(!lane.is_unsettled(), "who waits first has an alarm");
+    lane.leave(5);
+    assert!(lane.is_unsettled());
 }
 
 fn keys(limit: Limit, input: &str) -> Result<Vec<LaneId>, String> {

@@ -246,4 +246,16 @@ mod tests {
         )]);
         assert!(check(Method::DELETE, &site).is_err());
     }
+
+    #[test]
+    fn pages_of_other_servers_of_the_site_change_nothing() {
+        for (site, is_refused) in
+            [("cross-site", true), ("same-site", true), ("same-origin", false), ("none", false)]
+        {
+            let name = "sec-fetch-site".parse().unwrap();
+            let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(site))]);
+            let checked = check_origin(&Method::POST, &headers, "localhost:80");
+            assert_eq!(checked.is_err(), is_refused, "{site}");
+        }
+    }
 }

@@ -85,6 +85,20 @@ fn schedule(name: &str) -> NewSchedule {
 }
 
 #[tokio::test]
+async fn a_start_keeps_no_metadata_that_only_the_engine_writes() {
+    let Both { near, far, served: _served } = both().await;
+    far.register(Arc::clone(order().definition())).await.expect("it is registered");
+    let mut run = new_run(1, "order", payload("true"));
+    let (id, honest) = (run.id, run.metadata.clone());
+    for name in ["windlass.schedule", "windlass.by", "windlass.x"] {
+        run.metadata.insert(name.to_owned(), "forged".to_owned());
+    }
+    far.start_runs(vec![run]).await.expect("it is answered").remove(0).expect("it is started");
+    let record = near.get_run(id).await.expect("reading works").expect("it is there");
+    assert_eq!(record.metadata, honest);
+}
+
+#[tokio::test]
 async fn what_is_written_through_the_server_is_read_the_same_on_both_sides() {
     let Both { near, far, served: _served } = both().await;
     let order = order();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::store::{
-    Answer, ClaimRequest, Completion, HandlerKey, Heartbeat, Hello, MemoryStore, Refusal, Store,
-    StoreError, WorkerInfo, WorkerLink,
+    Answer, Born, ChildStart, ClaimRequest, Completion, HandlerKey, Heartbeat, Hello, MemoryStore,
+    NewRun, Refusal, Store, StoreError, WorkerInfo, WorkerLink,
 };
 use windlass::{Ctx, TaskError, Windlass, Workflow};
 use windlass_core::{ClaimSeq, Decision, Payload, WorkerId};
@@ -76,6 +76,37 @@ async fn a_worker_claims_and_finishes_through_a_server() {
     remote.leave(worker).await.unwrap();
     let gone = remote.join(hello(worker)).await;
     assert_eq!(gone, Err(StoreError::LeaseLost(worker)));
+}
+
+#[tokio::test]
+async fn a_child_keeps_no_metadata_that_only_the_engine_writes() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let served = Served::new(Arc::clone(&store)).await;
+    let (remote, worker) = (served.store(), WorkerId::from_random(1));
+    remote.join(hello(worker)).await.unwrap();
+    let windlass = Windlass::with_store(Arc::clone(&store));
+    windlass.start(&greet(), "sailor".to_owned()).await.unwrap();
+    let parent = remote.claim(claim(worker, 1, 1)).await.unwrap().remove(0);
+    let metadata = [("windlass.schedule", "forged"), ("region", "eu")];
+    let run = NewRun {
+        id: windlass::RunId::of_child(parent.task.run, 7 << 64),
+        workflow: parent.workflow.clone(),
+        version: parent.version,
+        tenant: parent.tenant.clone(),
+        input: parent.input.clone(),
+        key: None,
+        delay: Duration::ZERO,
+        priority: windlass_core::Priority::default(),
+        metadata: metadata.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+    };
+    let child = run.id;
+    let held = windlass::store::Held { task: parent.task, fence: parent.fence };
+    let (call, definition) = (windlass_core::Call(1), Arc::clone(greet().definition()));
+    let start = ChildStart { held, call, place: Some(0), run, definition };
+    let born = remote.start_children(vec![start]).await.unwrap();
+    assert!(matches!(born[0], Born::Started(_)), "{born:?}");
+    let record = store.get_run(child).await.unwrap().expect("it was started");
+    assert_eq!(record.metadata, [("region".to_owned(), "eu".to_owned())].into());
 }
 
 #[tokio::test]

@@ -108,6 +108,19 @@ async fn starts_over_grpc_are_judged_one_by_one_with_the_same_rate() {
 }
 
 #[tokio::test]
+async fn a_quota_that_is_cleared_over_grpc_holds_no_longer() {
+    let server = server().await;
+    let remote = server.remote();
+    let of = Some(tenant("acme"));
+    let quota = Quota { starts_per_second: Some(1), ..Quota::of(of.clone()) };
+    remote.set_quota(quota).await.expect("it makes sense");
+    server.start_for("acme", "w", Value::Null).await.ok(201);
+    limited(&server.start_for("acme", "w", Value::Null).await);
+    assert_eq!(remote.clear_quota(of).await, Ok(true));
+    server.start_for("acme", "w", Value::Null).await.ok(201);
+}
+
+#[tokio::test]
 async fn batches_over_http_are_judged_one_by_one() {
     let server = server().await;
     server.quota(json!({ "starts_per_second": 2 })).await;

@@ -9,6 +9,18 @@ use windlass_proto::v1::client_service_client::ClientServiceClient;
 use crate::support::{TestServer, single, soon};
 
 #[tokio::test]
+async fn a_reason_has_a_thousand_characters_at_most() {
+    let server = TestServer::start().await;
+    server.worker(single("w")).await;
+    let run = server.start_run("w", json!(1)).await;
+    let path = format!("/v1/runs/{run}/cancel");
+    let reason = |length: usize| json!({ "reason": "é".repeat(length) });
+    let detail = server.post(&path, reason(1_001)).await.problem(422, "WL-0002");
+    assert!(detail.starts_with("reason: "), "{detail}");
+    server.post(&path, reason(1_000)).await.ok(204);
+}
+
+#[tokio::test]
 async fn a_run_is_started_once_for_a_key_and_found_again() {
     let server = TestServer::start().await;
     server.worker(single("mail")).await;

@@ -172,6 +172,27 @@ async fn a_token_that_ends_makes_none_that_hold_longer() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_held_ends_with_its_token() {
+    let server = guarded().await;
+    let admin = token_of(&server.windlass, Role::Admin, None).await;
+    let body = json!({ "name": "w", "slots": 1, "workflows": [single("mail")] });
+    server.post_as(&admin, "/v1/workers", body).await.ok(201);
+    let run = server.post_as(&admin, "/v1/runs", json!({ "workflow": "mail" })).await.ok(201);
+    let viewer = token_of(&server.windlass, Role::Viewer, None).await;
+    let path = format!("/v1/runs/{}/wait?timeout_ms=30000", run["id"].as_str().unwrap());
+    let waiting = soon("the request ends", server.get_as(&viewer, &path));
+    let revoking = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let id = windlass::Token::parse(viewer.expose()).unwrap().id();
+        let path = format!("/v1/tokens/{id}");
+        let request = server.request_as(admin.expose(), Method::DELETE, &path, "");
+        server.answer(request).await.ok(200);
+    };
+    let (answer, ()) = tokio::join!(waiting, revoking);
+    answer.problem(401, "WL-0015");
+}
+
+#[tokio::test]
 async fn what_a_client_says_it_did_is_not_in_the_log() {
     let server = guarded().await;
     let operator = token_of(&server.windlass, Role::Operator, Some("acme")).await;

@@ -135,6 +135,35 @@ async fn a_claim_that_comes_twice_has_no_tasks_and_those_of_a_lost_answer_go_bac
 }
 
 #[tokio::test]
+async fn tasks_of_a_held_claim_whose_answer_is_lost_go_back() {
+    let server = TestServer::start().await;
+    let mut worker = server.worker(single("w")).await;
+    let (path, body) = (worker.path("claim"), worker.next_claim(30_000));
+    let start = async {
+        // The claim finds nothing at first: its task comes with a later look.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.start_run("w", json!(1)).await
+    };
+    let claiming = soon("the claim is answered", server.post(&path, body));
+    let (answer, _) = tokio::join!(claiming, start);
+    assert_eq!(answer.ok(200)["tasks"].as_array().unwrap().len(), 1);
+    let lost = json!({ "settled": 1, "held": [] });
+    server.post(&worker.path("heartbeat"), lost).await.ok(200);
+    assert_eq!(worker.claim_one().await["attempt"], 1, "nobody ran it");
+}
+
+#[tokio::test]
+async fn the_first_claim_has_the_number_one() {
+    let server = TestServer::start().await;
+    let mut worker = server.worker(single("w")).await;
+    server.start_run("w", json!(1)).await;
+    let mut claim = worker.next_claim(0);
+    claim["number"] = json!(0);
+    let detail = server.post(&worker.path("claim"), claim).await.problem(422, "WL-0002");
+    assert!(detail.starts_with("number: 0"), "{detail}");
+}
+
+#[tokio::test]
 async fn checkpoints_progress_and_releases_are_kept() {
     let server = TestServer::start().await;
     let mut worker = server.worker(single("w")).await;

@@ -261,3 +261,93 @@ impl Run {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use windlass_core::definition::TaskDraft;
+    use windlass_core::{
+        ClaimSeq, Decision, Definition, DefinitionDraft, Failure, FailureCode, Operator, Priority,
+        QueueName, TaskKind, Tenant, WorkerId,
+    };
+
+    use super::*;
+    use crate::store::{
+        ClaimRequest, Completion, HandlerKey, Hello, MemoryStore, NewRun, Store as _, WorkerInfo,
+        WorkerLink as _,
+    };
+
+    /// A workflow whose first task fails, and with it all others.
+    fn wide(tasks: usize) -> Arc<Definition> {
+        let first = TaskDraft::new("f", TaskKind::Handler);
+        let other = |number| TaskDraft::new(format!("t{number}"), TaskKind::Handler).after("f");
+        let all = (1..tasks).map(other);
+        let draft = all.fold(DefinitionDraft::new("wide").task(first), DefinitionDraft::task);
+        Arc::new(draft.build().unwrap())
+    }
+
+    fn start(number: u128, definition: &Definition) -> NewRun {
+        NewRun {
+            id: RunId::from_parts(Timestamp::from_micros(0), number),
+            workflow: definition.name().clone(),
+            version: definition.version(),
+            tenant: Tenant::default(),
+            input: Payload::default(),
+            key: None,
+            delay: Duration::ZERO,
+            priority: Priority::default(),
+            metadata: BTreeMap::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redrive_takes_runs_with_as_many_tasks_as_it_may_have() {
+        const RUNS: usize = 4;
+        let store = MemoryStore::new();
+        let definition = wide(REDRIVE_TASKS_MAX / RUNS);
+        let runs = (0..=RUNS as u128).map(|number| start(number, &definition)).collect();
+        let worker = WorkerId::from_random(1);
+        let hello = Hello {
+            worker,
+            name: "w".to_owned(),
+            slots: 10,
+            lease: Duration::from_secs(60),
+            definitions: vec![Arc::clone(&definition)],
+            info: WorkerInfo::default(),
+        };
+        store.join(hello).await.unwrap();
+        store.start_runs(runs).await.unwrap();
+        let (workflow, version) = (definition.name().clone(), definition.version());
+        let request = ClaimRequest {
+            worker,
+            seq: ClaimSeq(1),
+            queues: [QueueName::default()].into(),
+            handlers: [HandlerKey { workflow, version }].into(),
+            limit: 10,
+            ending: 0,
+            is_poll: false,
+            tenant: None,
+        };
+        let claimed = store.claim(request).await.unwrap();
+        let fail = Decision::Fail(Failure::new(FailureCode::Error, "no"));
+        let finished = claimed.iter().map(|it| Completion {
+            task: it.task,
+            fence: it.fence,
+            decision: fail.clone(),
+        });
+        store.finish(finished.collect()).await.unwrap();
+        let mut redrive = Redrive {
+            id: ActionId::from_random(1),
+            by: Operator::new("anna").unwrap().into(),
+            filter: DeadLetterFilter::default(),
+            after: None,
+            limit: 0,
+            pace: None,
+        };
+        let answer = store.redrive(redrive.clone()).await.unwrap();
+        assert_eq!(answer.runs.len(), RUNS);
+        (redrive.id, redrive.after) = (ActionId::from_random(2), answer.next);
+        assert_eq!(store.redrive(redrive).await.unwrap().runs.len(), 1);
+    }
+}

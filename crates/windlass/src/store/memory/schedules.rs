@@ -424,3 +424,45 @@ impl ScheduleStore for MemoryStore {
         self.transact(|state| state.fire_schedules(limit))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use windlass_core::definition::TaskDraft;
+    use windlass_core::{
+        DefinitionDraft, Payload, Priority, ScheduleName, TaskKind, Timing, Version, WorkflowName,
+    };
+
+    use super::*;
+
+    fn schedule(tenant: &str, number: usize) -> NewSchedule {
+        let cadence = Cadence::every(Duration::from_secs(3_600)).unwrap();
+        NewSchedule {
+            key: ScheduleKey {
+                tenant: Tenant::new(tenant).unwrap(),
+                name: ScheduleName::new(number.to_string()).unwrap(),
+            },
+            workflow: WorkflowName::new("w").unwrap(),
+            version: Version::FIRST,
+            input: Payload::default(),
+            priority: Priority::default(),
+            timing: Timing::new(cadence),
+            owner: None,
+        }
+    }
+
+    #[test]
+    fn each_tenant_has_its_own_limit_of_schedules() {
+        let mut state = State::new(Timestamp::from_micros(0), Default::default());
+        let draft = DefinitionDraft::new("w").task(TaskDraft::new("a", TaskKind::Handler));
+        state.register_all(vec![std::sync::Arc::new(draft.build().unwrap())]).unwrap();
+        for number in 0..SCHEDULES_MAX {
+            state.put_schedule(schedule("acme", number)).unwrap();
+        }
+        let over = state.put_schedule(schedule("acme", SCHEDULES_MAX));
+        assert!(matches!(over, Err(StoreError::Conflict(_))), "{over:?}");
+        assert!(state.put_schedule(schedule("acme", 7)).is_ok(), "it is there already");
+        assert!(state.put_schedule(schedule("bolt", 1)).is_ok());
+    }
+}

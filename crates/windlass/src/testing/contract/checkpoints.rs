@@ -129,6 +129,20 @@ pub(crate) async fn a_checkpoint_that_comes_late_does_not_replace_a_newer_one(be
     assert_eq!(next(&fifth).await.checkpoint, Some(json("10")));
 }
 
+pub(crate) async fn a_checkpoint_of_the_same_number_replaces_nothing(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    for value in ["1", "2"] {
+        let checkpoint = Checkpoint { held: hold(&claimed), number: 5, value: json(value) };
+        let answers = bench.store.checkpoint(vec![checkpoint]).await;
+        assert_eq!(answers, Ok(vec![Answer::Accepted]));
+    }
+    bench.release(&claimed, Duration::ZERO).await;
+    assert_eq!(worker.claim_one().await.checkpoint, Some(json("1")));
+}
+
 pub(crate) async fn a_stale_fence_cannot_write_a_checkpoint(bench: &Bench<'_>) {
     bench.register("w", "a*3").await;
     bench.start("w").await;

@@ -303,3 +303,33 @@ pub(crate) async fn many_children_are_started_and_counted(bench: &Bench<'_>) {
     }
     assert_eq!(ended, 300);
 }
+
+pub(crate) async fn a_run_has_one_parent_the_first(bench: &Bench<'_>) {
+    bench.register("p", "a*3").await;
+    bench.register("c", "x*2").await;
+    let worker = bench.worker().await;
+    bench.start("p").await;
+    bench.start("p").await;
+    let parents = worker.claim(2).await;
+    let first = child(bench, &parents[0], 1, Some(0));
+    let id = first.run.id;
+    let second = ChildStart { held: hold(&parents[1]), ..first.clone() };
+    let born = start(bench, vec![first, second]).await;
+    let known = |is_new| Born::Started(Started { run: id, is_new });
+    assert_eq!(born, [known(true), known(false)]);
+    assert_eq!(count(bench, &parents[0]).await, (1, 1));
+    assert_eq!(count(bench, &parents[1]).await, (0, 0));
+}
+
+pub(crate) async fn a_retry_keeps_the_children_of_tasks_that_stay(bench: &Bench<'_>) {
+    bench.register("p", "a b").await;
+    bench.register("c", "x*2").await;
+    let run = bench.start("p").await;
+    let worker = bench.worker().await;
+    let parents = worker.claim(2).await;
+    start_many(bench, &parents[0], 2).await;
+    bench.succeed(&parents[0]).await;
+    bench.fail(&parents[1]).await;
+    assert_eq!(bench.store.retry_run(run, 1).await, Ok(2));
+    assert_eq!(count(bench, &parents[0]).await, (2, 2));
+}

@@ -310,6 +310,22 @@ pub(crate) async fn batches_of_a_redrive_take_the_oldest_first(bench: &Bench<'_>
     assert_eq!(bench.dead(any()).await, []);
 }
 
+pub(crate) async fn a_redrive_takes_the_dead_letters_that_its_filter_lists(bench: &Bench<'_>) {
+    bench.register("w", "f").await;
+    let worker = bench.worker_with_lease(seconds(600)).await;
+    let mut runs = Vec::new();
+    let since = bench.now().await;
+    for _ in 0..2 {
+        runs.push(bench.dead_run(&worker, "w").await);
+        bench.advance(TICK).await;
+    }
+    let filter = DeadLetterFilter { since: Some(since), until: Some(since + TICK), ..any() };
+    let listed: Vec<RunId> =
+        bench.dead(filter.clone()).await.iter().map(|letter| letter.task.run).collect();
+    assert_eq!(listed, runs[..1], "from its beginning on, and not up to its end");
+    assert_eq!(bench.redriven(redrive(1, filter)).await.runs, listed);
+}
+
 pub(crate) async fn redriven_runs_begin_at_their_pace(bench: &Bench<'_>) {
     let mut draft = definition("w", 1, "f").to_draft();
     draft.timeout = Some(seconds(2));
@@ -544,4 +560,28 @@ pub(crate) async fn what_operators_do_is_written_down(bench: &Bench<'_>) {
     assert_eq!((page.entries.as_slice(), page.next), (&all[..1], Some(all[0].number)));
     let rest = LogFilter { before: page.next, ..LogFilter::default() };
     assert_eq!(list(rest).await, all[1..]);
+}
+
+pub(crate) async fn the_log_of_a_run_shows_a_tenant_its_own_lines(bench: &Bench<'_>) {
+    if bench.store.keeps_log() {
+        // It writes the log by itself.
+        return;
+    }
+    bench.register("w", "f").await;
+    let run = bench.start("w").await;
+    let tenant = |name: &str| Some(super::bench::tenant(name));
+    let entry = NewLogEntry {
+        id: action(1),
+        by: operator("anna@ops").into(),
+        action: Action::CancelRun,
+        tenant: tenant("acme"),
+        run: Some(run),
+        detail: None,
+    };
+    bench.store.log(entry).await.expect("it is written down");
+    let lines = async |whose: &str| {
+        let filter = LogFilter { run: Some(run), tenant: tenant(whose), ..LogFilter::default() };
+        bench.store.list_log(filter).await.expect("listing works").entries.len()
+    };
+    assert_eq!((lines("acme").await, lines("bolt").await), (1, 0));
 }

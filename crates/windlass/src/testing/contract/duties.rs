@@ -33,6 +33,7 @@ macro_rules! duty_contract_cases {
                 duties_are_apart_and_answered_in_the_order_of_the_request
                 processes_that_race_for_a_duty_make_one_term
                 a_renewal_of_a_term_that_ended_gives_nothing_back
+                a_renewal_of_an_earlier_term_renews_nothing
                 a_duty_is_forgotten_if_nobody_is_at_it
                 duties_that_make_no_sense_are_refused
                 a_store_has_so_many_duties
@@ -351,6 +352,18 @@ pub(crate) async fn a_renewal_of_a_term_that_ended_gives_nothing_back(bench: &Be
     let ended = process.end(1).await.expect("it is its own");
     assert!(!process.renew(1).await);
     assert_eq!(all(bench).await, [ended]);
+}
+
+pub(crate) async fn a_renewal_of_an_earlier_term_renews_nothing(bench: &Bench<'_>) {
+    let process = Process::new(bench, 1);
+    process.begin(1).await;
+    process.end(1).await.expect("it is its own");
+    bench.advance(EVERY).await;
+    let begun = process.begin(2).await;
+    bench.advance(seconds(1)).await;
+    assert!(!process.renew(1).await);
+    assert_eq!(all(bench).await, [begun]);
+    assert!(process.renew(2).await);
 }
 
 pub(crate) async fn a_duty_is_forgotten_if_nobody_is_at_it(bench: &Bench<'_>) {

@@ -279,3 +279,17 @@ pub(crate) async fn a_backlogged_tenant_is_served_within_the_bound(bench: &Bench
     }
     assert!(until_new <= bound, "the newcomer waits longer than {bound}");
 }
+
+pub(crate) async fn a_newcomer_gains_nothing_from_a_worker_that_left(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start_for("w", "old", 20).await;
+    let left = bench.worker().await;
+    for claimed in left.claim(10).await {
+        bench.succeed(&claimed).await;
+    }
+    left.leave().await;
+    bench.start_for("w", "new", 6).await;
+    let claimed = bench.worker().await.claim(6).await;
+    let new = tenants(&claimed).into_iter().filter(|tenant| *tenant == "new").count();
+    assert_eq!(new, 3, "they take turns from where the first worker was");
+}

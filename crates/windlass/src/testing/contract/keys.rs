@@ -7,7 +7,8 @@ use windlass_core::definition::TaskDraft;
 use windlass_core::retry::WAIT_MAX;
 use windlass_core::{
     Call, Decision, DefinitionDraft, Limit, Parking, Payload, RunId, SignalId, SignalKey,
-    StepChange, StepKind, StepName, StepRecord, StepWrite, TaskKind, TaskState, Tenant, Wait,
+    StepChange, StepKind, StepName, StepRecord, StepResult, StepWrite, TaskKind, TaskState, Tenant,
+    Wait,
 };
 
 use super::bench::{
@@ -459,6 +460,23 @@ pub(crate) async fn a_call_that_waits_for_a_key_takes_no_other_signal(bench: &Be
     assert_eq!(bench.take(ask(&claimed, 2, "pay_2")).await, value("2"), "it is still there");
 }
 
+pub(crate) async fn a_call_that_waits_for_a_key_cannot_end_with_another(bench: &Bench<'_>) {
+    bench.register("w", "a*2").await;
+    bench.start("w").await;
+    let claimed = bench.worker().await.claim_one().await;
+    let record = async |step: StepWrite| {
+        let recording = Recording { held: hold(&claimed), steps: vec![step] };
+        bench.store.record(vec![recording]).await.expect("recording works").remove(0)
+    };
+    let done = |to| {
+        let change = StepChange::Done { number: 1, result: StepResult::Value(json("1")) };
+        StepWrite { change, ..open(1, to, Wait::Forever) }
+    };
+    assert_eq!(record(open(1, "pay_1", Wait::Forever)).await, Answer::Accepted);
+    assert_eq!(record(done("pay_2")).await, Answer::Refused(Refusal::Invalid));
+    assert_eq!(record(done("pay_1")).await, Answer::Accepted);
+}
+
 pub(crate) async fn a_call_that_is_named_twice_when_it_is_parked_waits_once(bench: &Bench<'_>) {
     bench.register("w", "a*2").await;
     let run = bench.start("w").await;
@@ -494,4 +512,27 @@ pub(crate) async fn a_limited_function_that_is_told_and_due_at_once_goes_on_once
     bench.succeed(&claimed).await;
     assert_eq!(bench.history(run, "a").await, "queued started parked queued started succeeded");
     assert_eq!(worker.claim_one().await.task.run, next);
+}
+
+pub(crate) async fn a_signal_behind_one_that_has_expired_is_taken_once(bench: &Bench<'_>) {
+    bench.register("w", "a*9").await;
+    send(bench, NewKeySignal { keep_for: seconds(60), ..signal(1, "pay_1", "1") }).await;
+    send(bench, signal(2, "pay_1", "2")).await;
+    bench.start("w").await;
+    let claimed = bench.worker_with_lease(seconds(3_600)).await.claim_one().await;
+    // No sweep has removed the first one.
+    bench.advance(seconds(60)).await;
+    assert_eq!(bench.take(ask(&claimed, 1, "pay_1")).await, value("2"));
+    assert_eq!(bench.take(ask(&claimed, 2, "pay_1")).await, Ok(None));
+}
+
+pub(crate) async fn a_signal_to_a_run_does_not_wake_who_waits_for_a_key(bench: &Bench<'_>) {
+    bench.register("w", "a*2").await;
+    let worker = bench.worker().await;
+    let run = waiter(bench, &worker, "pay_1").await;
+    let signal =
+        NewSignal { id: SignalId::from_random(1), run, name: name("paid"), value: json("1") };
+    bench.store.signal(signal).await.expect("sending works");
+    assert_eq!(bench.promote().await, 0);
+    assert_eq!(state(bench, run).await, TaskState::Waiting);
 }

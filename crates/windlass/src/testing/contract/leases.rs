@@ -557,3 +557,44 @@ pub(crate) async fn the_next_attempt_is_told_why_the_last_one_failed(bench: &Ben
     assert_eq!(third.last_failure, Some(super::bench::failure()));
     bench.succeed(&third).await;
 }
+
+pub(crate) async fn a_worker_that_was_silent_for_hours_loses_its_tasks(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    bench.worker().await.claim_one().await;
+    // A worker without tasks is removed after an hour, and this one has a task.
+    bench.advance(seconds(3 * 3_600)).await;
+    assert_eq!(bench.reap().await, 1);
+    assert_eq!(bench.history(run, "a").await, "queued started lease_expired");
+    assert_eq!(bench.worker().await.claim(1).await.len(), 1);
+}
+
+pub(crate) async fn a_repeated_join_does_not_renew_a_lease(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    bench.advance(LEASE - TICK).await;
+    assert_eq!(bench.store.join(worker.hello(LEASE)).await, Ok(()));
+    bench.advance(TICK).await;
+    assert_eq!(bench.reap().await, 1);
+    assert_eq!(bench.finish(&claimed, success()).await, LEASE_LOST);
+}
+
+pub(crate) async fn a_reaper_counts_lost_workers_and_visibility_timeouts_together(
+    bench: &Bench<'_>,
+) {
+    bench.register("plain", "a").await;
+    bench.start_for("plain", "t", 2).await;
+    let lost = bench.worker_with_lease(seconds(20)).await;
+    assert_eq!(lost.claim(2).await.len(), 2);
+    register_limited(bench).await;
+    bench.start_for("w", "t", 2).await;
+    let alive = bench.worker().await;
+    assert_eq!(alive.claim(4).await.len(), 4, "two of them have a visibility timeout");
+    bench.advance(seconds(20)).await;
+    for expected in [3, 1, 0] {
+        let sweep = bench.store.reap(3).await.expect("reaping works");
+        assert_eq!(sweep.moved, expected);
+    }
+}

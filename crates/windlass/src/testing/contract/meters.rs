@@ -228,6 +228,20 @@ pub(crate) async fn a_run_whose_place_was_taken_may_end_before_it_is_cancelled(b
     assert_eq!(bench.firsts(&[second]).await, "ready");
 }
 
+pub(crate) async fn a_free_slot_is_not_for_who_lost_its_place_while_it_waited(bench: &Bench<'_>) {
+    bench.register_limited("w", Limit::of(1).when_full(WhenFull::CancelOldest)).await;
+    let first = bench.start_keyed("w", "x").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    let second = bench.start_keyed("w", "x").await;
+    let third = bench.start_keyed("w", "x").await;
+    // No sweep has cancelled the second one yet.
+    bench.succeed(&claimed).await;
+    assert_eq!(bench.firsts(&[first, second, third]).await, "succeeded waiting ready");
+    bench.promote().await;
+    assert_eq!(bench.firsts(&[first, second, third]).await, "succeeded cancelled ready");
+}
+
 pub(crate) async fn of_many_newcomers_the_last_ones_stay(bench: &Bench<'_>) {
     bench.register_limited("w", Limit::of(2).when_full(WhenFull::CancelOldest)).await;
     let new: Vec<_> = (0..6).map(|_| bench.new_run("w")).collect();

@@ -263,6 +263,7 @@ macro_rules! store_contract_cases {
                 whose_time_has_come_goes_on_though_someone_comes_before_the_sweep
                 a_newcomer_takes_the_place_of_the_oldest
                 a_run_whose_place_was_taken_may_end_before_it_is_cancelled
+                a_free_slot_is_not_for_who_lost_its_place_while_it_waited
                 of_many_newcomers_the_last_ones_stay
                 who_is_skipped_and_who_waits_do_not_wait_for_each_other
                 a_breaker_holds_tasks_lets_one_try_and_then_all
@@ -309,6 +310,7 @@ macro_rules! store_contract_cases {
                 a_redriven_run_goes_on_with_its_next_round
                 a_redrive_that_is_repeated_answers_the_same
                 batches_of_a_redrive_take_the_oldest_first
+                a_redrive_takes_the_dead_letters_that_its_filter_lists
                 redriven_runs_begin_at_their_pace
                 what_cannot_be_redriven_is_refused_and_spoils_nothing
                 a_discarded_dead_letter_is_gone_and_its_run_stays_failed
@@ -318,6 +320,7 @@ macro_rules! store_contract_cases {
                 dead_letters_of_a_run_that_goes_on_are_not_discarded
                 a_batch_of_dead_letters_has_a_limit
                 what_operators_do_is_written_down
+                the_log_of_a_run_shows_a_tenant_its_own_lines
             }
             retention {
                 nothing_goes_unless_a_rule_says_so
@@ -327,7 +330,10 @@ macro_rules! store_contract_cases {
                 a_sweep_of_old_runs_has_a_limit
                 a_failed_run_stays_while_it_has_dead_letters
                 a_run_that_is_retried_is_not_over
+                nothing_is_left_of_a_run_that_is_gone
                 a_child_stays_for_as_long_as_its_parent
+                a_run_that_halts_its_stream_stays
+                a_cancelled_run_stays_until_its_children_are_cancelled
                 what_is_undone_and_what_undoes_go_in_their_order
                 a_key_outlives_its_run_as_its_rule_says
                 kept_keys_of_one_name_answer_each_to_its_own_tenant
@@ -348,6 +354,7 @@ macro_rules! store_contract_cases {
                 a_checkpoint_outlives_a_release
                 a_later_checkpoint_takes_the_place_of_an_earlier_one
                 a_checkpoint_that_comes_late_does_not_replace_a_newer_one
+                a_checkpoint_of_the_same_number_replaces_nothing
                 a_stale_fence_cannot_write_a_checkpoint
                 a_checkpoint_of_a_task_nobody_holds_is_refused
                 a_checkpoint_over_the_limit_is_refused_and_spoils_nothing
@@ -393,9 +400,12 @@ macro_rules! store_contract_cases {
                 the_first_of_several_keys_lets_a_function_go_on
                 a_signal_to_a_key_that_is_sent_again_is_sent_once
                 a_signal_to_a_key_is_kept_for_its_time
+                a_signal_behind_one_that_has_expired_is_taken_once
                 a_mailbox_keeps_so_many_signals_that_nobody_took
                 a_signal_to_a_key_has_limits
                 a_call_that_waits_for_a_key_takes_no_other_signal
+                a_call_that_waits_for_a_key_cannot_end_with_another
+                a_signal_to_a_run_does_not_wake_who_waits_for_a_key
                 a_call_that_is_named_twice_when_it_is_parked_waits_once
                 a_limited_function_that_is_told_and_due_at_once_goes_on_once
             }
@@ -442,6 +452,7 @@ macro_rules! store_contract_cases {
             }
             children {
                 a_child_is_started_once_however_often_it_is_asked_for
+                a_run_has_one_parent_the_first
                 a_stale_fence_cannot_start_a_child
                 a_function_goes_on_when_enough_of_its_children_have_ended
                 a_function_does_not_wait_for_children_that_have_ended
@@ -449,6 +460,7 @@ macro_rules! store_contract_cases {
                 cancelling_a_run_cancels_its_children_and_theirs
                 a_child_that_is_due_when_it_is_cancelled_is_not_claimed
                 a_retried_function_starts_its_children_anew
+                a_retry_keeps_the_children_of_tasks_that_stay
                 a_child_that_is_retried_is_waited_for_again
                 a_child_that_is_retried_before_its_end_is_heard_of_has_not_ended
                 many_children_are_started_and_counted
@@ -465,6 +477,7 @@ macro_rules! store_contract_cases {
                 a_worker_without_tasks_need_not_say_anything
                 a_first_heartbeat_that_never_came_does_not_keep_a_lease
                 a_worker_that_joins_again_while_it_lives_is_fine
+                a_repeated_join_does_not_renew_a_lease
                 a_worker_makes_its_workflows_known_when_it_joins
                 a_dead_id_never_lives_again
                 a_worker_that_cannot_join_makes_nothing_known
@@ -485,12 +498,15 @@ macro_rules! store_contract_cases {
                 a_progress_note_over_the_limit_is_dropped
                 a_worker_that_leaves_gives_its_tasks_back_at_the_cost_of_an_attempt
                 a_reaper_goes_on_where_its_batch_ended
+                a_reaper_counts_lost_workers_and_visibility_timeouts_together
+                a_worker_that_was_silent_for_hours_loses_its_tasks
                 nothing_is_due_when_no_task_is_held
             }
             queues {
                 queues_count_what_comes_and_goes
                 queues_are_listed_by_name_and_priority
                 the_oldest_task_of_a_queue_may_be_of_any_tenant
+                the_oldest_task_of_a_queue_may_stand_behind_newer_ones
             }
             leaders {
                 a_duty_nobody_ever_did_is_led_by_nobody
@@ -518,6 +534,7 @@ macro_rules! store_contract_cases {
                 a_delayed_sleep_begins_after_the_delay
                 a_timer_that_is_late_fires_once
                 a_sweep_goes_on_where_its_batch_ended
+                a_sweep_takes_the_earliest_times_first
             }
             cascades {
                 each_trigger_judges_its_parents_as_it_says
@@ -554,11 +571,13 @@ macro_rules! store_contract_cases {
                 only_a_failed_run_can_be_retried
                 a_running_round_cannot_be_retried
                 a_write_of_an_earlier_round_has_no_effect
+                a_retried_task_has_no_progress_of_the_round_before
                 a_sleep_behind_a_failed_task_is_slept_again
                 a_retried_run_can_be_cancelled
             }
             fairness {
                 tenants_of_equal_weight_take_turns
+                a_newcomer_gains_nothing_from_a_worker_that_left
                 tenants_take_turns_in_the_order_of_their_first_starts
                 turns_are_the_same_in_batches
                 a_newcomer_does_not_wait_behind_a_backlog

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use windlass_core::{Priority, Timestamp};
 
-use super::bench::{Bench, queue, seconds, tenant};
+use super::bench::{Bench, queue, seconds, tenant, tenants};
 use crate::store::{Duty, NewRun, QueueRecord};
 
 /// Adds up what has changed, as the duty does, and says what is in the queues.
@@ -74,4 +74,16 @@ pub(crate) async fn the_oldest_task_of_a_queue_may_be_of_any_tenant(bench: &Benc
         worker.claim(claimed).await;
         assert_eq!(counts(bench).await.3, oldest);
     }
+}
+
+pub(crate) async fn the_oldest_task_of_a_queue_may_stand_behind_newer_ones(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let first = bench.now().await;
+    bench.start_for("w", "x", 3).await;
+    bench.advance(seconds(1)).await;
+    bench.start_for("w", "y", 1).await;
+    let worker = bench.worker().await;
+    assert_eq!(tenants(&worker.claim(1).await), ["x"]);
+    assert_eq!(counts(bench).await.3, Some(first));
+    assert_eq!(tenants(&worker.claim(1).await), ["y"], "it stands before the older ones");
 }

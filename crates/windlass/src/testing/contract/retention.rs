@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use windlass_core::{
-    ActionId, Call, Decision, Operator, RunId, RunState, StepChange, StepKind, StepName,
-    StepResult, StepWrite,
+    ActionId, Call, Decision, Limit, Operator, RunId, RunState, SignalId, StepChange, StepKind,
+    StepName, StepResult, StepWrite,
 };
 
 use super::bench::{
@@ -12,8 +12,9 @@ use super::bench::{
     workflow_name,
 };
 use crate::store::{
-    ChildStart, DeadLetterFilter, Discard, NewRun, PAGE_MAX, PRUNE_MAX, RETENTION_RULES_MAX,
-    Recording, RetentionRule, RunFilter, Started, StoreError,
+    ChildStart, DeadLetterFilter, Discard, NewRun, NewSignal, PAGE_MAX, PRUNE_MAX,
+    RETENTION_RULES_MAX, Recording, RetentionRule, RunFilter, Started, StoreError, TakeSignal,
+    Which,
 };
 
 fn rule(state: RunState, keep: u64) -> RetentionRule {
@@ -228,6 +229,50 @@ pub(crate) async fn a_child_stays_for_as_long_as_its_parent(bench: &Bench<'_>) {
     assert!(!bench.is_there(parent).await && !bench.is_there(child).await);
 }
 
+pub(crate) async fn a_run_that_halts_its_stream_stays(bench: &Bench<'_>) {
+    let mut draft = definition("w", 1, "a").to_draft();
+    draft.tasks[0].limits = vec![Limit::of(1).halt()];
+    let definition = Arc::new(draft.build().expect("the workflow is valid"));
+    bench.try_register(definition).await.expect("registering works");
+    let worker = bench.worker().await;
+    bench.keep(RetentionRule { with_dead_letters: true, ..rule(RunState::Failed, 0) }).await;
+    let halting = bench.ended(&worker, "w", RunState::Failed).await;
+    bench.start("w").await;
+    assert_eq!(worker.claim(1).await.len(), 0, "the stream is halted");
+    assert_eq!(bench.prune().await, 0, "its slot could not be freed any more");
+    assert_eq!(bench.store.retry_run(halting, 1).await, Ok(2));
+    bench.succeed(&worker.claim_one().await).await;
+    bench.promote().await;
+    bench.succeed(&worker.claim_one().await).await;
+}
+
+pub(crate) async fn nothing_is_left_of_a_run_that_is_gone(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let worker = bench.worker_with_lease(seconds(600)).await;
+    bench.keep(rule(RunState::Succeeded, 10)).await;
+    let new = bench.new_run("w");
+    let run = bench.start_run(new.clone()).await;
+    let signal = NewSignal {
+        id: SignalId::from_random(1),
+        run,
+        name: StepName::new("paid").expect("the name is fine"),
+        value: json("1"),
+    };
+    bench.store.signal(signal.clone()).await.expect("sending works");
+    bench.succeed(&worker.claim_one().await).await;
+    bench.advance(seconds(10)).await;
+    assert_eq!(bench.prune().await, 1);
+    // Its id is free again, and neither its history nor its signals are those of the next run.
+    assert_eq!(bench.start_run(new).await, run);
+    assert_eq!(bench.history(run, "a").await, "queued");
+    let claimed = worker.claim_one().await;
+    let (held, call, name) = (hold(&claimed), Call(1), signal.name.clone());
+    let take = TakeSignal { held, call, name, key: None, which: Which::Newest };
+    assert_eq!(bench.take(take.clone()).await, Ok(None));
+    bench.store.signal(signal).await.expect("sending works");
+    assert_eq!(bench.take(take).await, Ok(Some(json("1"))));
+}
+
 pub(crate) async fn what_is_undone_and_what_undoes_go_in_their_order(bench: &Bench<'_>) {
     bench.register("w", "f").await;
     let undo = definition("w", 1, "f").to_undo().expect("it can be derived");
@@ -349,4 +394,26 @@ pub(crate) async fn what_goes_to_the_archive_is_told_there(bench: &Bench<'_>) {
     assert_eq!((&body["round"], &body["tasks"][1]["name"]), (&1.into(), &"b".into()));
     assert_eq!(body["tasks"][1]["output"], "done");
     assert_eq!(body["history"].as_array().map(Vec::len), Some(events));
+}
+
+pub(crate) async fn a_cancelled_run_stays_until_its_children_are_cancelled(bench: &Bench<'_>) {
+    bench.register("parent", "f").await;
+    bench.register("child", "c").await;
+    let worker = bench.worker().await;
+    bench.keep(rule(RunState::Cancelled, 0)).await;
+    let parent = bench.start("parent").await;
+    let function = worker.claim_one().await;
+    let run = bench.new_run("child");
+    let child = run.id;
+    let (held, definition) = (hold(&function), definition("child", 1, "c"));
+    let start = ChildStart { held, call: Call(1), place: Some(0), run, definition };
+    bench.store.start_children(vec![start]).await.expect("starting works");
+    bench.store.cancel_run(parent, None).await.expect("it runs");
+    assert_eq!(bench.prune().await, 0, "its children are yet to be cancelled");
+    bench.promote().await;
+    assert_eq!(bench.run_state(child).await, RunState::Cancelled);
+    while bench.promote().await > 0 {}
+    bench.prune().await;
+    bench.prune().await;
+    assert!(!bench.is_there(parent).await && !bench.is_there(child).await);
 }

@@ -2,8 +2,8 @@
 
 use windlass_core::{Decision, Fence, RunState, TaskState};
 
-use super::bench::{Bench, failure, json, names, seconds, success};
-use crate::store::{Answer, StoreError};
+use super::bench::{Bench, failure, hold, json, names, seconds, success};
+use crate::store::{Answer, Heartbeat, ProgressNote, StoreError};
 
 /// Fails the tasks whose name begins with `f`, and lets the others return their
 /// name.
@@ -169,4 +169,18 @@ pub(crate) async fn a_retried_run_can_be_cancelled(bench: &Bench<'_>) {
     assert_eq!(bench.states(run).await, "succeeded cancelled cancelled");
     let answer = bench.store.retry_run(run, 2).await;
     assert!(is_conflict(&answer), "{answer:?}");
+}
+
+pub(crate) async fn a_retried_task_has_no_progress_of_the_round_before(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let run = bench.start("w").await;
+    let worker = bench.worker().await;
+    let claimed = worker.claim_one().await;
+    let progress = vec![ProgressNote { held: hold(&claimed), note: json("7") }];
+    let heartbeat = Heartbeat { progress, ..worker.heartbeat(&[&claimed]) };
+    bench.store.extend(heartbeat).await.expect("the worker lives");
+    assert_eq!(bench.task(run, "a").await.progress, Some(json("7")));
+    bench.fail(&claimed).await;
+    assert_eq!(bench.store.retry_run(run, 1).await, Ok(2));
+    assert_eq!(bench.task(run, "a").await.progress, None);
 }

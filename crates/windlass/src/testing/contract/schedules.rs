@@ -63,6 +63,7 @@ macro_rules! schedule_contract_cases {
                 what_is_declared_no_more_is_disabled_until_it_is_again
                 a_start_that_is_refused_stops_nothing
                 a_history_has_a_limit_and_forgets_no_run_that_is_under_way
+                a_history_keeps_its_newest_lines
                 schedules_that_make_no_sense_are_refused
                 whoever_leads_is_told_when_a_schedule_fires
                 a_sweep_of_schedules_has_a_limit
@@ -526,6 +527,18 @@ pub(crate) async fn a_history_has_a_limit_and_forgets_no_run_that_is_under_way(b
     let fires = bench.store.list_fires(key("s"), 10 * FIRES_KEPT).await.expect("reading works");
     assert!(fires.len() <= FIRES_KEPT + 1, "{}", fires.len());
     assert_eq!(bench.runs_of("s").await.len(), 1, "the first one is not over");
+}
+
+pub(crate) async fn a_history_keeps_its_newest_lines(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    bench.put(bench.every_ten("s").await).await;
+    for _ in 0..FIRES_KEPT + 2 {
+        bench.advance(seconds(10)).await;
+        assert_eq!(bench.fire().await, 1);
+    }
+    let fires = bench.store.list_fires(key("s"), 10 * FIRES_KEPT).await.expect("reading works");
+    assert_eq!(fires.len(), FIRES_KEPT);
+    assert_eq!(fires[0].nominal, bench.now().await);
 }
 
 pub(crate) async fn schedules_that_make_no_sense_are_refused(bench: &Bench<'_>) {

@@ -150,3 +150,18 @@ pub(crate) async fn a_sweep_goes_on_where_its_batch_ended(bench: &Bench<'_>) {
     }
     assert_eq!(bench.task(runs[5], "a").await.state, TaskState::Scheduled);
 }
+
+pub(crate) async fn a_sweep_takes_the_earliest_times_first(bench: &Bench<'_>) {
+    bench.register("w", "a").await;
+    let mut runs = Vec::new();
+    for delay in [20, 10, 15] {
+        let run = NewRun { delay: seconds(delay), ..bench.new_run("w") };
+        runs.push(bench.start_run(run).await);
+    }
+    bench.advance(seconds(20)).await;
+    let worker = bench.worker().await;
+    for run in [runs[1], runs[2], runs[0]] {
+        assert_eq!(bench.store.promote_due(1).await.map(|sweep| sweep.moved), Ok(1));
+        assert_eq!(worker.claim_one().await.task.run, run);
+    }
+}

@@ -22,6 +22,7 @@ macro_rules! access_contract_cases {
                 a_token_that_was_revoked_stays_so_and_is_listed
                 tokens_are_listed_newest_first_and_by_tenant
                 tokens_that_held_no_more_for_long_go
+                a_revoked_token_goes_though_it_would_expire_later
                 a_tenant_with_as_many_tokens_as_it_may_have_leaves_room_to_others
                 what_was_changed_is_logged_with_token_and_origin
             }
@@ -165,6 +166,15 @@ pub(crate) async fn tokens_that_held_no_more_for_long_go(bench: &Bench<'_>) {
     bench.make(token(5)).await;
     assert!(bench.found(1).await.is_none() && bench.found(2).await.is_none());
     assert!(bench.found(3).await.is_some() && bench.found(4).await.is_some());
+}
+
+pub(crate) async fn a_revoked_token_goes_though_it_would_expire_later(bench: &Bench<'_>) {
+    let expires_at = Some(bench.now().await + 2 * TOKEN_KEPT);
+    bench.make(NewToken { expires_at, ..token(1) }).await;
+    bench.store.revoke_token(id(1)).await.expect("it is there");
+    bench.advance(TOKEN_KEPT).await;
+    bench.make(token(2)).await;
+    assert!(bench.found(1).await.is_none());
 }
 
 pub(crate) async fn a_tenant_with_as_many_tokens_as_it_may_have_leaves_room_to_others(

@@ -272,6 +272,15 @@ async fn terms(store: &PostgresStore, number: u128) -> Vec<u64> {
     standing.leaders.iter().filter(led).map(|leader| leader.term.0).collect()
 }
 
+/// Ends the session that has the locks of all duties.
+async fn cut_session_with_locks(client: &tokio_postgres::Client) {
+    let cut = "select count(pg_terminate_backend(pid)) from pg_locks
+        where locktype = 'advisory' and classid = 1464421958 and granted
+            and database = (select oid from pg_database where datname = current_database())";
+    let cut: i64 = client.query_one(cut, &[]).await.expect("the test may do that").get(0);
+    assert_eq!(cut, Duty::ALL.len() as i64, "all locks of one session");
+}
+
 #[tokio::test]
 async fn a_lock_decides_whatever_the_times_in_the_rows_and_goes_with_its_connection() {
     let database = TestDatabase::new().await;
@@ -289,11 +298,7 @@ async fn a_lock_decides_whatever_the_times_in_the_rows_and_goes_with_its_connect
         renewed_at = now() - interval '1 h', until = now() - interval '1 h'";
     client.batch_execute(past).await.expect("it can be written");
     assert!(terms(&there, 2).await.is_empty(), "the lock is another's");
-    let cut = "select count(pg_terminate_backend(pid)) from pg_locks
-        where locktype = 'advisory' and classid = 1464421958 and granted
-            and database = (select oid from pg_database where datname = current_database())";
-    let cut: i64 = client.query_one(cut, &[]).await.expect("the test may do that").get(0);
-    assert_eq!(cut, Duty::ALL.len() as i64, "all locks of one session");
+    cut_session_with_locks(&client).await;
     let deadline = Instant::now() + SLACK;
     while terms(&there, 2).await != [2; Duty::ALL.len()] {
         assert!(Instant::now() < deadline, "the locks are still held");
@@ -309,6 +314,21 @@ async fn a_lock_decides_whatever_the_times_in_the_rows_and_goes_with_its_connect
     let deadline = Instant::now() + SLACK;
     while terms(&here, 1).await != [3; Duty::ALL.len()] {
         assert!(Instant::now() < deadline, "the locks are still held");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_leader_by_lock_that_lost_its_session_begins_another_term() {
+    let database = TestDatabase::new().await;
+    let options = PostgresOptions::new(database.url()).election(LeaderElection::AdvisoryLock);
+    let store = PostgresStore::connect(options).await.expect("the database is there");
+    assert_eq!(terms(&store, 1).await, [1; Duty::ALL.len()]);
+    cut_session_with_locks(&database.client().await).await;
+    let deadline = Instant::now() + SLACK;
+    // Another process could have led while it had no lock.
+    while terms(&store, 1).await != [2; Duty::ALL.len()] {
+        assert!(Instant::now() < deadline, "its term goes on without the lock");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

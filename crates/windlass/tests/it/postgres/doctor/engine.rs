@@ -16,7 +16,7 @@ use windlass_core::{
     QueueName, RunId, ScheduleName, TaskKind, TaskState, Tenant, WorkerId,
 };
 
-use super::super::driver::{LEASE, Worker, new_run, succeed, success};
+use super::super::driver::{LEASE, Worker, new_run, success};
 use super::super::found_by_audit;
 use super::*;
 
@@ -243,9 +243,17 @@ async fn block_a_key(patient: &Patient, store: &PostgresStore) -> RunId {
     store.start_runs(vec![first]).await.expect("the store is there");
     let worker = Worker::join(store, &limited).await;
     let tasks = worker.claim(store, 1).await;
+    finish_and_keep_slot(patient, store, success(&tasks[0])).await;
+    store.start_runs(vec![second]).await.expect("the store is there");
+    waiting
+}
+
+/// Finishes a task, whose slot is then taken back by hand, as if it had not been released.
+async fn finish_and_keep_slot(patient: &Patient, store: &PostgresStore, completion: Completion) {
     patient.execute("create table public.kept as select * from windlass.lanes").await;
     patient.execute("create table public.places as select * from windlass.lane_places").await;
-    succeed(store, &tasks[0]).await;
+    let answers = store.finish(vec![completion]).await.expect("finishing works");
+    assert_eq!(answers, [Answer::Accepted]);
     patient
         .execute(
             "delete from windlass.lanes;
@@ -253,8 +261,6 @@ async fn block_a_key(patient: &Patient, store: &PostgresStore) -> RunId {
              insert into windlass.lane_places select * from public.places",
         )
         .await;
-    store.start_runs(vec![second]).await.expect("the store is there");
-    waiting
 }
 
 #[tokio::test]
@@ -284,6 +290,23 @@ async fn a_limit_key_that_an_ended_task_blocks_is_found_and_repaired() {
     let now = store.now().await.expect("the database is there");
     let found = found_by_audit(&patient.database, now).await;
     assert!(found.is_empty(), "{found:#?}");
+}
+
+#[tokio::test]
+async fn a_slot_that_a_skipped_task_holds_is_repaired() {
+    let patient = Patient::new().await;
+    let store = store(&patient).await;
+    let (limited, [run, _]) = two_of_a_key(&store).await;
+    store.start_runs(vec![run]).await.expect("the store is there");
+    let worker = Worker::join(&store, &limited).await;
+    let tasks = worker.claim(&store, 1).await;
+    let skipped = Completion { decision: Decision::Skip, ..success(&tasks[0]) };
+    finish_and_keep_slot(&patient, &store, skipped).await;
+    let options = PostgresOptions::new(patient.database.url());
+    let repaired = repair(&options, false).await.expect("the database is there");
+    let states: Vec<&str> = repaired.iter().map(|slot| slot.state.as_str()).collect();
+    assert_eq!(states, ["skipped"]);
+    assert_eq!(repair(&options, false).await.expect("the database is there"), []);
 }
 
 #[tokio::test]

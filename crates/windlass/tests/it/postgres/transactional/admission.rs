@@ -120,3 +120,18 @@ async fn a_start_in_sql_is_told_of_once_it_is_committed() {
     }
     worker.drain().await.expect("it ends");
 }
+
+#[tokio::test]
+async fn a_start_notifies_a_second_after_the_last_notification() {
+    let shop = Shop::open().await;
+    let second_ago = "select setval('windlass.told_at',
+        (extract(epoch from clock_timestamp()) * 1000)::bigint - 1000)";
+    shop.run(second_ago).await;
+    let told_at = async || {
+        let sql = "select last_value from windlass.told_at";
+        shop.user.query_one(sql, &[]).await.expect("reading works").get::<_, i64>(0)
+    };
+    let before = told_at().await;
+    shop.start("'order'").await;
+    assert!(told_at().await >= before + 1_000, "it is set with the notification");
+}

@@ -444,6 +444,15 @@ async fn a_key_of_a_run_that_is_gone_answers_with_it_while_it_is_kept() {
 }
 
 #[tokio::test]
+async fn a_key_that_is_kept_for_one_tenant_is_free_for_others() {
+    let shop = Shop::open().await;
+    let run = keep_key(&shop).await;
+    let other = shop.start(r#"'order', '"same"', tenant => 'acme', key => 'k'"#).await;
+    assert_ne!(other, run);
+    assert_eq!(shop.rows().await, [1; 3]);
+}
+
+#[tokio::test]
 async fn a_transaction_that_cannot_see_that_a_key_is_kept_is_refused() {
     let shop = Shop::open().await;
     let second = shop.database.client().await;

@@ -478,6 +478,26 @@ async fn a_fence_is_asserted_by_hand_and_holds_until_the_transaction_ends() {
 }
 
 #[tokio::test]
+async fn a_step_does_not_replace_a_call_of_another_kind() {
+    let shop = Shop::open().await;
+    let order = workflow("order", &["charge"]);
+    let run = start(&*shop.store, &order).await;
+    let worker = Worker::join(&*shop.store, &order).await;
+    worker.claim(&*shop.store, 1).await;
+    let open = format!(
+        "insert into windlass.steps (run_id, idx, call, kind, name, failures)
+         values ('{run}', 0, 1, 'undoable', 'reserve', 0)"
+    );
+    shop.user.batch_execute(&open).await.expect("it can be written");
+    let record = |kind: &str| {
+        format!("select windlass.record_step('{run}', 0, 1, 1, 1, '{kind}', 'reserve', '7')")
+    };
+    let (code, _) = super::refusal(&shop.user, &record("step")).await;
+    assert_eq!(code, "WL005");
+    shop.user.batch_execute(&record("undoable")).await.expect("it is the same call");
+}
+
+#[tokio::test]
 async fn whoever_asks_what_became_of_a_transaction_waits_for_its_end() {
     let shop = Shop::open().await;
     let order = workflow("order", &["charge"]);
