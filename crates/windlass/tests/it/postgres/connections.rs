@@ -282,11 +282,11 @@ async fn a_store_survives_a_restart_of_its_server() {
     let (answered, refused) = calls.await.expect("nothing but outages");
     println!("{refused} of {answered} reads were refused during two restarts");
     // While it is away, a verb says so, and soon.
+    let url = server.url();
+    let (_, name) = url.split_once('@').expect("it names a user");
     server.stop().await;
     let error = store.now().await.expect_err("the server is away");
     assert!(error.is_retryable(), "{error}");
-    let (_, name) =
-        server.url().split_once('@').map(|(_, name)| ((), name.to_owned())).expect("a user");
     assert!(error.to_string().contains(&format!("database {name} cannot be reached: ")), "{error}");
     server.run().await;
     store.now().await.expect("the store is back");
