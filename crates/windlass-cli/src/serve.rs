@@ -182,7 +182,32 @@ pub(crate) fn log_as(service: &str) -> anyhow::Result<TelemetryGuard> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Serve {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn the_default_limits_of_live_workers_are_the_documented_ones() {
+        let Serve { arguments } = Serve::parse_from(["serve"]);
+        let options = ServerOptions::new(Access::tokens());
+        let of_cli = [arguments.workers_per_token, arguments.workers_per_tenant];
+        let of_server = [options.workers_per_token_max, options.workers_per_tenant_max];
+        assert_eq!((of_cli, of_server), ([2_000, 4_000], [2_000, 4_000]));
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/server.md");
+        let page = std::fs::read_to_string(path).expect("it is in the repository");
+        for row in [
+            "| live workers of one token | 2,000 (`windlass serve --workers-per-token`)",
+            "| live workers of one tenant's tokens | 4,000 (`windlass serve --workers-per-tenant`)",
+        ] {
+            assert!(page.contains(row), "docs/server.md has no row {row:?}");
+        }
+    }
 
     #[test]
     fn the_first_token_is_one_of_an_admin_in_a_file_that_others_may_not_open() {

@@ -275,15 +275,53 @@ mod tests {
     use super::*;
     use crate::token::{mint, tag_of};
 
-    #[tokio::test]
-    async fn only_who_has_the_secret_uses_a_token_and_one_that_is_forgotten_is_over() {
-        let store = Arc::new(MemoryStore::new());
-        let passes = Passes::new(store.clone());
+    async fn create_token(store: &MemoryStore) -> Token {
         let token = mint(Role::Admin.into()).unwrap();
         let (id, tag, roles) = (token.id(), tag_of(&token), Role::Admin.into());
         let name = Operator::new("anna").unwrap();
         let new = NewToken { id, tag, name, roles, tenant: None, expires_at: None };
         store.create_token(new).await.unwrap();
+        token
+    }
+
+    const PROMISED: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_another_server_revokes_is_refused_within_five_seconds() {
+        let store = Arc::new(MemoryStore::new());
+        let passes = Passes::new(store.clone());
+        let token = create_token(&store).await;
+        passes.admit(&token).await.unwrap();
+        let began = Instant::now();
+        store.revoke_token(token.id()).await.unwrap();
+        // Nothing looks again by itself, as if the database did not answer that.
+        while passes.admit(&token).await.is_ok() {
+            assert!(began.elapsed() < PROMISED);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_token_has_open_is_closed_within_five_seconds_of_its_revocation() {
+        let store = Arc::new(MemoryStore::new());
+        let passes = Passes::new(store.clone());
+        let token = create_token(&store).await;
+        let pass = passes.admit(&token).await.unwrap();
+        store.revoke_token(token.id()).await.unwrap();
+        // One look may have begun before, and this one may take its time as well.
+        let time_max = PROMISED - 2 * LOOK_TIME_MAX;
+        tokio::select! {
+            () = passes.keep_fresh() => {}
+            closed = tokio::time::timeout(time_max, pass.over().cancelled()) => closed.unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn only_who_has_the_secret_uses_a_token_and_one_that_is_forgotten_is_over() {
+        let store = Arc::new(MemoryStore::new());
+        let passes = Passes::new(store.clone());
+        let token = create_token(&store).await;
+        let id = token.id();
         let last_used = async || {
             passes.look_again().await.unwrap();
             store.find_tokens(vec![id]).await.unwrap()[0].record.last_used_at

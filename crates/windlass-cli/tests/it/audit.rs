@@ -1,10 +1,12 @@
 //! `windlass audit` on a real server.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
 use tokio_postgres::NoTls;
 use windlass::embedded::{EmbeddedOptions, EmbeddedPostgres};
 use windlass::store::postgres::{AuditReport, PostgresOptions, migrate};
+use windlass::{Ctx, Limit, TaskError, Windlass, Workflow};
 
 use super::{assert_line, text};
 use crate::place::Place;
@@ -88,6 +90,94 @@ async fn an_audit_says_what_it_checked_and_exits_by_what_it_found() {
     assert!(!report.is_clean());
     assert_eq!(verdict(&output), "violated");
     drop(server);
+}
+
+/// Lets a run that has succeeded keep the only slot of its key, and another run of the key wait.
+async fn block_a_key(url: &str) {
+    let mut order = Workflow::<BTreeMap<String, String>>::builder("order");
+    let database = url.to_owned();
+    let pay = order.task("pay").limit(Limit::per("key", 1));
+    pay.run(move |_: Ctx<BTreeMap<String, String>>| {
+        let database = database.clone();
+        async move {
+            let save = "create table public.lanes as select * from windlass.lanes;
+                create table public.places as select * from windlass.lane_places";
+            execute(&database, save).await;
+            Ok::<_, TaskError>(())
+        }
+    });
+    let order = order.build().expect("the workflow is right");
+    let windlass = Windlass::connect(PostgresOptions::new(url).migrate(true)).await;
+    let windlass = windlass.expect("the database is there");
+    let input = BTreeMap::from([("key".to_owned(), "acme".to_owned())]);
+    let worker = windlass.worker().register(&order).spawn().expect("it is set up");
+    let first = windlass.start(&order, input.clone()).await.expect("it is started");
+    first.wait().await.expect("it ends");
+    worker.drain().await.expect("nothing is left to do");
+    let block = "delete from windlass.lanes;
+        insert into windlass.lanes select * from public.lanes;
+        insert into windlass.lane_places select * from public.places";
+    execute(url, block).await;
+    windlass.start(&order, input).await.expect("it is started");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_releases_blocked_slots_and_a_dry_run_only_lists_them() {
+    let place = Place::new();
+    let server = start(&place).await;
+    let url = server.url();
+    block_a_key(&url).await;
+    let state = async || {
+        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect("it runs");
+        tokio::spawn(connection);
+        let sql = "select (select json_agg(l)::text from windlass.lanes l),
+            (select json_agg(p)::text from windlass.lane_places p),
+            (select count(*) from windlass.ready)";
+        let row = client.query_one(sql, &[]).await.expect("it answers");
+        (row.get::<_, Option<String>>(0), row.get::<_, Option<String>>(1), row.get::<_, i64>(2))
+    };
+    let json = |output: &Output| -> serde_json::Value {
+        serde_json::from_slice(&output.stdout).expect("it is JSON")
+    };
+    let blocked = state().await;
+    assert_eq!(blocked.2, 0, "the second run waits");
+    let plain = json(&audit(&url, &["--json"]));
+    assert_eq!(plain["verdict"], "violated");
+    assert!(plain.get("released").is_none(), "nothing was repaired: {plain}");
+
+    let output = audit(&url, &["--repair", "--dry-run"]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "it is violated still: {out}");
+    assert!(out.starts_with("would release 1 limit slot:\n"), "{out}");
+    let slot = ["key acme: held by succeeded task pay of run ", "(tenant default)"];
+    assert_line(&out, &slot);
+    let output = audit(&url, &["--repair", "--dry-run", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let listed = json(&output);
+    assert_eq!((&listed["verdict"], &listed["is_dry_run"]), (&"violated".into(), &true.into()));
+    let slots = listed["released"].as_array().expect("it is a list");
+    assert_eq!((slots.len(), &slots[0]["key"]), (1, &"acme".into()), "{listed}");
+    assert_eq!(state().await, blocked, "a dry run changes nothing");
+
+    let output = audit(&url, &["--repair"]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{out}");
+    assert!(out.starts_with("released 1 limit slot:\n"), "{out}");
+    assert_line(&out, &slot);
+    assert_line(&out, &["0 violated"]);
+    assert_eq!(state().await.2, 1, "the second run can be claimed");
+    let output = audit(&url, &["--repair"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_line(&text(&output.stdout), &["no limit slot is held by a task that has ended"]);
+    let output = audit(&url, &["--repair", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let report = json(&output);
+    let found = (&report["verdict"], &report["released"], report.get("is_dry_run"));
+    assert_eq!(found, (&"clean".into(), &serde_json::json!([]), None));
+
+    let output = audit(&url, &["--dry-run"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_line(&text(&output.stderr), &["--repair"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `windlass serve`, and the other commands against it.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
@@ -33,7 +34,7 @@ impl Serving {
         let out = child.stdout.take().expect("its output is a pipe");
         let serving = Serving(child);
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).expect("a line");
+        BufReader::new(out).read_line(&mut line).expect("a line");
         let address = line.trim().strip_prefix("WINDLASS_SERVER=").expect("where it listens");
         (serving, address.to_owned())
     }
@@ -150,4 +151,38 @@ async fn every_command_works_against_a_database_and_against_a_server() {
     }
     let started: Value = serde_json::from_str(&told(&url, &["runs", "--json"])).expect("JSON");
     assert!(started.to_string().contains("cancelled"), "{started}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_an_api_role_does_not_start_while_row_level_security_is_off() {
+    let place = Place::new();
+    let options = EmbeddedOptions::new(place.directory()).durable(false).temporary(true);
+    let postgres = options.start().await.expect("PostgreSQL is installed");
+    let url = |role: &str| postgres.url().replacen("windlass@", &format!("{role}@"), 1);
+    let connecting = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await;
+    let (admin, connection) = connecting.expect("it runs");
+    tokio::spawn(connection);
+    let execute = async |sql: &str| admin.batch_execute(sql).await.expect("it is right");
+    let grants = text(&super::windlass(&["migrate", "--grants"]).stdout);
+    execute(&grants).await;
+    let owner = PostgresOptions::new(url("windlass_owner")).migrate(true);
+    Windlass::connect(owner).await.expect("the database is empty");
+    execute(&grants).await;
+
+    let listen = ["--listen", "127.0.0.1:0", "--api-role", "windlass_api"];
+    let arguments = [&["serve", "--insecure-dev"], &listen[..]].concat();
+    let engine = url("windlass_engine");
+    drop(Serving::start_with(&engine, &arguments));
+    execute("alter table windlass.runs disable row level security").await;
+    let mut command = super::command(&arguments);
+    command.env("DATABASE_URL", &engine).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut serving = Serving(command.spawn().expect("the binary was built"));
+    let (out, error) = (serving.0.stdout.take(), serving.0.stderr.take());
+    let mut line = String::new();
+    BufReader::new(out.expect("a pipe")).read_line(&mut line).expect("it can be read");
+    assert_eq!(line, "", "it listens");
+    let mut text = String::new();
+    error.expect("a pipe").read_to_string(&mut text).expect("it can be read");
+    assert_eq!(serving.0.wait().expect("it ends").code(), Some(1), "{text}");
+    super::assert_line(&text, &["error: ", "\"windlass_api\"", "sees windlass.runs whole"]);
 }

@@ -1,16 +1,19 @@
 //! Whoever asks for more than its quota is told when to come again, and nobody else notices.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::RETRY_AFTER;
 use serde_json::{Value, json};
+use windlass::clock::VirtualClock;
 use windlass::remote::{RemoteOptions, RemoteStore};
 use windlass::store::{
-    NewKeySignal, NewRun, Quota, QuotaStore as _, ScheduleStore as _, Started, Store as _,
-    StoreError,
+    BATCH_MAX, MemoryStore, NewKeySignal, NewRun, Quota, QuotaStore as _, ScheduleStore as _,
+    Started, Store as _, StoreError,
 };
-use windlass::{Payload, Role, RunId, Tenant, Version, WorkflowName};
-use windlass_core::{Priority, SignalId, SignalKey, StepName};
+use windlass::{Payload, Role, RunId, Tenant, Version, Windlass, WorkflowName};
+use windlass_core::{Priority, SignalId, SignalKey, StepName, Timestamp};
+use windlass_server::{Access, ServerOptions};
 
 use crate::support::{Answer, TestServer, single};
 use crate::tokens::token_of;
@@ -331,4 +334,37 @@ async fn a_quota_of_ones_own_takes_the_place_of_that_of_all_and_goes_when_it_is_
         log["entries"].as_array().unwrap().iter().map(|one| &one["action"]).collect();
     assert_eq!(actions.iter().filter(|action| **action == "set_quota").count(), 2);
     server.put("/v1/quotas", json!({ "tasks_max": 0 })).await.problem(422, "WL-0002");
+}
+
+#[tokio::test]
+async fn fires_and_children_are_exempt_from_the_rate_and_count_as_backlog() {
+    let clock = Arc::new(VirtualClock::new(Timestamp::from_micros(1_750_000_000_000_000)));
+    let windlass = Windlass::with_store(Arc::new(MemoryStore::with_clock(clock.clone())));
+    let server = TestServer::on(windlass, ServerOptions::new(Access::insecure_dev())).await;
+    server.worker(single("w")).await;
+    let mut worker = server.worker(single("order")).await;
+    server.start_for("acme", "order", Value::Null).await.ok(201);
+    let function = worker.claim_one().await;
+    let quota = json!({ "tenant": "acme", "starts_per_second": 1, "backlog_max": 8 });
+    server.quota(quota).await;
+
+    let cadence = json!({ "every": { "interval_ms": 1_000 } });
+    let schedule = json!({ "workflow": "w", "version": 1, "cadence": cadence });
+    server.put("/v1/schedules/s?tenant=acme", schedule).await.ok(200);
+    clock.advance(Duration::from_secs(3));
+    server.windlass.store().fire_schedules(BATCH_MAX).await.expect("it answers");
+    assert_eq!(server.count_runs("acme").await, 1 + 3, "every fire starts a run");
+
+    let token = &function["token"];
+    let child = |place| json!({ "token": token, "call": 1, "place": place, "workflow": "w" });
+    let children: Vec<Value> = (0..5).map(child).collect();
+    let body = json!({ "tasks": children });
+    let born = server.post(&worker.path("start-children"), body).await.ok(200);
+    let is_started = |one: &Value| one["run"].is_string() && one["problem"].is_null();
+    assert!(born["tasks"].as_array().expect("a list").iter().all(is_started), "{born}");
+    assert_eq!(server.count_runs("acme").await, 1 + 3 + 5, "every child starts");
+
+    let (detail, _) = limited(&server.start_for("acme", "w", Value::Null).await);
+    assert_eq!(detail, r#"tenant "acme" has 8 tasks that wait, its quota is 8"#);
+    server.start_for("other", "w", Value::Null).await.ok(201);
 }

@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request};
-use windlass::store::LogFilter;
-use windlass::{Role, Secret};
+use windlass::remote::{RemoteOptions, RemoteStore};
+use windlass::store::{Hello, LogFilter, StoreError, WorkerInfo, WorkerLink as _};
+use windlass::{Role, Secret, WorkerId};
 use windlass_proto::v1;
 use windlass_proto::v1::client_service_client::ClientServiceClient;
 use windlass_server::{Access, ServerOptions};
@@ -68,6 +69,51 @@ async fn a_token_and_a_tenant_have_so_many_live_workers_and_no_more() {
     let request = server.request_as(one.expose(), Method::DELETE, &path, "");
     server.answer(request).await.ok(204);
     join(&one).await.ok(201);
+}
+
+#[tokio::test]
+async fn the_limits_of_live_workers_hold_for_one_grpc_stream_and_for_several() {
+    let mut options = ServerOptions::new(Access::tokens());
+    (options.workers_per_token_max, options.workers_per_tenant_max) = (2, 3);
+    let server = TestServer::with(options).await;
+    let stream = |token: &Secret| {
+        let options = RemoteOptions::new(format!("http://{}", server.address));
+        RemoteStore::connect(options.token(token.expose())).expect("it is an address")
+    };
+    let join = async |stream: &RemoteStore, worker: u128| {
+        let hello = Hello {
+            worker: WorkerId::from_random(worker),
+            name: "w".into(),
+            slots: 1,
+            lease: Duration::from_secs(10),
+            definitions: Vec::new(),
+            info: WorkerInfo::default(),
+        };
+        soon("it is answered", stream.join(hello)).await
+    };
+    let assert_refused = |answer: Result<(), StoreError>, limit: &str, option: &str| {
+        let Err(StoreError::Limited { why, .. }) = &answer else { panic!("{answer:?}") };
+        assert!(why.contains(limit) && why.contains(option), "{why}");
+    };
+    let of_token = ["2 live workers", "--workers-per-token"];
+    let one = token_of(&server.windlass, Role::Worker, Some("acme")).await;
+    let (first, second) = (stream(&one), stream(&one));
+    for worker in [1, 2, 1] {
+        assert_eq!(join(&first, worker).await, Ok(()), "to join again counts once");
+    }
+    for other in [&first, &second] {
+        assert_refused(join(other, 3).await, of_token[0], of_token[1]);
+    }
+    let two = stream(&token_of(&server.windlass, Role::Worker, Some("acme")).await);
+    assert_eq!(join(&two, 4).await, Ok(()));
+    assert_refused(join(&two, 5).await, "3 live workers", "--workers-per-tenant");
+    let other = stream(&token_of(&server.windlass, Role::Worker, Some("zenith")).await);
+    assert_eq!(join(&other, 1).await, Ok(()));
+    // One that leaves makes room, on every stream; one whose stream has ended does not.
+    first.leave(WorkerId::from_random(1)).await.expect("it has joined");
+    assert_eq!(join(&second, 3).await, Ok(()));
+    drop(first);
+    assert_refused(join(&second, 6).await, of_token[0], of_token[1]);
 }
 
 /// How often claims over HTTP have asked the store.

@@ -13,6 +13,9 @@ use crate::{Error, ErrorKind};
 /// The oldest server, as it counts its versions itself.
 const SERVER_VERSION_MIN: i32 = 140_000;
 
+/// The oldest server whose views can read with the rights of the role that queries them.
+const ROW_SECURITY_VERSION_MIN: i32 = 150_000;
+
 sql!(CHECK_SERVER, "check_server.sql", []);
 sql!(SCHEMA_VERSION, "schema_version.sql", []);
 
@@ -141,6 +144,20 @@ pub(super) fn check_server(version: i32, encoding: &str, name: &str) -> Result<(
     Ok(())
 }
 
+/// Refuses to restrict a role with row-level security on a server that is too old for it: views
+/// read with the rights of their owner there.
+pub(super) fn check_row_security(version: i32, role: &str, name: &str) -> Result<(), Error> {
+    if version >= ROW_SECURITY_VERSION_MIN {
+        return Ok(());
+    }
+    let (found, wanted) = (version_text(version), ROW_SECURITY_VERSION_MIN / 10_000);
+    let text = format!(
+        "database {name} is on PostgreSQL {found}, and role {role:?} can be restricted to one \
+         tenant from version {wanted}: upgrade PostgreSQL, or set no API role (`--api-role`)"
+    );
+    Err(Error::new(ErrorKind::Database, text))
+}
+
 /// Refuses a database that nothing can be written to.
 pub(super) fn check_writable(
     is_standby: bool,
@@ -220,6 +237,18 @@ mod tests {
             assert!(error.to_string().contains(&wanted), "{error}");
         }
         assert!(check_server(140_000, "UTF8", "host:5432/app").is_ok());
+    }
+
+    #[test]
+    fn row_security_needs_a_version_that_is_named_with_the_remedy() {
+        let check = |version| check_row_security(version, "windlass_api", "host:5432/app");
+        assert!(check(150_000).is_ok() && check(180_001).is_ok());
+        let error = check(140_019).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Database);
+        let expected = "database host:5432/app is on PostgreSQL 14.19, and role \"windlass_api\" can \
+            be restricted to one tenant from version 15: upgrade PostgreSQL, or set no API role \
+            (`--api-role`)";
+        assert_eq!(error.message(), expected);
     }
 
     #[test]

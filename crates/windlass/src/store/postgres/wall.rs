@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use windlass_core::Tenant;
 
 use super::PostgresStore;
+use super::check::{CHECK_SERVER, check_row_security};
 use super::declared::Declarations;
 use super::fault::{Fault, describe};
 use super::floors::Floors;
@@ -69,6 +70,9 @@ impl Wall {
         let (walled, shared) = (owned(&WALLED_TABLES), owned(&SHARED_TABLES));
         let views = owned(&WALLED_VIEWS);
         let mut connection = pool.get().await.map_err(told)?;
+        let rows = connection.query(&CHECK_SERVER, &[]).await.map_err(told)?;
+        let row = rows.first().expect("a select without a from has one row");
+        check_row_security(row.get("version"), role, &name)?;
         let rows = connection.query(&sql::CHECK_WALL, &[&role, &walled, &shared, &views]).await;
         if let Some(row) = rows.map_err(told)?.first() {
             return Err(wrong(row.get(0)));

@@ -45,7 +45,7 @@ impl Bench<'_> {
         self.start_run(self.keyed(workflow, key)).await
     }
 
-    async fn start_keyed_for(&self, workflow: &str, name: &str, key: &str) -> RunId {
+    pub(super) async fn start_keyed_for(&self, workflow: &str, name: &str, key: &str) -> RunId {
         self.start_run(NewRun { tenant: tenant(name), ..self.keyed(workflow, key) }).await
     }
 

@@ -208,6 +208,7 @@ macro_rules! store_contract_cases {
             }
             owners {
                 a_worker_for_one_tenant_owns_no_keys_of_others
+                a_key_of_a_tenant_has_one_owner_of_each_kind
                 tasks_with_one_key_go_to_the_same_worker
                 who_asks_with_others_is_given_its_own_keys
                 a_newcomer_takes_keys_over_and_nobody_else_does

@@ -235,3 +235,32 @@ pub(crate) async fn a_worker_for_one_tenant_owns_no_keys_of_others(bench: &Bench
     let own = ClaimRequest { tenant: Some(tenant("x")), ..other.request(9) };
     assert!(bench.store.claim(own).await.expect("it lives").is_empty());
 }
+
+pub(crate) async fn a_key_of_a_tenant_has_one_owner_of_each_kind(bench: &Bench<'_>) {
+    bench.try_register(owned()).await.expect("the definition can be registered");
+    let own = [join_for(bench, "x").await, join_for(bench, "x").await];
+    let all = [join(bench).await, join(bench).await];
+    // Starts one task of each key, and lets two workers take all that they are given.
+    let shared = async |workers: [&Worker<'_>; 2], whose: Option<&str>| {
+        for key in 0..KEYS {
+            bench.start_keyed_for("w", "x", &key.to_string()).await;
+        }
+        let mut owners = BTreeMap::new();
+        for worker in workers {
+            let request = ClaimRequest { tenant: whose.map(tenant), ..worker.request(100) };
+            for claimed in bench.store.claim(request).await.expect("it lives") {
+                bench.succeed(&claimed).await;
+                owners.insert(key(&claimed), worker.id);
+            }
+        }
+        assert_eq!(owners.len(), KEYS, "each key has an owner of the two");
+        let shares: BTreeSet<WorkerId> = owners.values().copied().collect();
+        assert_eq!(shares.len(), 2, "both own some");
+        owners
+    };
+    let of_tenant = shared([&own[0], &own[1]], Some("x")).await;
+    let of_all = shared([&all[0], &all[1]], None).await;
+    // Whichever asks first.
+    assert_eq!(shared([&own[1], &own[0]], Some("x")).await, of_tenant);
+    assert_eq!(shared([&all[1], &all[0]], None).await, of_all);
+}

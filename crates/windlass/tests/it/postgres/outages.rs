@@ -1,7 +1,8 @@
 //! Connections that are lost during any statement of any verb, for every kind of limit.
 //!
 //! A script calls the verbs that touch limits, one after the other, on a store that stops before
-//! each statement. Every [`STRIDE`]th statement has a fault: its backend is terminated, or another
+//! each statement: starts, claims, ends and retries of tasks and runs, waits for signals and
+//! children, fires of schedules, dead letters, and timeouts. Every [`STRIDE`]th statement has a fault: its backend is terminated, or another
 //! connection of the process has an outage, so that everything cached is dropped. The script is
 //! repeated, each time beginning with another statement, so that each of them, or with lost
 //! connections one in five, has the fault once. Afterwards every run ends and the audit finds
@@ -12,15 +13,18 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use windlass::clock::{Clock, VirtualClock};
+use windlass::schedule::{Cadence, Overlap, Timing};
 use windlass::store::postgres::{PostgresOptions, PostgresStore, Stepper};
 use windlass::store::{
-    Answer, Claimed, Completion, DeadLetterFilter, Discard, Heartbeat, NewRun, Redrive, Release,
-    Store, StoreError, WorkerLink,
+    Answer, Born, ChildStart, Claimed, Completion, DeadLetterFilter, Discard, Heartbeat, Held,
+    NewRun, NewSchedule, NewSignal, Redrive, Release, RunFilter, ScheduleKey, ScheduleStore, Store,
+    StoreError, WorkerLink,
 };
 use windlass_core::definition::TaskDraft;
 use windlass_core::{
-    ActionId, ClaimSeq, Decision, Definition, DefinitionDraft, Failure, FailureCode, Limit,
-    Operator, Payload, RunId, RunState, TaskKind, Timestamp, WhenFull,
+    ActionId, Call, ClaimSeq, Decision, Definition, DefinitionDraft, Failure, FailureCode, Limit,
+    Operator, Parking, Payload, Priority, RunId, RunState, ScheduleName, SignalId, StepChange,
+    StepKind, StepName, StepWrite, TaskKind, Tenant, Timestamp, Version, Wait, WhenFull,
 };
 
 use super::driver::{LEASE, Worker, new_run, success};
@@ -34,7 +38,14 @@ const SESSION: &str = "outages";
 /// statements, also if they find nothing cached; those that send more end once there are no more
 /// faults.
 const STRIDE: usize = 61;
-const FAULTS_MAX: usize = 10;
+const FAULTS_MAX: usize = 24;
+
+/// The runs that a script and its schedule start, and those of the second version among them.
+const RUNS: usize = 10;
+const UNSERVED: [usize; 2] = [2, 8];
+
+/// More than a script has, with fires and children.
+const RUNS_MAX: usize = 2 * RUNS;
 
 /// No script has that many statements, unless a verb is repeated for ever.
 const STATEMENTS_MAX: usize = 3_000;
@@ -127,21 +138,19 @@ impl Bench {
     }
 
     /// Ends every run, by whatever it takes.
-    async fn bring_to_end(&self, definition: &Arc<Definition>, runs: &[RunId], context: &str) {
+    async fn bring_to_end(&self, definition: &Arc<Definition>, context: &str) {
         let worker = Worker::join(&*self.plain, definition).await;
+        let newest = async |state, limit| {
+            let filter = RunFilter { state: Some(state), limit, ..RunFilter::default() };
+            self.plain.list_runs(filter).await.expect("reading works").runs
+        };
         for _ in 0..20 {
-            let mut open = 0;
-            for run in runs {
-                let record = self.plain.get_run(*run).await.expect("reading works");
-                let record = record.expect("it was started");
-                match record.state {
-                    RunState::Running => open += 1,
-                    // A failed one may halt its stream.
-                    RunState::Failed => self.plain.cancel_run(*run, None).await.map_or((), drop),
-                    RunState::Succeeded | RunState::Cancelled => {}
-                }
+            // A failed one may halt its stream.
+            for run in newest(RunState::Failed, RUNS_MAX).await {
+                // One that halts nothing cannot be cancelled any more.
+                let _ = self.plain.cancel_run(run.id, None).await;
             }
-            if open == 0 {
+            if newest(RunState::Running, 1).await.is_empty() {
                 return;
             }
             for task in worker.claim(&*self.plain, 100).await {
@@ -175,11 +184,47 @@ async fn heartbeat(store: &dyn Store, worker: &Worker) {
     answered!(store.extend(heartbeat.clone())).expect("it has joined");
 }
 
-/// A workflow of one task with these limits.
-fn limited(name: &str, limits: Vec<Limit>) -> Arc<Definition> {
+/// A workflow of one task with these limits, and its second version, which no worker serves: its
+/// runs keep what the limits give them until they time out.
+fn limited(name: &str, limits: Vec<Limit>) -> [Arc<Definition>; 2] {
     let mut task = TaskDraft::new("a", TaskKind::Handler);
     task.limits = limits;
-    Arc::new(DefinitionDraft::new(name).task(task).build().expect("the workflow is right"))
+    let first = DefinitionDraft::new(name).task(task);
+    let mut second = first.clone();
+    second.version = Version::new(2).expect("it is one");
+    second.timeout = Some(4 * SECOND);
+    second.tasks[0].claim_timeout = Some(SECOND);
+    [first, second].map(|draft| Arc::new(draft.build().expect("the workflow is right")))
+}
+
+/// A schedule that has one run at a time.
+fn every_second(definition: &Definition, input: Payload) -> NewSchedule {
+    let mut timing = Timing::new(Cadence::every(SECOND).expect("it is a cadence"));
+    timing.overlap = Overlap::Skip;
+    NewSchedule {
+        key: ScheduleKey {
+            tenant: Tenant::default(),
+            name: ScheduleName::new("every second").expect("it is a name"),
+        },
+        workflow: definition.name().clone(),
+        version: definition.version(),
+        input,
+        priority: Priority::default(),
+        timing,
+        owner: None,
+    }
+}
+
+/// A task that waits.
+fn parked(task: &Claimed, call: Call, kind: StepKind, wait: Wait) -> Completion {
+    let change = StepChange::Open { failures: 0, failure: None, wait };
+    let steps = vec![StepWrite { call, name: step(), kind, key: None, change }];
+    let decision = Decision::Park(Parking { steps, waits: Vec::new(), awaits: true });
+    Completion { decision, ..success(task) }
+}
+
+fn step() -> StepName {
+    StepName::new("s").expect("it is a name")
 }
 
 /// What a worker makes of its tasks, one after the other.
@@ -193,6 +238,10 @@ fn decisions() -> impl Iterator<Item = Option<Decision>> {
         None,
     ];
     first.into_iter().chain(std::iter::repeat_with(|| Some(Decision::Succeed(Payload::default()))))
+}
+
+fn is_accepted(answer: &Answer) -> bool {
+    matches!(answer, Answer::Accepted | Answer::AcceptedAlready)
 }
 
 /// Calls every verb that touches limits.
@@ -229,6 +278,7 @@ async fn script(
         turn(tasks).await;
         clock.advance(SECOND);
         answered!(store.promote_due(100)).expect("promoting works");
+        answered!(store.fire_schedules(100)).expect("firing works");
         heartbeat(&*store, &worker).await;
     }
     let by = || Operator::new("anna").expect("a name").into();
@@ -236,19 +286,58 @@ async fn script(
     let id = ActionId::from_random(u128::from_be_bytes(*runs[0].as_uuid().as_bytes()));
     let redrive = Redrive { id, by: by(), filter, after, limit: 1, pace: None };
     answered!(store.redrive(redrive.clone())).expect("redriving works");
-    let tasks = answered!(store.claim(worker.request(1))).expect("claiming works");
     let fail = |task: &Claimed| {
         let failure = Failure::new(FailureCode::Error, "it never works");
         Completion { decision: Decision::Fail(failure), ..success(task) }
     };
+    let tasks = answered!(store.claim(worker.request(1))).expect("claiming works");
+    let failed: Vec<Completion> = tasks.iter().map(fail).collect();
+    answered!(store.finish(failed.clone())).expect("finishing works");
+    for task in &tasks {
+        answered!(store.retry_run(task.task.run, task.round)).expect("it has failed");
+    }
+    for task in answered!(store.claim(worker.request(1))).expect("claiming works") {
+        let waits = parked(&task, Call(1), StepKind::Signal, Wait::Forever);
+        let answers = answered!(store.finish(vec![waits.clone()])).expect("finishing works");
+        assert!(answers.iter().all(is_accepted), "{answers:?}");
+        let id = SignalId::from_random(task.task.run.as_uuid().as_u128());
+        let signal = NewSignal { id, run: task.task.run, name: step(), value: Payload::default() };
+        answered!(store.signal(signal.clone())).expect("signalling works");
+    }
+    answered!(store.promote_due(100)).expect("promoting works");
+    for task in answered!(store.claim(worker.request(1))).expect("claiming works") {
+        // Of another key: the parent keeps its slot.
+        let input = Payload::from_json("{\"key\":\"child\"}").expect("it is JSON");
+        let hash = u128::MAX / 3;
+        let run =
+            NewRun { id: RunId::of_child(task.task.run, hash), input, ..new_run(&definition) };
+        let held = Held { task: task.task, fence: task.fence };
+        let (call, place, definition) = (Call(2), Some(0), Arc::clone(&definition));
+        let start = ChildStart { held, call, place, run, definition };
+        let born = answered!(store.start_children(vec![start.clone()])).expect("starting works");
+        assert!(matches!(born[..], [Born::Started(_)]), "{born:?}");
+        let waits = parked(&task, call, StepKind::Child, Wait::Children(0));
+        let answers = answered!(store.finish(vec![waits.clone()])).expect("finishing works");
+        assert!(answers.iter().all(is_accepted), "{answers:?}");
+    }
+    for _ in 0..2 {
+        // The child, and then its parent.
+        let tasks = answered!(store.claim(worker.request(1))).expect("claiming works");
+        let ends: Vec<Completion> = tasks.iter().map(success).collect();
+        answered!(store.finish(ends.clone())).expect("finishing works");
+        answered!(store.promote_due(100)).expect("promoting works");
+    }
+    let tasks = answered!(store.claim(worker.request(1))).expect("claiming works");
     let failed: Vec<Completion> = tasks.iter().map(fail).collect();
     answered!(store.finish_and_claim(failed.clone(), worker.request(1))).expect("finishing works");
-    let (filter, after) = (DeadLetterFilter::default(), None);
+    // Not one that timed out: a discard would release a slot that it should not have any more.
+    let reason = Some(FailureCode::Error);
+    let (filter, after) = (DeadLetterFilter { reason, ..DeadLetterFilter::default() }, None);
     let id = ActionId::from_random(u128::from_be_bytes(*runs[1].as_uuid().as_bytes()));
     let discard = Discard { id, by: by(), filter, after, limit: 1 };
     answered!(store.discard(discard.clone())).expect("discarding works");
     // Ended ones cannot be cancelled.
-    for run in &runs[4..6] {
+    for run in &runs[6..8] {
         match answered!(store.cancel_run(*run, None)) {
             Ok(()) | Err(StoreError::Conflict(_)) => {}
             Err(error) => panic!("cancelling does not work: {error}"),
@@ -262,20 +351,27 @@ async fn script(
 
 async fn explore(name: &str, limits: Vec<Limit>, fault: Fault) {
     let bench = Bench::new().await;
-    let definition = limited(name, limits);
-    bench.plain.register(Arc::clone(&definition)).await.expect("it can be registered");
+    let [definition, unserved] = limited(name, limits);
+    for version in [&definition, &unserved] {
+        bench.plain.register(Arc::clone(version)).await.expect("it can be registered");
+    }
     for first in (0..STRIDE).step_by(fault.step()) {
         let input = Payload::from_json(format!("{{\"key\":{first}}}")).expect("it is JSON");
-        let new: Vec<NewRun> =
-            (0..8).map(|_| NewRun { input: input.clone(), ..new_run(&definition) }).collect();
-        let runs: Vec<RunId> = new.iter().map(|run| run.id).collect();
+        let schedule = every_second(&definition, input.clone());
+        bench.plain.put_schedule(schedule).await.expect("it makes sense");
+        let version = |index| if UNSERVED.contains(&index) { &unserved } else { &definition };
+        let new_run = |index| NewRun { input: input.clone(), ..new_run(version(index)) };
+        let new: Vec<NewRun> = (0..RUNS).map(new_run).collect();
         bench.stepper.set_free(SESSION, false);
         let (store, clock) = (Arc::clone(&bench.store), Arc::clone(&bench.clock));
         let script = tokio::spawn(script(store, clock, Arc::clone(&definition), new));
         let count = bench.run(script, fault, first).await;
         assert!(count > 50, "the script has only {count} statements");
+        // Repeated statements come on top if connections are lost.
+        let is_whole = matches!(fault, Fault::Terminated) || count <= STRIDE * FAULTS_MAX;
+        assert!(is_whole, "{count} statements, some without a fault");
         bench.stepper.set_free(SESSION, true);
-        bench.bring_to_end(&definition, &runs, &format!("{fault:?} from statement {first}")).await;
+        bench.bring_to_end(&definition, &format!("{fault:?} from statement {first}")).await;
     }
     let found = found_by_audit(&bench.database, bench.clock.now()).await;
     assert!(found.is_empty(), "the audit finds {found:#?}");

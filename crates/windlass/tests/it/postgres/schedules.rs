@@ -66,6 +66,28 @@ async fn nobody_can_guess_the_runs_of_another_ones_schedule() {
 }
 
 #[tokio::test]
+async fn a_schedule_with_a_small_number_gets_a_random_one_when_it_is_made_again() {
+    let test = with(&["new"]).await;
+    // As an earlier version made them.
+    let copies = "
+        insert into windlass.schedules (tenant, name, workflow, version, priority, state, cadence,
+            missed, overlap, jitter_micros, grace_micros, created_at, next_at, due_at, input)
+        select tenant, 'old ' || n, workflow, version, priority, state, cadence, missed, overlap,
+            jitter_micros, grace_micros, created_at, next_at, due_at, input
+        from windlass.schedules, generate_series(1, 2) n";
+    execute(&test, copies).await;
+    let mut numbers = Vec::new();
+    for name in ["old 1", "old 2"] {
+        let old = test.store.put_schedule(every_ten(name)).await.expect("it makes sense").id.0;
+        assert!(old < 10, "{name} has the number {old}");
+        test.store.delete_schedule(every_ten(name).key).await.expect("it is there");
+        numbers.push(test.store.put_schedule(every_ten(name)).await.expect("it makes sense").id.0);
+    }
+    assert!(numbers[0].abs_diff(numbers[1]) > 1_000_000, "{numbers:?}");
+    assert!(numbers.iter().all(|number| *number > 1_000_000), "{numbers:?}");
+}
+
+#[tokio::test]
 async fn a_schedule_that_cannot_be_fired_stops_no_other() {
     let test = with(&["a", "bad", "c"]).await;
     let refuse = "alter table windlass.runs add constraint not_this

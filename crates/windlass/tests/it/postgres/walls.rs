@@ -187,6 +187,34 @@ async fn whoever_sends_sql_as_the_role_of_the_api_sees_one_tenant_and_writes_not
 }
 
 #[tokio::test]
+async fn a_role_of_a_program_sees_rows_once_it_is_a_member_of_the_engine() {
+    let (subject, _) = filled().await;
+    let database = &subject.database;
+    let admin = database.client().await;
+    let role = format!("program_{}", database.name());
+    let sql = format!(
+        "create role {role} login; grant usage on schema windlass to {role};
+         grant select, update on all tables in schema windlass to {role}"
+    );
+    admin.batch_execute(&sql).await.unwrap();
+    let url = database.url_as(&role);
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    assert_eq!(count(&client, "workers").await, 1, "it has the rights on the tables");
+    for table in WALLED_TABLES {
+        assert_eq!(count(&client, table).await, 0, "{table}");
+    }
+    let update = "update windlass.runs set round = round";
+    assert_eq!(client.execute(update, &[]).await.unwrap(), 0);
+    // To name a tenant helps no more.
+    client.batch_execute("set windlass.tenant = 'acme'").await.unwrap();
+    assert_eq!(count(&client, "runs").await, 0);
+    admin.batch_execute(&format!("grant windlass_engine to {role}")).await.unwrap();
+    assert_eq!(count(&client, "runs").await, 4);
+    assert_eq!(client.execute(update, &[]).await.unwrap(), 4);
+}
+
+#[tokio::test]
 async fn the_engine_is_no_owner_and_changes_no_schema() {
     let database = TestDatabase::granted().await;
     let url = database.url_as(&Roles::default().engine);
