@@ -59,7 +59,8 @@ impl Identity {
         let detail = detail.map(|detail| Payload::encode(&detail)).transpose();
         let detail = detail.map_err(|error| Problem::payload("detail", &error))?;
         let by = self.author();
-        Ok(self.store().log(NewLogEntry { id, by, action, tenant, run, detail }).await?)
+        self.store().log(NewLogEntry { id, by, action, tenant, run, detail }).await?;
+        Ok(())
     }
 
     /// Writes down which of these workflows it is about to make known, or known as others than they
