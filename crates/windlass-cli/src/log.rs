@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use windlass::store::{Action, LogEntry, LogFilter, Quota};
+use windlass::store::{Action, LogEntry, LogFilter, Quota, REFUSED, REFUSED_ENTRY};
 use windlass::{Operator, Tenant, Timestamp};
 
 use crate::choice::{RunPrefix, newest};
-use crate::operator::{REFUSED, REFUSED_ENTRY};
 use crate::session::Session;
 use crate::text::{ago, count, listing, shown};
 

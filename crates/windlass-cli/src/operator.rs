@@ -1,8 +1,8 @@
 //! Who does something by hand.
 
-use serde_json::{Value, json};
-use windlass::store::Action;
-use windlass::{ActionId, ErrorKind, RunId, Tenant, Windlass};
+use serde_json::Value;
+use windlass::store::{Action, refusal};
+use windlass::{ActionId, RunId, Tenant, Windlass};
 
 /// What commands that change something by hand are told of who does it.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,11 +33,6 @@ impl OperatorArguments {
     }
 }
 
-/// The fields of the detail of an entry that says that an action was refused: the reason, and the id of
-/// the entry that was written before the action.
-pub(crate) const REFUSED: &str = "refused";
-pub(crate) const REFUSED_ENTRY: &str = "refused_entry";
-
 /// An action that was logged and is being done.
 #[must_use = "an action that is refused is to be logged as refused"]
 pub(crate) struct Noted {
@@ -61,12 +56,10 @@ impl Noted {
             Ok(done) => return Ok(done),
             Err(error) => error.into(),
         };
-        let is_unknown = error
-            .downcast_ref::<windlass::Error>()
-            .is_some_and(|error| error.kind() == ErrorKind::Unavailable);
-        if let (Some(entry), false) = (self.entry, is_unknown) {
-            let reason: String = error.to_string().chars().take(REASON_CHARS_MAX).collect();
-            let detail = json!({ REFUSED: reason, REFUSED_ENTRY: entry.to_string() });
+        let is_refusal =
+            error.downcast_ref::<windlass::Error>().is_none_or(|error| error.kind().is_definite());
+        if let (Some(entry), true) = (self.entry, is_refusal) {
+            let detail = refusal(entry, &error.to_string());
             let Noted { windlass, by, action, tenant, run, .. } = self;
             let noted = windlass.note_action_for(tenant, &by, action, run, Some(&detail)).await;
             if let Err(failed) = noted {
@@ -76,9 +69,6 @@ impl Noted {
         Err(error)
     }
 }
-
-/// The most characters of the reason of a refusal that are logged.
-const REASON_CHARS_MAX: usize = 500;
 
 /// What something is done to.
 pub(crate) struct About {

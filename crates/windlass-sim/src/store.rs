@@ -22,7 +22,7 @@ use windlass::store::{
 use windlass::testing::Process;
 use windlass::{Definition, Event, RunId, RunState, TaskName, Tenant, Timestamp, WorkflowName};
 use windlass_core::{
-    Call, CandidateId, Decision, EventId, StepRecord, TaskId, TaskIndex, Weight, Why,
+    ActionId, Call, CandidateId, Decision, EventId, StepRecord, TaskId, TaskIndex, Weight, Why,
 };
 
 use crate::faults::{FaultKind, Verb};
@@ -331,7 +331,7 @@ impl Store for FaultyStore {
         .await
     }
 
-    async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError> {
+    async fn log(&self, entry: NewLogEntry) -> Result<ActionId, StoreError> {
         self.deliver(Verb::Retry, entry, |world, entry| {
             Box::pin(async move { world.store.log(entry).await })
         })

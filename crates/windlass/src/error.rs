@@ -97,6 +97,29 @@ impl ErrorKind {
             ErrorKind::Limited => "WL-0016",
         }
     }
+
+    /// Whether a request that fails so was certainly not carried out. Of the other kinds, the
+    /// outcome is unknown.
+    pub fn is_definite(self) -> bool {
+        match self {
+            ErrorKind::Definition
+            | ErrorKind::Argument
+            | ErrorKind::Payload
+            | ErrorKind::NotFound
+            | ErrorKind::Conflict
+            | ErrorKind::LeaseLost
+            | ErrorKind::TermOver
+            | ErrorKind::Schema
+            | ErrorKind::Database
+            | ErrorKind::Forbidden
+            | ErrorKind::Unauthenticated
+            | ErrorKind::Limited => true,
+            ErrorKind::Unavailable
+            | ErrorKind::Corrupt
+            | ErrorKind::Timeout
+            | ErrorKind::Interrupted => false,
+        }
+    }
 }
 
 impl Error {

@@ -151,6 +151,15 @@ async fn every_command_works_against_a_database_and_against_a_server() {
     }
     let started: Value = serde_json::from_str(&told(&url, &["runs", "--json"])).expect("JSON");
     assert!(started.to_string().contains("cancelled"), "{started}");
+    // The server logs a refusal, and the command line does not log it again.
+    let mut late = super::command(&["retry", &dead]);
+    let late = late.env("WINDLASS_SERVER", &server).output().expect("the binary was built");
+    assert!(!late.status.success(), "{late:?}");
+    let log = through(&server, &["log", "--run", &dead, "--action", "retry_run"]);
+    assert_eq!(log.matches("retry_run (refused)").count(), 1, "{log}");
+    let log = through(&server, &["log", "--run", &dead, "--action", "retry_run", "--json"]);
+    let log: Value = serde_json::from_str(&log).expect("JSON");
+    assert_eq!(log.as_array().expect("it is a list").len(), 3, "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -432,11 +432,14 @@ impl Session {
             tenant: None,
         };
         let store = &self.shared.store;
-        self.identity.note_workflows(&hello.definitions).await?;
         self.shared.live.join(&self.identity, worker, hello.lease, true)?;
-        if let Err(error) = store.join(hello).await {
+        let joining = async {
+            let noted = self.identity.note_workflows(&hello.definitions).await?;
+            Ok::<_, Refused>(noted.perform(store.join(hello)).await?)
+        };
+        if let Err(refused) = joining.await {
             self.shared.live.leave(&self.identity, worker);
-            return Err(error.into());
+            return Err(refused);
         }
         self.workers().insert(worker, Known { claims: kind.clone(), kind, seq: ClaimSeq(0) });
         Ok(v1::Welcome {

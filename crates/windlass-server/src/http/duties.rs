@@ -67,9 +67,10 @@ struct DutyPath {
 async fn forget_duty(identity: Identity, Name(name): Name) -> Result<StatusCode, Problem> {
     let duty = DutyName::new(&name)?;
     let detail = serde_json::json!({ "duty": &duty });
-    identity.note(Action::ForgetDuty, About::all(), Some(detail)).await?;
-    match identity.store().forget_duty(duty).await? {
+    let noted = identity.note(Action::ForgetDuty, About::all(), Some(detail)).await?;
+    let what = format!("duty {name:?}");
+    match noted.delete(&what, identity.store().forget_duty(duty)).await? {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(Problem::not_found(format_args!("duty {name:?}"))),
+        false => Err(Problem::not_found(what)),
     }
 }

@@ -64,8 +64,8 @@ async fn set_retention(
 ) -> Result<StatusCode, Problem> {
     let rule = RetentionRule::from(body);
     rule.check().map_err(|why| Problem::new(ErrorKind::Argument, why))?;
-    identity.note_retention(&rule).await?;
-    identity.store().set_retention(rule).await?;
+    let noted = identity.note_retention(&rule).await?;
+    noted.perform(identity.store().set_retention(rule)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -79,10 +79,11 @@ async fn clear_retention(
 ) -> Result<StatusCode, Problem> {
     let state = RunState::from(query.state);
     let detail = json!({ "workflow": &query.workflow, "state": state.word() });
-    identity.note(Action::ClearRetention, About::all(), Some(detail)).await?;
-    match identity.store().clear_retention(query.workflow, state).await? {
+    let noted = identity.note(Action::ClearRetention, About::all(), Some(detail)).await?;
+    let what = format!("a rule for runs that are {state}");
+    match noted.delete(&what, identity.store().clear_retention(query.workflow, state)).await? {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(Problem::not_found(format_args!("a rule for runs that are {state}"))),
+        false => Err(Problem::not_found(what)),
     }
 }
 
@@ -111,7 +112,7 @@ async fn set_weight(
     let wrong = || Problem::field("weight", format_args!("{weight} is not within 1 to 1000"));
     let share = share.ok_or_else(wrong)?;
     let detail = json!({ "weight": weight });
-    identity.note(Action::SetWeight, tenant.clone(), Some(detail)).await?;
-    identity.store().set_weight(tenant, share).await?;
+    let noted = identity.note(Action::SetWeight, tenant.clone(), Some(detail)).await?;
+    noted.perform(identity.store().set_weight(tenant, share)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -5,13 +5,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use windlass::ErrorKind;
 use windlass::store::{Action, Quota};
-use windlass::{ErrorKind, Tenant};
 
 use super::App;
 use super::extract::{Body, Query};
 use super::model::quota::{QuotaBody, QuotaList, QuotaQuery};
 use crate::identity::Identity;
+use crate::notes::quota_of;
 use crate::problem::Problem;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -38,8 +39,8 @@ async fn set_quota(
 ) -> Result<StatusCode, Problem> {
     let quota = Quota::from(body);
     quota.check().map_err(|why| Problem::new(ErrorKind::Argument, why))?;
-    identity.note_quota(&quota).await?;
-    identity.store().set_quota(quota).await?;
+    let noted = identity.note_quota(&quota).await?;
+    noted.perform(identity.store().set_quota(quota)).await?;
     app.quotas().forget();
     Ok(StatusCode::NO_CONTENT)
 }
@@ -53,18 +54,12 @@ async fn clear_quota(
     identity: Identity,
     Query(QuotaQuery { tenant }): Query<QuotaQuery>,
 ) -> Result<StatusCode, Problem> {
-    identity.note(Action::ClearQuota, tenant.clone(), None).await?;
-    let was_there = identity.store().clear_quota(tenant.clone()).await?;
+    let noted = identity.note(Action::ClearQuota, tenant.clone(), None).await?;
+    let what = quota_of(tenant.as_ref());
+    let was_there = noted.delete(&what, identity.store().clear_quota(tenant)).await?;
     app.quotas().forget();
     match was_there {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(Problem::not_found(whose(tenant.as_ref()))),
-    }
-}
-
-fn whose(tenant: Option<&Tenant>) -> String {
-    match tenant {
-        Some(tenant) => format!("a quota of tenant {tenant:?}"),
-        None => "a quota of all tenants that have none of their own".to_owned(),
+        false => Err(Problem::not_found(what)),
     }
 }

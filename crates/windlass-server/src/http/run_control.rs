@@ -56,8 +56,8 @@ async fn cancel_run(
     }
     let tenant = app.run(&identity, run).await?.tenant;
     let detail = reason.as_ref().map(|reason| serde_json::json!({ "reason": reason }));
-    identity.note(Action::CancelRun, About::run(tenant, run), detail).await?;
-    identity.store().cancel_run(run, reason).await?;
+    let noted = identity.note(Action::CancelRun, About::run(tenant, run), detail).await?;
+    noted.perform(identity.store().cancel_run(run, reason)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -77,8 +77,8 @@ async fn retry_run(
     if round == 0 || i32::try_from(round).is_err() {
         return Err(Problem::field("round", format_args!("{round} is not within 1 to 2147483647")));
     }
-    identity.note(Action::RetryRun, About::run(record.tenant, run), None).await?;
-    let round = identity.store().retry_run(run, round).await?;
+    let noted = identity.note(Action::RetryRun, About::run(record.tenant, run), None).await?;
+    let round = noted.perform(identity.store().retry_run(run, round)).await?;
     Ok(Json(RetriedRun { round }))
 }
 
@@ -92,8 +92,8 @@ async fn undo_run(
     Id(run): Id<RunId>,
 ) -> Result<Json<UndoneRun>, Problem> {
     let tenant = app.run(&identity, run).await?.tenant;
-    identity.note(Action::UndoRun, About::run(tenant, run), None).await?;
-    Ok(Json(UndoneRun { by: identity.store().undo_run(run).await? }))
+    let noted = identity.note(Action::UndoRun, About::run(tenant, run), None).await?;
+    Ok(Json(UndoneRun { by: noted.perform(identity.store().undo_run(run)).await? }))
 }
 
 /// Sends a signal to a run.
@@ -111,8 +111,9 @@ async fn signal_run(
     let record = app.run(&identity, run).await?;
     app.quotas().admit_signal(&identity, &record.tenant, &value).await?;
     let id = body.id.unwrap_or_else(new_signal);
-    identity.note_signal(&record, id, &body.name).await?;
-    identity.store().signal(NewSignal { id, run, name: body.name, value }).await?;
+    let noted = identity.note_signal(&record, id, &body.name).await?;
+    let signal = NewSignal { id, run, name: body.name, value };
+    noted.perform(identity.store().signal(signal)).await?;
     Ok(Json(SentSignal { id }))
 }
 
@@ -134,12 +135,8 @@ async fn signal_key(
     let keep_for = body.keep_for_ms.map_or(SIGNAL_KEPT, Duration::from_millis);
     let signal = NewKeySignal { id, to, value, keep_for };
     signal.check(limit).map_err(|why| Problem::new(ErrorKind::Argument, why))?;
-    if identity.notes_signals() {
-        let Mailbox { tenant, key, name } = &signal.to;
-        let detail = serde_json::json!({ "signal": id.to_string(), "key": key, "name": name });
-        identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;
-    }
-    identity.store().signal_key(signal).await?;
+    let noted = identity.note_key_signal(&signal).await?;
+    noted.perform(identity.store().signal_key(signal)).await?;
     Ok(Json(SentSignal { id }))
 }
 

@@ -106,8 +106,8 @@ async fn put_schedule(
     let mut schedule = body.build(key.clone(), version, app.payload_limit())?;
     identity.own_schedule(&mut schedule).await?;
     let _turn = app.quotas().admit_schedule(&identity, &schedule).await?;
-    identity.note_put(&schedule).await?;
-    Ok(Json(identity.store().put_schedule(schedule).await?.into()))
+    let noted = identity.note_put(&schedule).await?;
+    Ok(Json(noted.perform(identity.store().put_schedule(schedule)).await?.into()))
 }
 
 /// Deletes a schedule with its history; its runs stay. One that is not there stays so.
@@ -122,8 +122,8 @@ async fn delete_schedule(
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
     if identity.store().get_schedule(key.clone()).await?.is_some() {
-        identity.note_schedule(Action::DeleteSchedule, &key).await?;
-        identity.store().delete_schedule(key).await?;
+        let noted = identity.note_schedule(Action::DeleteSchedule, &key).await?;
+        noted.perform(identity.store().delete_schedule(key)).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -140,8 +140,8 @@ async fn pause_schedule(
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
     identity.find_schedule(&key).await?;
-    identity.note_schedule(Action::PauseSchedule, &key).await?;
-    identity.store().pause_schedule(key).await?;
+    let noted = identity.note_schedule(Action::PauseSchedule, &key).await?;
+    noted.perform(identity.store().pause_schedule(key)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -157,8 +157,8 @@ async fn resume_schedule(
 ) -> Result<StatusCode, Problem> {
     let key = key(&identity, query.tenant, &name)?;
     identity.find_schedule(&key).await?;
-    identity.note_schedule(Action::ResumeSchedule, &key).await?;
-    identity.store().resume_schedule(key).await?;
+    let noted = identity.note_schedule(Action::ResumeSchedule, &key).await?;
+    noted.perform(identity.store().resume_schedule(key)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -176,9 +176,9 @@ async fn trigger_schedule(
     let key = key(&identity, query.tenant, &name)?;
     let schedule = identity.find_schedule(&key).await?.schedule;
     let _admitted = app.quotas().admit_fires(&identity, &schedule, 1).await?;
-    identity.note_schedule(Action::TriggerSchedule, &key).await?;
+    let noted = identity.note_schedule(Action::TriggerSchedule, &key).await?;
     let run = app.windlass().new_run_id();
-    Ok(Json(identity.store().trigger_schedule(key, run).await?.into()))
+    Ok(Json(noted.perform(identity.store().trigger_schedule(key, run)).await?.into()))
 }
 
 /// Starts runs for times that are past and have none.
@@ -198,9 +198,9 @@ async fn backfill_schedule(
     let record = identity.find_schedule(&key).await?;
     let count = record.past(from, until, identity.store().now().await?)?.len();
     let _admitted = app.quotas().admit_fires(&identity, &record.schedule, count).await?;
-    identity.note_backfill(&key, from, until).await?;
+    let noted = identity.note_backfill(&key, from, until).await?;
     let Backfilled { started, existing } =
-        identity.store().backfill_schedule(key, from, until).await?;
+        noted.perform(identity.store().backfill_schedule(key, from, until)).await?;
     Ok(Json(BackfilledBody { started, existing }))
 }
 

@@ -87,8 +87,8 @@ async fn create_token(
     };
     token::check_new(&identity, &new)?;
     let detail = token::detail(new.id, &new.name, new.roles);
-    identity.note(Action::CreateToken, new.tenant.clone(), Some(detail)).await?;
-    let record = identity.store().create_token(new).await?.into();
+    let noted = identity.note(Action::CreateToken, new.tenant.clone(), Some(detail)).await?;
+    let record = noted.perform(identity.store().create_token(new)).await?.into();
     let token = made.text().expose().to_owned();
     Ok((StatusCode::CREATED, Json(CreatedToken { token, record })))
 }
@@ -101,8 +101,8 @@ async fn create_token(
 async fn revoke_token(identity: Identity, Id(id): Id<TokenId>) -> Result<Json<TokenBody>, Problem> {
     let record = token::find(&identity, &**identity.store(), id).await?;
     let detail = token::detail(id, &record.name, record.roles);
-    identity.note(Action::RevokeToken, record.tenant, Some(detail)).await?;
-    let record = identity.store().revoke_token(id).await?;
+    let noted = identity.note(Action::RevokeToken, record.tenant, Some(detail)).await?;
+    let record = noted.perform(identity.store().revoke_token(id)).await?;
     identity.forget(id);
     Ok(Json(record.into()))
 }

@@ -78,11 +78,14 @@ async fn join_worker(
         definitions: definitions.collect::<Result<_, _>>()?,
         info,
     };
-    identity.note_workflows(&hello.definitions).await?;
     app.workers().join(&identity, id, hello.lease, false)?;
-    if let Err(error) = identity.store().join(hello).await {
+    let joining = async {
+        let noted = identity.note_workflows(&hello.definitions).await?;
+        Ok::<_, Problem>(noted.perform(identity.store().join(hello)).await?)
+    };
+    if let Err(problem) = joining.await {
         app.workers().leave(&identity, id);
-        return Err(error.into());
+        return Err(problem);
     }
     let lease_ms = body.lease_ms;
     let joined = JoinedWorker { id, lease_ms, heartbeat_ms: lease_ms / 3 };

@@ -16,6 +16,7 @@ mod grpc_stream;
 mod grpc_worker;
 mod hostile;
 mod http2;
+mod operator_log;
 mod operators;
 mod page;
 mod permissions;

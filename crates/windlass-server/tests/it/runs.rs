@@ -163,14 +163,25 @@ async fn runs_are_cancelled_and_retried_and_the_log_says_so() {
     let log = server.get(&format!("/v1/log?run={failed}")).await.ok(200);
     let entries = log["entries"].as_array().unwrap();
     let actions: Vec<_> = entries.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
-    let expected = ["undo_run", "cancel_run", "cancel_run", "retry_run", "retry_run", "retry_run"];
+    // The last retry and the undo were refused, so that they have two lines each.
+    let expected = [
+        "undo_run",
+        "undo_run",
+        "cancel_run",
+        "cancel_run",
+        "retry_run",
+        "retry_run",
+        "retry_run",
+        "retry_run",
+    ];
     assert_eq!(actions, expected);
-    assert_eq!(entries[2]["detail"], json!({ "reason": "a test" }));
+    assert_eq!(entries[0]["detail"]["refused_entry"], entries[1]["id"]);
+    assert_eq!(entries[3]["detail"], json!({ "reason": "a test" }));
     assert_eq!(entries[0]["by"], "insecure-dev");
     let page = server.get("/v1/log?limit=2&action=retry_run").await.ok(200);
     let next = page["next"].as_str().expect("there is another");
     let rest = server.get(&format!("/v1/log?action=retry_run&cursor={next}")).await.ok(200);
-    assert_eq!(rest["entries"].as_array().unwrap().len(), 1);
+    assert_eq!(rest["entries"].as_array().unwrap().len(), 2);
 }
 
 #[tokio::test]

@@ -51,8 +51,7 @@ impl Windlass {
         let detail = detail.map(Payload::encode).transpose();
         let detail = detail.map_err(|error| Error::payload("detail of an action", error))?;
         let entry = NewLogEntry { id, by: by.into(), action, tenant, run, detail };
-        self.store.log(entry).await?;
-        Ok(Some(id))
+        Ok(Some(self.store.log(entry).await?))
     }
 
     /// A page of what operators did by hand, the newest first.

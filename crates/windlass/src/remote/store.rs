@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_core::{
-    Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId, TaskIndex,
-    TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
+    ActionId, Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId,
+    TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
 };
 use windlass_proto::v1;
 
@@ -146,9 +146,9 @@ impl Store for RemoteStore {
         Ok(Wire::from_wire(ask!(self, discard_dead_letters, discard.to_wire())?)?)
     }
 
-    async fn log(&self, _entry: NewLogEntry) -> Result<(), StoreError> {
+    async fn log(&self, entry: NewLogEntry) -> Result<ActionId, StoreError> {
         // The server does, when it is asked for what this is about.
-        Ok(())
+        Ok(entry.id)
     }
 
     fn keeps_log(&self) -> bool {

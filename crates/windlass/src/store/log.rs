@@ -2,11 +2,12 @@
 //!
 //! The log only grows: no verb changes or deletes an entry. What is done to dead letters is
 //! written down in the operation that does it. What else is done from the command line or through a
-//! server is written down before it is done, so that nothing is done without a line; whether it was done then is in
-//! the history of its run.
+//! server is written down before it is done, so that nothing is done without a line. If it is
+//! refused, a second entry says why: its detail is that of [`refusal`].
 
 use std::fmt;
 
+use serde_json::{Value, json};
 use windlass_core::{ActionId, Operator, Payload, RunId, Tenant, Timestamp, TokenId};
 
 /// Something that an operator does.
@@ -214,6 +215,23 @@ pub struct LogPage {
     pub next: Option<u64>,
 }
 
+/// The field of the detail of an entry that has the reason why an action was refused.
+pub const REFUSED: &str = "refused";
+
+/// The field of the detail of the same entry that has the id of the entry that was written before
+/// the action.
+pub const REFUSED_ENTRY: &str = "refused_entry";
+
+/// The most characters of the reason of a refusal that are logged.
+const REASON_CHARS_MAX: usize = 500;
+
+/// Returns the detail of the entry that says that an action was refused, and why. `entry` is the id
+/// of the entry that was written before the action. A reason is cut after 500 characters.
+pub fn refusal(entry: ActionId, reason: &str) -> Value {
+    let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
+    json!({ REFUSED: reason, REFUSED_ENTRY: entry.to_string() })
+}
+
 /// An action whose id was used for another one.
 pub(crate) fn another_action(id: ActionId, there: Action, asked: Action) -> super::StoreError {
     let text = format!("action {id} is there already: a {there}, not a {asked}");
@@ -249,5 +267,14 @@ mod tests {
             assert_eq!(action.word().parse(), Ok(action));
         }
         assert!("destroy".parse::<Action>().is_err());
+    }
+
+    #[test]
+    fn a_refusal_has_the_entry_and_the_start_of_the_reason() {
+        let entry = ActionId::from_random(7);
+        let detail = refusal(entry, &"é".repeat(REASON_CHARS_MAX + 1));
+        let reason = detail[REFUSED].as_str().expect("it is text");
+        assert_eq!(reason.chars().count(), REASON_CHARS_MAX);
+        assert_eq!(detail[REFUSED_ENTRY], entry.to_string());
     }
 }

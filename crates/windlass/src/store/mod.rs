@@ -38,8 +38,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::{
-    Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId, TaskIndex,
-    TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
+    ActionId, Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId,
+    TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
 };
 
 pub use batch::BATCH_MAX;
@@ -66,7 +66,9 @@ pub use link::{
     ParentEnd, ProgressNote, Recording, Refusal, Release, Signalled, TakeSignal, Taken, ToUndo,
     Which, WorkerLink,
 };
-pub use log::{Action, Author, LogEntry, LogFilter, LogPage, NewLogEntry};
+pub use log::{
+    Action, Author, LogEntry, LogFilter, LogPage, NewLogEntry, REFUSED, REFUSED_ENTRY, refusal,
+};
 pub use memory::MemoryStore;
 pub use queues::{Connections, QUEUES_LISTED_MAX, QueueList, QueueRecord, QueueStore};
 pub use quotas::{QUOTA_MAX, QUOTAS_MAX, Quota, QuotaStore, Usage};
@@ -343,7 +345,9 @@ pub trait Store:
 
     /// Writes down what an operator does. Repeated with the same id, it is written once. A store
     /// that [keeps the log](Store::keeps_log) by itself writes nothing of it.
-    async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError>;
+    ///
+    /// Returns the id of the entry: a store of one tenant derives another one from that of `entry`.
+    async fn log(&self, entry: NewLogEntry) -> Result<ActionId, StoreError>;
 
     /// Whether it writes down by itself who changes what, as a server does: it knows better.
     fn keeps_log(&self) -> bool {

@@ -11,7 +11,7 @@ use windlass_proto::v1;
 
 use super::pages::{first, shorter};
 use super::{Caller, Refused};
-use crate::notes::About;
+use crate::notes::{About, quota_of};
 
 pub(super) async fn list_dead_letters(
     caller: &Caller,
@@ -80,8 +80,8 @@ pub(super) async fn set_retention(
     message: v1::RetentionRule,
 ) -> Result<v1::Done, Refused> {
     let rule = RetentionRule::from_wire(message)?;
-    caller.identity.note_retention(&rule).await?;
-    caller.store.set_retention(rule).await?;
+    let noted = caller.identity.note_retention(&rule).await?;
+    noted.perform(caller.store.set_retention(rule)).await?;
     Ok(v1::Done {})
 }
 
@@ -92,8 +92,9 @@ pub(super) async fn clear_retention(
     let workflow = name_some("workflow", message.workflow, WorkflowName::new)?;
     let state = RunState::from_wire(message.state)?;
     let detail = json!({ "workflow": &workflow, "state": state.word() });
-    caller.identity.note(Action::ClearRetention, About::all(), Some(detail)).await?;
-    let was_there = caller.store.clear_retention(workflow, state).await?;
+    let noted = caller.identity.note(Action::ClearRetention, About::all(), Some(detail)).await?;
+    let what = format!("a rule for runs that are {state}");
+    let was_there = noted.delete(what, caller.store.clear_retention(workflow, state)).await?;
     Ok(v1::ClearRetentionReply { was_there })
 }
 
@@ -122,15 +123,15 @@ pub(super) async fn set_weight(
     let wrong = || WireError::new("weight", format!("{} is not within 1 to 1000", message.weight));
     let weight = weight.ok_or_else(wrong)?;
     let detail = json!({ "weight": message.weight });
-    caller.identity.note(Action::SetWeight, tenant.clone(), Some(detail)).await?;
-    caller.store.set_weight(tenant, weight).await?;
+    let noted = caller.identity.note(Action::SetWeight, tenant.clone(), Some(detail)).await?;
+    noted.perform(caller.store.set_weight(tenant, weight)).await?;
     Ok(v1::Done {})
 }
 
 pub(super) async fn set_quota(caller: &Caller, message: v1::Quota) -> Result<v1::Done, Refused> {
     let quota = Quota::from_wire(message)?;
-    caller.identity.note_quota(&quota).await?;
-    caller.store.set_quota(quota).await?;
+    let noted = caller.identity.note_quota(&quota).await?;
+    noted.perform(caller.store.set_quota(quota)).await?;
     caller.quotas.forget();
     Ok(v1::Done {})
 }
@@ -140,8 +141,9 @@ pub(super) async fn clear_quota(
     message: v1::ClearQuotaRequest,
 ) -> Result<v1::ClearQuotaReply, Refused> {
     let tenant = name_some("tenant", message.tenant, Tenant::new)?;
-    caller.identity.note(Action::ClearQuota, tenant.clone(), None).await?;
-    let was_there = caller.store.clear_quota(tenant).await?;
+    let noted = caller.identity.note(Action::ClearQuota, tenant.clone(), None).await?;
+    let what = quota_of(tenant.as_ref());
+    let was_there = noted.delete(what, caller.store.clear_quota(tenant)).await?;
     caller.quotas.forget();
     Ok(v1::ClearQuotaReply { was_there })
 }

@@ -41,8 +41,8 @@ pub(super) async fn put_schedule(
     let mut schedule = NewSchedule::from_wire(message)?;
     caller.identity.own_schedule(&mut schedule).await?;
     let _turn = caller.quotas.admit_schedule(&caller.identity, &schedule).await?;
-    caller.identity.note_put(&schedule).await?;
-    Ok(caller.store.put_schedule(schedule).await?.to_wire())
+    let noted = caller.identity.note_put(&schedule).await?;
+    Ok(noted.perform(caller.store.put_schedule(schedule)).await?.to_wire())
 }
 
 pub(super) async fn get_schedule(
@@ -93,8 +93,8 @@ pub(super) async fn pause_schedule(
 ) -> Result<v1::Done, Refused> {
     let key = read("key", message.key)?;
     caller.identity.find_schedule(&key).await?;
-    caller.identity.note_schedule(Action::PauseSchedule, &key).await?;
-    caller.store.pause_schedule(key).await?;
+    let noted = caller.identity.note_schedule(Action::PauseSchedule, &key).await?;
+    noted.perform(caller.store.pause_schedule(key)).await?;
     Ok(v1::Done {})
 }
 
@@ -104,8 +104,8 @@ pub(super) async fn resume_schedule(
 ) -> Result<v1::Done, Refused> {
     let key = read("key", message.key)?;
     caller.identity.find_schedule(&key).await?;
-    caller.identity.note_schedule(Action::ResumeSchedule, &key).await?;
-    caller.store.resume_schedule(key).await?;
+    let noted = caller.identity.note_schedule(Action::ResumeSchedule, &key).await?;
+    noted.perform(caller.store.resume_schedule(key)).await?;
     Ok(v1::Done {})
 }
 
@@ -115,9 +115,9 @@ pub(super) async fn delete_schedule(
 ) -> Result<v1::Done, Refused> {
     let key: ScheduleKey = read("key", message.key)?;
     if caller.store.get_schedule(key.clone()).await?.is_some() {
-        caller.identity.note_schedule(Action::DeleteSchedule, &key).await?;
+        let noted = caller.identity.note_schedule(Action::DeleteSchedule, &key).await?;
+        noted.perform(caller.store.delete_schedule(key)).await?;
     }
-    caller.store.delete_schedule(key).await?;
     Ok(v1::Done {})
 }
 
@@ -131,12 +131,7 @@ pub(super) async fn disable_schedules(
     let tenant = name_some("tenant", message.tenant, Tenant::new)?;
     let tenant = caller.identity.looks_at(tenant)?;
     let disabled = caller.store.disable_schedules(owner.clone(), tenant.clone(), declared).await?;
-    // Programs ask for it whenever they start, and nearly always there is nothing to do.
-    if !disabled.is_empty() {
-        let names: Vec<_> = disabled.iter().map(|key| &key.name).collect();
-        let detail = json!({ "owner": &owner, "schedules": names });
-        caller.identity.note(Action::DisableSchedules, tenant, Some(detail)).await?;
-    }
+    caller.identity.note_disabled(&owner, tenant, &disabled).await?;
     Ok(v1::DisableSchedulesReply { disabled: write_all(&disabled) })
 }
 
@@ -147,8 +142,8 @@ pub(super) async fn trigger_schedule(
     let (key, run): (ScheduleKey, _) = (read("key", message.key)?, parse("run", &message.run)?);
     let schedule = caller.identity.find_schedule(&key).await?.schedule;
     let _admitted = caller.quotas.admit_fires(&caller.identity, &schedule, 1).await?;
-    caller.identity.note_schedule(Action::TriggerSchedule, &key).await?;
-    Ok(caller.store.trigger_schedule(key, run).await?.to_wire())
+    let noted = caller.identity.note_schedule(Action::TriggerSchedule, &key).await?;
+    Ok(noted.perform(caller.store.trigger_schedule(key, run)).await?.to_wire())
 }
 
 pub(super) async fn backfill_schedule(
@@ -160,8 +155,8 @@ pub(super) async fn backfill_schedule(
     let record = caller.identity.find_schedule(&key).await?;
     let count = record.past(from, until, caller.store.now().await?)?.len();
     let _admitted = caller.quotas.admit_fires(&caller.identity, &record.schedule, count).await?;
-    caller.identity.note_backfill(&key, from, until).await?;
-    Ok(caller.store.backfill_schedule(key, from, until).await?.to_wire())
+    let noted = caller.identity.note_backfill(&key, from, until).await?;
+    Ok(noted.perform(caller.store.backfill_schedule(key, from, until)).await?.to_wire())
 }
 
 pub(super) async fn list_fires(
@@ -216,6 +211,8 @@ pub(super) async fn forget_duty(
     message: v1::ForgetDutyRequest,
 ) -> Result<v1::ForgetDutyReply, Refused> {
     let duty = name("name", DutyName::new(&message.name))?;
-    caller.identity.note(Action::ForgetDuty, About::all(), Some(json!({ "duty": &duty }))).await?;
-    Ok(v1::ForgetDutyReply { was_there: caller.store.forget_duty(duty).await? })
+    let (what, detail) = (format!("duty {:?}", message.name), json!({ "duty": &duty }));
+    let noted = caller.identity.note(Action::ForgetDuty, About::all(), Some(detail)).await?;
+    let was_there = noted.delete(what, caller.store.forget_duty(duty)).await?;
+    Ok(v1::ForgetDutyReply { was_there })
 }

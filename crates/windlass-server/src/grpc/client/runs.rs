@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::json;
 use windlass::random::secure_bits;
-use windlass::store::{Action, Mailbox, NewKeySignal, NewRun, NewSignal, RunFilter};
+use windlass::store::{Action, NewKeySignal, NewRun, NewSignal, RunFilter};
 use windlass::wire::{Wire, name, name_some, parse, read, read_all, write_all, write_why};
 use windlass_core::{Call, Definition, EventId, RunId, TaskId, TaskIndex, TaskName, Timestamp};
 use windlass_proto::v1;
@@ -21,8 +21,8 @@ pub(super) async fn register_workflow(
 ) -> Result<v1::Done, Refused> {
     let definition: Arc<Definition> = read("definition", message.definition)?;
     caller.quotas.admit_definition(caller.identity.tenant(), &definition).await?;
-    caller.identity.note_workflows(std::slice::from_ref(&definition)).await?;
-    caller.store.register(definition).await?;
+    let noted = caller.identity.note_workflows(std::slice::from_ref(&definition)).await?;
+    noted.perform(caller.store.register(definition)).await?;
     Ok(v1::Done {})
 }
 
@@ -141,8 +141,8 @@ pub(super) async fn cancel_run(
     let run = parse("run", &message.run)?;
     let detail = message.reason.as_ref().map(|reason| json!({ "reason": reason }));
     let about = About::run(caller.run(run).await?.tenant, run);
-    caller.identity.note(Action::CancelRun, about, detail).await?;
-    caller.store.cancel_run(run, message.reason).await?;
+    let noted = caller.identity.note(Action::CancelRun, about, detail).await?;
+    noted.perform(caller.store.cancel_run(run, message.reason)).await?;
     Ok(v1::Done {})
 }
 
@@ -152,8 +152,8 @@ pub(super) async fn retry_run(
 ) -> Result<v1::RetryRunReply, Refused> {
     let run = parse("run", &message.run)?;
     let about = About::run(caller.run(run).await?.tenant, run);
-    caller.identity.note(Action::RetryRun, about, None).await?;
-    let round = caller.store.retry_run(run, message.round).await?;
+    let noted = caller.identity.note(Action::RetryRun, about, None).await?;
+    let round = noted.perform(caller.store.retry_run(run, message.round)).await?;
     Ok(v1::RetryRunReply { round })
 }
 
@@ -163,8 +163,8 @@ pub(super) async fn undo_run(
 ) -> Result<v1::UndoRunReply, Refused> {
     let run = parse("run", &message.run)?;
     let about = About::run(caller.run(run).await?.tenant, run);
-    caller.identity.note(Action::UndoRun, about, None).await?;
-    let run = caller.store.undo_run(run).await?;
+    let noted = caller.identity.note(Action::UndoRun, about, None).await?;
+    let run = noted.perform(caller.store.undo_run(run)).await?;
     Ok(v1::UndoRunReply { run: run.to_string() })
 }
 
@@ -175,8 +175,8 @@ pub(super) async fn signal_run(
     let signal = NewSignal::from_wire(message)?;
     let record = caller.run(signal.run).await?;
     caller.quotas.admit_signal(&caller.identity, &record.tenant, &signal.value).await?;
-    caller.identity.note_signal(&record, signal.id, &signal.name).await?;
-    caller.store.signal(signal).await?;
+    let noted = caller.identity.note_signal(&record, signal.id, &signal.name).await?;
+    noted.perform(caller.store.signal(signal)).await?;
     Ok(v1::Done {})
 }
 
@@ -186,11 +186,7 @@ pub(super) async fn signal_key(
 ) -> Result<v1::Done, Refused> {
     let signal = NewKeySignal::from_wire(message)?;
     caller.quotas.admit_signal(&caller.identity, &signal.to.tenant, &signal.value).await?;
-    if caller.identity.notes_signals() {
-        let Mailbox { tenant, key, name } = &signal.to;
-        let detail = json!({ "signal": signal.id.to_string(), "key": key, "name": name });
-        caller.identity.note(Action::SignalKey, tenant.clone(), Some(detail)).await?;
-    }
-    caller.store.signal_key(signal).await?;
+    let noted = caller.identity.note_key_signal(&signal).await?;
+    noted.perform(caller.store.signal_key(signal)).await?;
     Ok(v1::Done {})
 }

@@ -15,8 +15,8 @@ pub(super) async fn create_token(
     let new = NewToken::from_wire(message)?;
     token::check_new(&caller.identity, &new)?;
     let detail = token::detail(new.id, &new.name, new.roles);
-    caller.identity.note(Action::CreateToken, new.tenant.clone(), Some(detail)).await?;
-    Ok(caller.store.create_token(new).await?.to_wire())
+    let noted = caller.identity.note(Action::CreateToken, new.tenant.clone(), Some(detail)).await?;
+    Ok(noted.perform(caller.store.create_token(new)).await?.to_wire())
 }
 
 pub(super) async fn list_tokens(
@@ -35,8 +35,8 @@ pub(super) async fn revoke_token(
     let id: TokenId = parse("id", &message.id)?;
     let record = token::find(&caller.identity, &*caller.store, id).await?;
     let detail = token::detail(id, &record.name, record.roles);
-    caller.identity.note(Action::RevokeToken, record.tenant, Some(detail)).await?;
-    let record = caller.store.revoke_token(id).await?;
+    let noted = caller.identity.note(Action::RevokeToken, record.tenant, Some(detail)).await?;
+    let record = noted.perform(caller.store.revoke_token(id)).await?;
     caller.identity.forget(id);
     Ok(record.to_wire())
 }

@@ -36,8 +36,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_core::{
-    Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, RunState, StepRecord,
-    TaskId, TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkerId, WorkflowName,
+    ActionId, Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, RunState,
+    StepRecord, TaskId, TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkerId,
+    WorkflowName,
 };
 
 pub(crate) use self::state::Activity;
@@ -460,8 +461,9 @@ impl Store for MemoryStore {
         self.transact(|state| state.discard(discard))
     }
 
-    async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError> {
-        self.transact(|state| state.log(entry))
+    async fn log(&self, entry: NewLogEntry) -> Result<ActionId, StoreError> {
+        let id = entry.id;
+        self.transact(|state| state.log(entry)).map(|()| id)
     }
 
     async fn list_log(&self, filter: LogFilter) -> Result<LogPage, StoreError> {

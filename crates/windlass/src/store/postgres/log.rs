@@ -52,13 +52,14 @@ impl PostgresStore {
         Ok(answer_of(id, row.get("detail"))?)
     }
 
-    pub(super) async fn log_once(&self, entry: &NewLogEntry) -> Result<(), Fault> {
+    pub(super) async fn log_once(&self, entry: &NewLogEntry) -> Result<ActionId, Fault> {
         let line = Line::of(entry, self.test_time());
         if !self.read(&sql::LOG_ACTION, &line.params()).await?.is_empty() {
-            return Ok(());
+            return Ok(entry.id);
         }
         let rows = self.read(&sql::FIND_ACTION, &[entry.id.as_uuid()]).await?;
-        rows.first().map_or(Ok(()), |row| check_action(entry.id, row, entry.action))
+        rows.first().map_or(Ok(()), |row| check_action(entry.id, row, entry.action))?;
+        Ok(entry.id)
     }
 
     /// Writes an entry down with what else a transaction does, unless there is one of its id.

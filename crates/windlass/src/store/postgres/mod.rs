@@ -86,8 +86,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_postgres::Row;
 use windlass_core::{
-    Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, RunState, StepRecord,
-    TaskId, TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
+    ActionId, Call, CandidateId, Definition, Event, EventId, PayloadLimit, RunId, RunState,
+    StepRecord, TaskId, TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
 };
 
 use self::address::Target;
@@ -520,7 +520,7 @@ impl Store for PostgresStore {
         repeat!(self.discard_once(&discard))
     }
 
-    async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError> {
+    async fn log(&self, entry: NewLogEntry) -> Result<ActionId, StoreError> {
         repeat!(self.log_once(&entry))
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use windlass_core::why::Reason;
 use windlass_core::{
-    Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId, TaskIndex,
-    TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
+    ActionId, Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId,
+    TaskIndex, TaskName, Tenant, Timestamp, Weight, Why, WorkflowName,
 };
 
 use super::ScopedStore;
@@ -163,7 +163,7 @@ impl Store for ScopedStore {
         self.store.discard(Discard { id, filter, ..discard }).await
     }
 
-    async fn log(&self, entry: NewLogEntry) -> Result<(), StoreError> {
+    async fn log(&self, entry: NewLogEntry) -> Result<ActionId, StoreError> {
         entry.tenant.as_ref().map_or(Ok(()), |said| self.check_tenant(said))?;
         if let Some(run) = entry.run {
             self.check_run(run).await?;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use windlass_core::why::{TaskWhy, Why};
 use windlass_core::{
-    Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId, TaskIndex,
-    TaskName, Tenant, Timestamp, Weight, WorkflowName,
+    ActionId, Call, CandidateId, Definition, Event, EventId, RunId, RunState, StepRecord, TaskId,
+    TaskIndex, TaskName, Tenant, Timestamp, Weight, WorkflowName,
 };
 
 use super::{SealedStore, unanswered};
@@ -182,7 +182,7 @@ impl Store for SealedStore {
         self.inner.discard(discard).await
     }
 
-    async fn log(&self, mut entry: NewLogEntry) -> Result<(), StoreError> {
+    async fn log(&self, mut entry: NewLogEntry) -> Result<ActionId, StoreError> {
         self.keys.seal_detail(&mut entry);
         self.inner.log(entry).await
     }

@@ -31,6 +31,7 @@ mod leaders;
 mod load;
 mod migrations;
 mod mistakes;
+mod operator_log;
 mod outages;
 mod parties;
 mod plans;

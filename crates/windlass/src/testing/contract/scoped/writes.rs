@@ -60,7 +60,7 @@ pub(crate) async fn nothing_of_another_tenant_is_changed(bench: &Bench<'_>) {
             run: Some(run),
             detail: None,
         };
-        assert_eq!(scope.log(entry).await, gone, "nor is anything said of it");
+        assert_eq!(scope.log(entry).await, Err(no_run(run)), "nor is anything said of it");
     }
     assert_eq!(bench.run_state(other.ready).await, RunState::Running);
     let at = bench.now().await;
@@ -112,10 +112,11 @@ pub(crate) async fn nothing_of_another_tenant_is_changed(bench: &Bench<'_>) {
         run: Some(own.ready),
         detail: None,
     };
-    assert_eq!(scope.log(entry).await, Ok(()));
+    let written = scope.log(entry).await;
     let log = bench.store.list_log(LogFilter::default()).await.expect("reading works");
     let newest = log.entries.first().expect("it was written");
     assert_eq!(newest.tenant, Some(tenant("acme")), "whose it is is said");
+    assert_eq!(written, Ok(newest.id), "the id is that of the entry");
 }
 
 pub(crate) async fn what_a_program_declares_no_more_is_disabled_for_its_tenant_alone(
