@@ -3,8 +3,9 @@
 //! A list may scan every run of its tenant. A tenant, or a token for all tenants, reads
 //! [`LISTS_AT_ONCE`] lists at a time, and after each the turn rests for [`REST_FACTOR`] times as long
 //! as the list took. However many tokens a tenant has, its lists therefore take at most half of the
-//! time of one database connection. Further lists wait for a turn; most take milliseconds, so a client
-//! that reads one after the other notices nothing.
+//! time of one database connection if each takes less than 3 s, and less than two connections in any
+//! case. Further lists wait for a turn; most take milliseconds, so a client that reads one after the
+//! other notices nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

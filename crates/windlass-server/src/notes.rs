@@ -1,6 +1,6 @@
-//! The lines of the log: written before what they are about is done, so that nothing is done
-//! without one. If it is refused, a second line says why. Only which schedules a program declares no
-//! more is known when it is done.
+//! Writes the operator log. A line is written before its action, so that no action is without one;
+//! a refused action gets a second line with the reason. Exception: schedules that a program stops
+//! declaring are logged after they are disabled.
 
 use std::fmt;
 use std::future::Future;

@@ -11,7 +11,8 @@ use windlass_core::{StepRecord, StepResult, StepState};
 /// clients accept by default has room for it.
 pub(crate) const PAGE_BYTES_MAX: usize = (4 << 20) - (64 << 10);
 
-/// The size of the payloads that a chunk has at most, in bytes, unless one row has more.
+/// The size of the payloads that a chunk has at most, in bytes, unless one row has more. A row has up
+/// to two payloads.
 const CHUNK_BYTES_MAX: usize = 16 << 20;
 
 /// The number of rows that a chunk has at most.
@@ -20,6 +21,7 @@ const CHUNK_ROWS_MAX: usize = 256;
 /// A page while it is read.
 pub(crate) struct PageReader<C> {
     chunk_rows: usize,
+    bytes_max: usize,
     /// The number of rows that the last chunk was to have.
     asked: usize,
     /// The number of rows that the page still has room for, and the bytes of those it has.
@@ -32,9 +34,15 @@ pub(crate) struct PageReader<C> {
 
 impl<C> PageReader<C> {
     pub(crate) fn new(limit: usize, payload_limit: PayloadLimit, after: Option<C>) -> Self {
-        let chunk_rows = (CHUNK_BYTES_MAX / payload_limit.get()).clamp(1, CHUNK_ROWS_MAX);
+        let chunk_rows = (CHUNK_BYTES_MAX / (2 * payload_limit.get())).clamp(1, CHUNK_ROWS_MAX);
         let left = limit.min(PAGE_MAX);
-        PageReader { chunk_rows, asked: 0, left, bytes: 0, after, is_complete: false }
+        let bytes_max = PAGE_BYTES_MAX;
+        PageReader { chunk_rows, bytes_max, asked: 0, left, bytes: 0, after, is_complete: false }
+    }
+
+    /// The same page, which ends for its rows only.
+    pub(crate) fn without_limit_of_bytes(self) -> Self {
+        PageReader { bytes_max: usize::MAX, ..self }
     }
 
     /// Where the next chunk begins and how many rows it is to have, unless the page is complete.
@@ -56,7 +64,7 @@ impl<C> PageReader<C> {
     pub(crate) fn add_with_next<T: PayloadBytes>(&mut self, rows: &[T], next: Option<C>) {
         self.left = self.left.saturating_sub(rows.len());
         self.bytes += rows.iter().map(T::payload_bytes).sum::<usize>();
-        self.is_complete = next.is_none() || self.left == 0 || self.bytes >= PAGE_BYTES_MAX;
+        self.is_complete = next.is_none() || self.left == 0 || self.bytes >= self.bytes_max;
         self.after = next;
     }
 

@@ -21,9 +21,6 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 /// When to come again while the server has too much to do, or its database cannot be reached.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-/// The size from which on a request that was received in vain is costly.
-const COSTLY_BYTES_MIN: u64 = 64 << 10;
-
 /// The most characters of a caller's text that a problem repeats.
 const DETAIL_CHARS_MAX: usize = 2_000;
 
@@ -122,11 +119,11 @@ impl Problem {
         Problem { status: StatusCode::TOO_MANY_REQUESTS, ..self }
     }
 
-    /// Whether the server received much in vain, or lacks what it takes to receive more.
-    pub(crate) fn is_costly(&self, received: u64) -> bool {
+    /// Whether the server lacks what it takes to receive more, or the request was too large or slow.
+    pub(crate) fn is_overload(&self) -> bool {
         let is_too_much =
             matches!(self.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
-        self.is_overload || is_too_much || received >= COSTLY_BYTES_MIN
+        self.is_overload || is_too_much
     }
 
     /// The HTTP status of the answer.
@@ -254,8 +251,22 @@ impl From<Error> for Problem {
     }
 }
 
+/// An error of the store as clients may know it: which database cannot be reached, and why, is for
+/// the log only.
+pub(crate) fn without_database(error: StoreError) -> StoreError {
+    if let StoreError::Unavailable(why) = &error
+        && why.starts_with("database ")
+    {
+        tracing::warn!("{why}");
+        let text = "the database of the server cannot be reached; its log says why";
+        return StoreError::Unavailable(text.to_owned());
+    }
+    error
+}
+
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
+        let error = without_database(error);
         let limited = error.retry_after();
         let is_lost = matches!(error, StoreError::LeaseLost(_));
         let mut problem = Problem::from(Error::from(error));
@@ -338,6 +349,16 @@ mod tests {
         assert_eq!(body.detail, "run 7 does not exist");
         assert_eq!((body.code, body.status), ("WL-0004", 404));
         assert_eq!(body.r#type, "/errors/WL-0004");
+    }
+
+    #[test]
+    fn clients_are_not_told_where_the_database_is() {
+        let text = "database 10.0.0.7:5432/app cannot be reached: connection refused";
+        let problem = Problem::from(StoreError::Unavailable(text.to_owned()));
+        assert!(problem.detail().contains("its log says why"), "{problem:?}");
+        assert!(!problem.detail().contains("10.0.0.7"), "{problem:?}");
+        let other = StoreError::Unavailable("all 10 connections were in use for 5s".to_owned());
+        assert!(Problem::from(other).detail().contains("all 10 connections"));
     }
 
     #[test]

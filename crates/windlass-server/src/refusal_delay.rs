@@ -19,6 +19,9 @@ use crate::room::Room;
 const BURST_BYTES: u64 = 32 << 20;
 const BYTES_PER_SECOND: u64 = 8 << 20;
 
+/// The size from which on a request that was received in vain is costly.
+const COSTLY_BYTES_MIN: u64 = 64 << 10;
+
 /// The fewest bytes that a refusal counts as. A request that is refused before its body is read has
 /// sent some of it already.
 const REQUEST_BYTES_MIN: u64 = 128 << 10;
@@ -48,9 +51,11 @@ impl RefusalDelay {
         RefusalDelay { whole_at: Mutex::default(), delayed }
     }
 
-    /// Waits before a refusal, for a request of which this many bytes were received.
-    pub(crate) async fn wait(&self, origin: Origin, received: u64, problem: &Problem) {
-        if !problem.is_costly(received) {
+    /// Waits before a refusal of a request of which this many bytes were received. gRPC methods refuse
+    /// without a problem.
+    pub(crate) async fn wait(&self, origin: Origin, received: u64, problem: Option<&Problem>) {
+        let is_overload = problem.is_some_and(Problem::is_overload);
+        if !is_overload && received < COSTLY_BYTES_MIN {
             return;
         }
         let until = self.charge(origin, received.max(REQUEST_BYTES_MIN));
@@ -66,7 +71,9 @@ impl RefusalDelay {
     fn charge(&self, origin: Origin, bytes: u64) -> Instant {
         let now = Instant::now();
         let mut whole_at = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if whole_at.len() >= ORIGINS_KEPT {
+        // At these sizes only, so that many active origins cost little.
+        let is_new = !whole_at.contains_key(&origin);
+        if is_new && whole_at.len() >= ORIGINS_KEPT && whole_at.len().is_power_of_two() {
             whole_at.retain(|_, at| *at > now);
         }
         let at = whole_at.entry(origin).or_insert(now);
@@ -97,7 +104,7 @@ mod tests {
     /// How long a refusal of a request of this size is delayed.
     async fn delay_of(delay: &RefusalDelay, origin: Origin, received: u64) -> Duration {
         let began = Instant::now();
-        delay.wait(origin, received, &Problem::not_found("run")).await;
+        delay.wait(origin, received, Some(&Problem::not_found("run"))).await;
         began.elapsed()
     }
 
@@ -131,7 +138,7 @@ mod tests {
         let busy = Problem::busy("too many requests are in progress");
         let count = (BURST_BYTES + BYTES_PER_SECOND) / REQUEST_BYTES_MIN;
         for _ in 0..count {
-            delay.wait(origin(1), 0, &busy).await;
+            delay.wait(origin(1), 0, Some(&busy)).await;
         }
         assert_eq!(began.elapsed().as_secs(), 1);
     }
@@ -148,10 +155,10 @@ mod tests {
         let delay = RefusalDelay::new();
         for number in 0..ORIGINS_KEPT {
             let address = std::net::Ipv4Addr::from_bits(u32::try_from(number).unwrap());
-            delay.wait(Origin::Machine(address.into()), MIB, &Problem::not_found("run")).await;
+            delay.wait(Origin::Machine(address.into()), MIB, None).await;
         }
         sleep(Duration::from_secs(1)).await;
-        delay.wait(origin(1), MIB, &Problem::not_found("run")).await;
+        delay.wait(origin(1), MIB, None).await;
         assert_eq!(delay.whole_at.lock().unwrap().len(), 1);
     }
 }

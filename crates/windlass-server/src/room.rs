@@ -41,6 +41,11 @@ impl Room {
         Arc::new(Room { most, most_of_one, taken: Mutex::default() })
     }
 
+    /// How many places one origin may have.
+    pub(crate) fn share(&self) -> usize {
+        self.most_of_one
+    }
+
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -59,20 +59,22 @@ impl LiveWorkers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a worker that is about to join, or refuses it. Joining again counts once.
+    /// Counts a worker that is about to join, or refuses it. Joining again counts once. A worker that
+    /// did not count before stops to count if the result is dropped before it [joined](Joining::joined).
     pub(crate) fn join(
         &self,
         identity: &Identity,
         worker: WorkerId,
         lease: Duration,
         has_stream: bool,
-    ) -> Result<(), Problem> {
+    ) -> Result<Joining<'_>, Problem> {
         let (token, tenant) = (identity.token(), identity.tenant().cloned());
         let key = (tenant, worker);
         let mut known = self.known();
         let now = Instant::now();
         known.retain(|_, live| live.until.is_none_or(|until| until > now));
-        if !known.contains_key(&key) {
+        let is_new = !known.contains_key(&key);
+        if is_new {
             let of_token = known.values().filter(|live| live.token == token).count();
             let of_tenant = known.keys().filter(|(of, _)| *of == key.0).count();
             if token.is_some() && of_token >= self.per_token_max {
@@ -84,8 +86,9 @@ impl LiveWorkers {
         }
         let mut live = Live { token, lease, until: None };
         live.until = if has_stream { None } else { live.expiry() };
+        let joining = Joining { workers: self, key: is_new.then(|| key.clone()) };
         known.insert(key, live);
-        Ok(())
+        Ok(joining)
     }
 
     /// A worker without a stream was heard of.
@@ -104,9 +107,32 @@ impl LiveWorkers {
         }
     }
 
-    /// A worker has left, or could not join.
+    /// A worker has left.
     pub(crate) fn leave(&self, identity: &Identity, worker: WorkerId) {
         self.known().remove(&(identity.tenant().cloned(), worker));
+    }
+}
+
+/// A worker that counts while it joins.
+#[must_use = "it stops to count when this is dropped"]
+#[derive(Debug)]
+pub(crate) struct Joining<'a> {
+    workers: &'a LiveWorkers,
+    key: Option<Key>,
+}
+
+impl Joining<'_> {
+    /// It has joined, and goes on to count.
+    pub(crate) fn joined(mut self) {
+        self.key = None;
+    }
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.workers.known().remove(&key);
+        }
     }
 }
 

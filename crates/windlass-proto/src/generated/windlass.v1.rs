@@ -1193,6 +1193,10 @@ pub struct ListChildren {
     /// At most so many, up to 1000.
     #[prost(uint32, tag = "4")]
     pub limit: u32,
+    /// Whether a page may end early because of its bytes. If so, the list has ended only with an empty
+    /// page; if not, with one that is shorter than the limit.
+    #[prost(bool, tag = "5")]
+    pub takes_short_pages: bool,
 }
 /// The children of a call, in the order of their places.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -37,7 +37,7 @@ use self::health::HealthApi;
 use crate::identity::Identity;
 use crate::options::ServerOptions;
 use crate::passes;
-use crate::problem::Problem;
+use crate::problem::{Problem, without_database};
 use crate::quotas::{Excess, Quotas};
 use crate::workers::LiveWorkers;
 
@@ -116,7 +116,7 @@ impl From<Excess> for Refused {
 
 impl From<StoreError> for Refused {
     fn from(error: StoreError) -> Self {
-        Refused(error.to_wire())
+        Refused(without_database(error).to_wire())
     }
 }
 

@@ -379,9 +379,13 @@ impl Session {
             Asked::ListChildren(question) => {
                 let task: TaskId = read("task", question.task)?;
                 let (call, limit) = (Call(question.call), question.limit as usize);
-                let payload_limit = store.payload_limit();
                 let mut children = Vec::new();
-                let mut page = PageReader::new(limit, payload_limit, question.after);
+                let page = PageReader::new(limit, store.payload_limit(), question.after);
+                // A worker of an earlier version takes a short page for the end of the list.
+                let mut page = match question.takes_short_pages {
+                    true => page,
+                    false => page.without_limit_of_bytes(),
+                };
                 while let Some((after, limit)) = page.next_chunk() {
                     let rows = store.list_children(task, call, after, limit).await?;
                     children.extend(write_all(&rows));
@@ -432,16 +436,11 @@ impl Session {
             tenant: None,
         };
         let store = &self.shared.store;
-        self.shared.live.join(&self.identity, worker, hello.lease, true)?;
-        let joining = async {
-            let noted = self.identity.note_workflows(&hello.definitions).await?;
-            Ok::<_, Refused>(noted.perform(store.join(hello)).await?)
-        };
-        if let Err(refused) = joining.await {
-            self.shared.live.leave(&self.identity, worker);
-            return Err(refused);
-        }
+        let joining = self.shared.live.join(&self.identity, worker, hello.lease, true)?;
+        let noted = self.identity.note_workflows(&hello.definitions).await?;
+        noted.perform(store.join(hello)).await?;
         self.workers().insert(worker, Known { claims: kind.clone(), kind, seq: ClaimSeq(0) });
+        joining.joined();
         Ok(v1::Welcome {
             payload_limit: store.payload_limit().get() as u64,
             server_version: env!("CARGO_PKG_VERSION").to_owned(),

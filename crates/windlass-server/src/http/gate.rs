@@ -29,6 +29,11 @@ use crate::rights::{self, Need, Reach, Right};
 /// does not send what it began to say must not keep its place.
 const GRPC_TIME_MAX: Duration = Duration::from_secs(90);
 
+/// Whether a method of gRPC has refused the request: the status of a success comes behind its answer.
+fn is_grpc_refusal(headers: &HeaderMap) -> bool {
+    headers.get("grpc-status").is_some_and(|status| status != "0")
+}
+
 /// The gate.
 pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -> Response {
     let is_grpc = is_grpc(request.headers());
@@ -54,7 +59,8 @@ pub(super) async fn pass(State(app): State<App>, request: Request, next: Next) -
         Err(problem) => problem.into_response(),
     };
     let response = app.rooms().charge(origin, response).unwrap_or_else(IntoResponse::into_response);
-    if let Some(problem) = response.extensions().get::<Problem>() {
+    let problem = response.extensions().get::<Problem>();
+    if problem.is_some() || is_grpc_refusal(response.headers()) {
         app.rooms().refusals().wait(origin, received.bytes(), problem).await;
     }
     // gRPC clients expect a status, not problem details.
@@ -85,7 +91,7 @@ async fn answer(app: &App, request: Request, next: Next, is_grpc: bool) -> Respo
         if is_stream {
             return Ok(response);
         }
-        // Until it is encoded, nobody knows how large the answer of a call is.
+        // The size of an answer is known only once it is encoded.
         let (parts, body) = response.into_parts();
         let body = body.collect().await.map_err(|error| {
             Problem::new(ErrorKind::Corrupt, format!("the answer cannot be encoded: {error}"))

@@ -90,14 +90,20 @@ impl Rooms {
         &self.bodies
     }
 
-    /// Charges an answer to the memory for answers, until the client has read it.
+    /// Charges an answer to the memory for answers, until the client has read it. A small one is not
+    /// charged: the connection takes it whole, and it may have a secret that is shown only once.
     ///
     /// # Errors
     ///
     /// A problem if clients have yet to read too many others.
     pub(super) fn charge(&self, origin: Origin, response: Response) -> Result<Response, Problem> {
         let Some(bytes) = response.body().size_hint().exact() else { return Ok(response) };
-        let place = self.answers.take(origin, usize::try_from(bytes).unwrap_or(usize::MAX));
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if bytes <= ANSWER_PIECE_BYTES {
+            return Ok(response);
+        }
+        // One answer always fits if the address has no other.
+        let place = self.answers.take(origin, bytes.min(self.answers.share()));
         let place = place.map_err(|full| match full {
             Full::All => Problem::busy("too many bytes of answers wait to be read"),
             Full::Share => {

@@ -78,15 +78,10 @@ async fn join_worker(
         definitions: definitions.collect::<Result<_, _>>()?,
         info,
     };
-    app.workers().join(&identity, id, hello.lease, false)?;
-    let joining = async {
-        let noted = identity.note_workflows(&hello.definitions).await?;
-        Ok::<_, Problem>(noted.perform(identity.store().join(hello)).await?)
-    };
-    if let Err(problem) = joining.await {
-        app.workers().leave(&identity, id);
-        return Err(problem);
-    }
+    let joining = app.workers().join(&identity, id, hello.lease, false)?;
+    let noted = identity.note_workflows(&hello.definitions).await?;
+    noted.perform(identity.store().join(hello)).await?;
+    joining.joined();
     let lease_ms = body.lease_ms;
     let joined = JoinedWorker { id, lease_ms, heartbeat_ms: lease_ms / 3 };
     Ok((StatusCode::CREATED, Json(joined)))

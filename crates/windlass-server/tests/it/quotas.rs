@@ -115,7 +115,7 @@ async fn a_quota_that_is_cleared_over_grpc_holds_no_longer() {
     let server = server().await;
     let remote = server.remote();
     let of = Some(tenant("acme"));
-    let quota = Quota { starts_per_second: Some(1), ..Quota::of(of.clone()) };
+    let quota = Quota { backlog_max: Some(1), ..Quota::of(of.clone()) };
     remote.set_quota(quota).await.expect("it makes sense");
     server.start_for("acme", "w", Value::Null).await.ok(201);
     limited(&server.start_for("acme", "w", Value::Null).await);

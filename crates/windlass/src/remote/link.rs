@@ -149,7 +149,8 @@ impl WorkerLink for RemoteStore {
     ) -> Result<Vec<Child>, StoreError> {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let task = Some(task.to_wire());
-        let question = v1::ListChildren { task, call: call.0, after, limit };
+        let question =
+            v1::ListChildren { task, call: call.0, after, limit, takes_short_pages: true };
         let Reply::Children(children) = self.line.ask(Request::ListChildren(question)).await?
         else {
             return Err(mismatch());

@@ -136,8 +136,8 @@ pub trait WorkerLink: Send + Sync + 'static {
     /// Keeps the lease, and compares what the worker holds with what it should.
     async fn extend(&self, heartbeat: Heartbeat) -> Result<HeartbeatAnswer, StoreError>;
 
-    /// Tells a worker to end: its next heartbeat says so, and people see it. `NotFound` if it is not
-    /// alive. A link that does not pass it on keeps all promises.
+    /// Tells a worker to drain. Its next heartbeat says so, and lists show it as draining. Fails with
+    /// `NotFound` if the worker is not alive. The default does nothing: draining is advisory.
     async fn begin_drain(&self, _worker: WorkerId) -> Result<(), StoreError> {
         Ok(())
     }
