@@ -27,6 +27,7 @@ certificate that is shown to a server that asks for one.
 
 import json
 import os
+import signal
 import ssl
 import sys
 import threading
@@ -273,7 +274,15 @@ class Worker:
             time.sleep(1)
 
     def beat(self):
-        """Keeps the lease while handlers run."""
+        """Keeps the lease while handlers run. Without heartbeats, tasks would run in vain: so it ends
+        the process if it cannot go on."""
+        try:
+            self.beat_for_ever()
+        except BaseException as error:
+            print("heartbeats have ended: %s" % error, file=sys.stderr)
+            os._exit(1)
+
+    def beat_for_ever(self):
         while True:
             time.sleep(self.heartbeat_s)
             with self.lock:
@@ -302,12 +311,23 @@ class Worker:
             return {"failed": {"message": repr(error)}}
 
     def run(self, task):
-        outcome = self.outcome(task)
-        if outcome:
-            body = {"tasks": [{"token": task["token"], "outcome": outcome}]}
-            self.post(self.path + "/finish", body)
-        with self.lock:
-            self.held.pop(task["token"], None)
+        try:
+            outcome = self.outcome(task)
+            if outcome:
+                self.finish(task, outcome)
+        finally:
+            with self.lock:
+                self.held.pop(task["token"], None)
+
+    def finish(self, task, outcome):
+        """Reports what came of a task. If that is refused, an output that is too large for instance,
+        the task fails with the reason."""
+        path = self.path + "/finish"
+        try:
+            self.post(path, {"tasks": [{"token": task["token"], "outcome": outcome}]})
+        except SystemExit as refusal:
+            failed = {"failed": {"message": str(refusal), "is_retryable": False}}
+            self.post(path, {"tasks": [{"token": task["token"], "outcome": failed}]})
 
     def work(self, tasks_max=None):
         """Claims and runs until it is drained, or for `tasks_max` tasks if that is given."""
@@ -345,6 +365,7 @@ class Worker:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     worker = Worker(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:7600")
     limit = int(sys.argv[2]) if len(sys.argv) > 2 else None
     try:
