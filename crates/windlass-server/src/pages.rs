@@ -160,6 +160,19 @@ mod tests {
     }
 
     #[test]
+    fn a_page_without_a_limit_of_bytes_ends_for_its_rows_only() {
+        let page = PageReader::new(1_000, PayloadLimit::new(1 << 20).unwrap(), None);
+        let mut page = page.without_limit_of_bytes();
+        let mut count = 0_usize;
+        while let Some((_, limit)) = page.next_chunk() {
+            let rows: Vec<Row> = (0..limit).map(|_| Row(0, 1 << 20)).collect();
+            count += rows.len();
+            page.add(&rows, |row| row.0);
+        }
+        assert_eq!((count, page.is_short()), (1_000, false));
+    }
+
+    #[test]
     fn a_page_of_large_rows_ends_early_and_says_where_the_next_begins() {
         let mut sizes = vec![1; 500];
         sizes.extend([1 << 20; 500]);

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_again_when_it_is_told_to_finds_room() {
+    fn a_client_that_retries_after_the_given_time_finds_room() {
         for (millis, seconds) in [(1, "1"), (1_000, "1"), (1_001, "2"), (1_900, "2")] {
             let retry_after = Duration::from_millis(millis);
             let limited = StoreError::Limited { why: "no".to_owned(), retry_after };

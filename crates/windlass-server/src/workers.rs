@@ -122,7 +122,7 @@ pub(crate) struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    /// It has joined, and goes on to count.
+    /// Keeps counting the worker, which has joined.
     pub(crate) fn joined(mut self) {
         self.key = None;
     }
@@ -142,4 +142,35 @@ fn refused(whose: &str, max: usize, option: &str) -> Problem {
          each more slots, or raise --{option}"
     );
     Problem::new(ErrorKind::Limited, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::http::Request;
+    use windlass::store::MemoryStore;
+
+    use super::*;
+    use crate::identity::{Access, Door};
+    use crate::rights::{Need, Reach, Right};
+
+    #[tokio::test]
+    async fn a_worker_counts_from_its_first_join_that_succeeds() {
+        let access = Access::insecure_dev().for_tenant(Tenant::new("acme").unwrap());
+        let door = Door::new(access.clone(), Arc::new(MemoryStore::new()));
+        let request = Request::builder().body(()).unwrap();
+        let need = Need { right: Right::Work, reach: Reach::Tenant };
+        let identity = door.identify(&request.into_parts().0, need).await.unwrap();
+        let mut options = ServerOptions::new(access);
+        options.workers_per_tenant_max = 1;
+        let workers = LiveWorkers::new(&options);
+        let join = |worker: u128| {
+            workers.join(&identity, WorkerId::from_random(worker << 64), SILENCE_MIN, true)
+        };
+        drop(join(1).unwrap());
+        join(2).expect("the first one did not join").joined();
+        drop(join(2).expect("it may join again"));
+        assert!(join(3).is_err(), "the second one still counts");
+    }
 }

@@ -223,6 +223,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_grpc_status_before_the_answer_is_a_refusal_unless_it_is_0() {
+        let headers = |status: &'static str| {
+            HeaderMap::from_iter([(
+                "grpc-status".parse().unwrap(),
+                HeaderValue::from_static(status),
+            )])
+        };
+        assert!(is_grpc_refusal(&headers("5")));
+        assert!(!is_grpc_refusal(&headers("0")));
+        assert!(!is_grpc_refusal(&HeaderMap::new()), "its status comes behind the answer");
+    }
+
+    #[test]
     fn only_names_of_this_server_are_believed() {
         let names = ["windlass.test".to_owned()];
         for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]:1", "windlass.test:5"] {

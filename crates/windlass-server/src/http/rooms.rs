@@ -272,3 +272,27 @@ impl HttpBody for Kept {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Access;
+
+    fn answer(bytes: usize) -> Response {
+        Response::new(Body::from(vec![0; bytes]))
+    }
+
+    #[test]
+    fn a_small_answer_is_never_refused_and_a_single_large_one_always_fits() {
+        let mut options = ServerOptions::new(Access::insecure_dev());
+        options.address_share_percent = 1;
+        let rooms = Rooms::new(&options, 1 << 20);
+        let origin = Origin::Machine([192, 0, 2, 1].into());
+        let unread = rooms.charge(origin, answer(4 << 20)).expect("it is the only one");
+        let refused = rooms.charge(origin, answer(ANSWER_PIECE_BYTES + 1)).unwrap_err();
+        assert!(refused.detail().contains("answers to your address"), "{refused:?}");
+        assert!(rooms.charge(origin, answer(ANSWER_PIECE_BYTES)).is_ok());
+        drop(unread);
+        assert!(rooms.charge(origin, answer(4 << 20)).is_ok());
+    }
+}

@@ -1,4 +1,4 @@
-//! The operator log only grows, whoever asks PostgreSQL to change it.
+//! The operator log only grows: PostgreSQL refuses to change its lines for every role.
 
 #![expect(clippy::unwrap_used, reason = "the tools of tests are tests as well")]
 
